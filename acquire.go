@@ -1,0 +1,217 @@
+package distlock
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Lock implements Locker.
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	// Counted, so that Close, which ends this call, closes the driver only after
+	// it has begun to undo what it was about to get.
+	c.tasks.begin()
+	defer c.tasks.finished()
+	a, err := c.admit(ctx, name, opts)
+	if err != nil {
+		return nil, opError("lock", name, err)
+	}
+	a.place = c.queues.enter(name)
+	defer c.queues.leave(a.place)
+	if err := a.place.await(ctx, c.life.Done()); err != nil {
+		return nil, opError("lock", name, withHeld(err, c.queues.held(a.place)))
+	}
+	return a.finish("lock", a.acquire())
+}
+
+// TryLock implements Locker.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	c.tasks.begin()
+	defer c.tasks.finished()
+	a, err := c.admit(ctx, name, opts)
+	if err != nil {
+		return nil, opError("trylock", name, err)
+	}
+	if c.queues.queued(name) {
+		a.contended()
+		return nil, opError("trylock", name, ErrHeld)
+	}
+	a.request.NoWait = true
+	a.bid = newBid(c.driver.Claim(a.request))
+	err = a.try()
+	if errors.Is(err, ErrHeld) {
+		a.contended()
+	}
+	return a.finish("trylock", err)
+}
+
+// attempt is one call of Lock or TryLock on its way to a lock.
+type attempt struct {
+	client  *Client
+	ctx     context.Context // the caller's
+	request Request
+	place   *place // nil in a TryLock
+	bid     bid
+	start   time.Time // of the call, for the observer
+	tries   int
+	handle  *Handle // once it is won
+}
+
+// admit checks everything that can be checked before the backend is asked.
+func (c *Client) admit(ctx context.Context, name string, opts []Option) (*attempt, error) {
+	o := CallOptions{TTL: c.opts.TTL, Holder: c.opts.Holder}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	err := cmp.Or(ctx.Err(), c.lifeErr(), checkName(name), checkTTL(o.TTL, c.caps), checkHolder(o.Holder))
+	if err != nil {
+		return nil, err
+	}
+	return &attempt{client: c, ctx: ctx, start: time.Now(), request: Request{
+		Name:      name,
+		Owner:     newOwner(),
+		TTL:       o.TTL,
+		Holder:    o.Holder,
+		NoRenewal: o.NoRenewal,
+	}}, nil
+}
+
+// over returns why the attempt must not go on: its context has ended, or the
+// Client is being closed. It returns nil if it may.
+func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), a.ctx.Err()) }
+
+// newOwner returns 128 random bits. The owner belongs to one acquisition alone:
+// an owner per process, host or session is how other libraries free or renew
+// what a later acquisition of the same process holds.
+func newOwner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// acquire tries, waits and tries again until the lock is won or the call is over.
+func (a *attempt) acquire() error {
+	c := a.client
+	a.bid = newBid(c.driver.Claim(a.request))
+	var pace pacer
+	for {
+		err := a.try()
+		if !errors.Is(err, ErrHeld) {
+			return withHeld(err, a.tries > 1 && err != nil && a.over() != nil)
+		}
+		if a.tries == 1 {
+			c.queues.setHeld(a.place)
+			a.contended()
+		}
+		if err := a.wait(pace.bound(c.caps, a.request.TTL, heldFor(err))); err != nil {
+			return err
+		}
+		if err := pace.rest(a.ctx, c.life.Done()); err != nil {
+			return withHeld(err, true)
+		}
+	}
+}
+
+// try asks the driver once. A grant becomes a handle only if it is of use: one
+// whose reply took longer than the lease, or came after the caller had left, or
+// after Close, is an error here and is undone by finish.
+func (a *attempt) try() error {
+	c := a.client
+	limit := min(a.request.TTL, maxCall)
+	if err := a.takeTurn(limit); err != nil {
+		return err
+	}
+	a.tries++
+	sent := time.Now()
+	grant, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), limit, a.bid.Try, a.bid.pass)
+	switch {
+	case a.over() != nil:
+		return a.over()
+	case err != nil:
+		return err
+	case grant.Token <= 0 || grant.TTL <= 0:
+		return fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)
+	}
+	h := newHandle(a, grant, sent)
+	if !time.Now().Before(h.deadline) {
+		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, c.caps.Backend)
+	}
+	if !c.adopt(h) {
+		return ErrClosed
+	}
+	a.handle = h
+	return nil
+}
+
+// takeTurn waits for a Wait that was asked to return, but not for ever.
+func (a *attempt) takeTurn(limit time.Duration) error {
+	if a.bid.tryTake() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, limit)
+	defer cancel()
+	defer context.AfterFunc(a.client.life, cancel)()
+	if err := a.bid.take(ctx); err != nil {
+		return cmp.Or(a.over(), error(&noAnswerError{a.client.caps.Backend, limit}))
+	}
+	return nil
+}
+
+// wait blocks until the driver says that trying again may help, or until bound
+// has passed. Wait is the one call whose context ends with the caller's: it holds
+// nothing that would have to be undone but the queue place.
+func (a *attempt) wait(bound time.Duration) error {
+	c := a.client
+	if err := a.bid.take(a.ctx); err != nil {
+		return withHeld(a.over(), true)
+	}
+	_, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), bound, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(a.ctx, cancel)()
+		defer context.AfterFunc(c.life, cancel)()
+		err := a.bid.Wait(ctx)
+		if ctx.Err() != nil {
+			err = nil // the bound is over, or the caller has left, which is told apart below
+		}
+		return struct{}{}, err
+	}, a.bid.pass)
+	var late *noAnswerError
+	switch {
+	case a.over() != nil:
+		return withHeld(a.over(), true)
+	case errors.As(err, &late):
+		return nil // Wait need not be back at its bound to the microsecond; try takes turns with it
+	}
+	return err
+}
+
+// finish turns the outcome into what the caller gets, and has everything that
+// this attempt may have left in the store removed if it failed.
+func (a *attempt) finish(op string, err error) (Lock, error) {
+	c := a.client
+	if err == nil {
+		if f := c.opts.Observer.Acquired; f != nil {
+			f(Acquired{Name: a.request.Name, Token: a.handle.token, Wait: time.Since(a.start), Tries: a.tries})
+		}
+		if w, ok := c.driver.(LockWrapper); ok {
+			return w.WrapLock(a.handle, a.bid.Claim), nil
+		}
+		return a.handle, nil
+	}
+	// A TryLock that was told "held" has left nothing, by the driver contract.
+	if a.tries > 0 && !(a.request.NoWait && errors.Is(err, ErrHeld)) {
+		c.undo(a.ctx, &a.bid, a.request)
+	}
+	return nil, opError(op, a.request.Name, err)
+}
+
+func (a *attempt) contended() {
+	if f := a.client.opts.Observer.Contended; f != nil {
+		f(Contended{Name: a.request.Name})
+	}
+}

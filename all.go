@@ -1,0 +1,103 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// LockAll waits until it holds all names, or none: if one cannot be had, those
+// taken before are unlocked. They are taken in sorted order, so that two calls
+// never wait for each other. A name given twice, or none at all, is ErrInvalid;
+// other errors are those of Lock, and ErrLost if a name taken early was lost while
+// the others were waited for.
+//
+// The names are separate locks: this is not one lock on several stores, and if one
+// of them is lost the others are still held until Unlock.
+func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*LockSet, error) {
+	sorted := slices.Sorted(slices.Values(names))
+	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) != len(sorted) {
+		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", ErrInvalid, names))
+	}
+	s := &LockSet{locks: make(map[string]Lock, len(sorted)), done: make(chan struct{})}
+	for _, name := range sorted {
+		lock, err := l.Lock(ctx, name, opts...)
+		if err == nil {
+			s.locks[name] = lock
+			err = s.Err()
+		}
+		if err != nil {
+			// Whoever fails to get all must not keep the others waiting for
+			// what the context of this call, which may be over, allows.
+			_ = s.Unlock(context.WithoutCancel(ctx)) // ends in the background if it must
+			return nil, err
+		}
+	}
+	for _, lock := range s.locks {
+		go s.watch(lock)
+	}
+	return s, nil
+}
+
+// LockSet is several locks that were taken together. It is safe for concurrent
+// use.
+type LockSet struct {
+	locks map[string]Lock
+	once  sync.Once
+	done  chan struct{}
+}
+
+// watch ends with the lock, at Unlock at the latest.
+func (s *LockSet) watch(lock Lock) {
+	<-lock.Done()
+	s.once.Do(func() { close(s.done) })
+}
+
+// Lock returns the lock on one of the names, or nil for any other name.
+func (s *LockSet) Lock(name string) Lock { return s.locks[name] }
+
+// Deadline returns the earliest deadline of the locks.
+func (s *LockSet) Deadline() time.Time {
+	var first time.Time
+	for _, lock := range s.locks {
+		if d := lock.Deadline(); first.IsZero() || d.Before(first) {
+			first = d
+		}
+	}
+	return first
+}
+
+// Done returns a channel that is closed when the first of the locks has ended.
+func (s *LockSet) Done() <-chan struct{} { return s.done }
+
+// Err returns nil while all the locks are held, and then why one of them is not:
+// a loss, if there is one, or ErrUnlocked.
+func (s *LockSet) Err() error {
+	var ended error
+	for _, lock := range s.locks {
+		err := lock.Err()
+		if errors.Is(err, ErrLost) {
+			return err
+		}
+		if err != nil {
+			ended = err
+		}
+	}
+	return ended
+}
+
+// Unlock unlocks all. Its error joins those of the locks whose Unlock failed.
+func (s *LockSet) Unlock(ctx context.Context) error {
+	results := make(chan error)
+	for _, lock := range s.locks {
+		go func() { results <- lock.Unlock(ctx) }()
+	}
+	var all error
+	for range s.locks {
+		all = errors.Join(all, <-results)
+	}
+	return all
+}

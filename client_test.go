@@ -1,0 +1,612 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+var bg = context.Background()
+
+// bubble runs f in virtual time, with a Locker that may meet faults and a rival.
+func bubble(t *testing.T, f func(t *testing.T, n *network, l, rival *memlock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n, l, rival := faulty(t, nil)
+		f(t, n, l, rival)
+	})
+}
+
+func TestLockExcludes(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		for _, other := range []distlock.Locker{l, rival} {
+			_, err := other.TryLock(bg, "x")
+			wantErr(t, "TryLock of a held name", err, distlock.ErrHeld)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, bg, rival, "x")
+		if next.Token() <= lock.Token() {
+			t.Fatalf("token %d follows %d", next.Token(), lock.Token())
+		}
+		wantErr(t, "Err after Unlock", lock.Err(), distlock.ErrUnlocked)
+	})
+}
+
+func TestArguments(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		for what, call := range map[string]func() (distlock.Lock, error){
+			"empty name":    func() (distlock.Lock, error) { return l.Lock(bg, "") },
+			"long name":     func() (distlock.Lock, error) { return l.Lock(bg, strings.Repeat("a", 513)) },
+			"invalid UTF-8": func() (distlock.Lock, error) { return l.TryLock(bg, "a\xff") },
+			"zero TTL":      func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(0)) },
+			"negative TTL":  func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(-time.Second)) },
+			"endless TTL":   func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(100*distlock.MaxTTL)) },
+			"long holder": func() (distlock.Lock, error) {
+				return l.Lock(bg, "x", distlock.Holder(strings.Repeat("h", 256)))
+			},
+		} {
+			lock, err := call()
+			if lock != nil {
+				t.Errorf("%s: got a lock", what)
+			}
+			wantErr(t, what, err, distlock.ErrInvalid)
+		}
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		_, err := l.Lock(done, "x")
+		wantErr(t, "done context", err, context.Canceled)
+		if n := n.count("try"); n != 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				lock, err := l.Lock(bg, "x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				if err := lock.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		st, err := distlock.Inspect(bg, l, "x")
+		if err != nil || st.Waiters != 1 {
+			t.Errorf("20 goroutines of one process make %d waiters in the store (error %v), want 1", st.Waiters, err)
+		}
+		if _, err := l.TryLock(bg, "x"); !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("TryLock beside a queue: %v", err)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+	})
+}
+
+func TestCancelledWaitLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, rival, "x")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("returned after %v", d)
+		}
+		synctest.Wait()
+		if st, _ := distlock.Inspect(bg, l, "x"); st.Waiters != 0 {
+			t.Errorf("%d waiters left", st.Waiters)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The grant may be under way in either direction when the caller goes away.
+func TestCancelRacesGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", slow(2*time.Millisecond)))
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(bg, rand.N(4*time.Millisecond)+1)
+			lock, err := l.Lock(ctx, "x")
+			cancel()
+			switch {
+			case err == nil && lock.Err() == nil:
+				if err := lock.Unlock(bg); err != nil {
+					t.Fatal(err)
+				}
+			case lock != nil || !errors.Is(err, context.DeadlineExceeded):
+				t.Fatalf("got %v and %v", lock, err)
+			}
+			time.Sleep(3 * time.Millisecond)
+			probe, err := rival.TryLock(healthy(), "x")
+			if err != nil {
+				t.Fatalf("a cancelled Lock left the name busy: %v", err)
+			}
+			if err := probe.Unlock(healthy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestUnlockRacesRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("renewbatch", slow(4*time.Millisecond)))
+		for range 1000 {
+			lock := mustLock(t, bg, l, "x", distlock.TTL(300*time.Millisecond))
+			time.Sleep(95*time.Millisecond + rand.N(12*time.Millisecond))
+			if err := lock.Unlock(bg); err != nil {
+				t.Fatal(err)
+			}
+			probe, err := rival.TryLock(healthy(), "x")
+			if err != nil {
+				t.Fatalf("busy right after Unlock: %v", err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if probe.Err() != nil {
+				t.Fatal(probe.Err())
+			}
+			if err := probe.Unlock(healthy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestHangingCallsNeverBlockTheHolder(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("applied=%v", applied), func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+				n.use(on("renewbatch", hangs(t, applied)))
+				<-lock.Done()
+				if late := time.Since(lock.Deadline()); late > 0 {
+					t.Errorf("Done closed %v after Deadline", late)
+				}
+				wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+				start := time.Now()
+				wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+				if d := time.Since(start); d != 0 {
+					t.Errorf("Unlock of a lost lock took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestHangingTry(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", hangs(t, false)))
+		ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		if d := time.Since(start); d != 100*time.Millisecond {
+			t.Errorf("Lock returned after %v", d)
+		}
+		_, err = l.Lock(bg, "y")
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("a backend that does not answer gave %v", err)
+		}
+	})
+}
+
+// A cancelled Lock returns at once; the grant whose reply comes later is undone.
+func TestReplyAfterCancel(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", slow(600*time.Millisecond)))
+		ctx, cancel := context.WithTimeout(bg, 400*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		if errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("nobody held the name: %v", err)
+		}
+		_, err = rival.TryLock(healthy(), "x")
+		wantErr(t, "TryLock before the reply", err, distlock.ErrHeld)
+		time.Sleep(201 * time.Millisecond)
+		if _, err := rival.TryLock(healthy(), "x"); err != nil {
+			t.Errorf("TryLock after the reply: %v", err)
+		}
+	})
+}
+
+func TestLostMessages(t *testing.T) {
+	for what, fault := range map[string]rule{"request": requestLost, "reply": replyLost} {
+		t.Run(what+" of try", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+				n.use(on("try", once(fault)))
+				_, err := l.Lock(bg, "x")
+				wantErr(t, "Lock", err, errBroken)
+				synctest.Wait()
+				if _, err := rival.TryLock(bg, "x"); err != nil {
+					t.Errorf("the failed Lock left something: %v", err)
+				}
+			})
+		})
+		t.Run(what+" of release", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x")
+				n.use(on("release", once(fault)))
+				if err := lock.Unlock(bg); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				if _, err := rival.TryLock(bg, "x"); err != nil {
+					t.Errorf("still held: %v", err)
+				}
+			})
+		})
+		t.Run(what+" of renewal", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+				before := lock.Deadline()
+				n.use(on("renewbatch", once(fault)))
+				time.Sleep(1001 * time.Millisecond)
+				if !lock.Deadline().Equal(before) {
+					t.Error("an unconfirmed renewal moved the deadline")
+				}
+				time.Sleep(20 * time.Second)
+				if err := lock.Err(); err != nil {
+					t.Errorf("one failed renewal lost the lock: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestDefiniteLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		if err := distlock.Break(bg, rival, "x"); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, bg, rival, "x")
+		time.Sleep(time.Second + time.Millisecond)
+		select {
+		case <-lock.Done():
+		default:
+			t.Fatal("not told within a renewal period")
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)
+		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+		synctest.Wait()
+		if next.Err() != nil {
+			t.Errorf("the successor was touched: %v", next.Err())
+		}
+		wantErr(t, "Break of a free name", distlock.Break(bg, rival, "y"), distlock.ErrLost)
+	})
+}
+
+func TestDoneContextStillUnlocks(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		ctx, cancel := context.WithCancel(bg)
+		lock := mustLock(t, ctx, l, "x")
+		n.use(on("release", slow(time.Second)))
+		cancel()
+		time.Sleep(5 * time.Minute)
+		if lock.Err() != nil {
+			t.Fatalf("the end of the context of Lock ended the lock: %v", lock.Err())
+		}
+		start := time.Now()
+		wantErr(t, "Unlock", lock.Unlock(ctx), context.Canceled)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Unlock took %v", d)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Errorf("second Unlock, after the release: %v", err)
+		}
+		if _, err := rival.TryLock(bg, "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGrantedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", slow(2*time.Second)))
+		lock, err := l.Lock(bg, "x", distlock.TTL(time.Second))
+		if err == nil {
+			t.Fatalf("got a lock whose deadline was %v ago", time.Since(lock.Deadline()))
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := rival.TryLock(healthy(), "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFixedTerm(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		start := time.Now()
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+		second := mustLock(t, bg, rival, "x")
+		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
+			t.Errorf("a term of a minute ended after %v", d)
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		if n.count("renewbatch") != 0 {
+			t.Error("a fixed term was renewed")
+		}
+		if second.Err() != nil {
+			t.Error(second.Err())
+		}
+	})
+}
+
+func TestExtend(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+		time.Sleep(30 * time.Second)
+		if err := lock.Extend(bg, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lock.Deadline()); left < 29*time.Second {
+			t.Errorf("Extend shortened the lease to %v", left)
+		}
+		if err := lock.Extend(bg, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Minute)
+		_, err := rival.TryLock(bg, "x")
+		wantErr(t, "TryLock", err, distlock.ErrHeld)
+		wantErr(t, "Extend", lock.Extend(bg, 0), distlock.ErrInvalid)
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrUnlocked)
+	})
+}
+
+func TestRenewalIsBatched(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		const locks = 2000
+		held := make([]distlock.Lock, locks)
+		for i := range held {
+			held[i] = mustLock(t, bg, l, fmt.Sprint("x", i))
+			time.Sleep(rand.N(10 * time.Millisecond)) // acquired over a whole period
+		}
+		time.Sleep(time.Minute)
+		before := n.count("renewbatch")
+		time.Sleep(100 * time.Second)
+		perPeriod := float64(n.count("renewbatch")-before) / 10
+		if limit := float64(locks/500 + 2); perPeriod > limit {
+			t.Errorf("%.1f requests a period renew %d locks, want %.0f at the most", perPeriod, locks, limit)
+		}
+		for _, lock := range held {
+			if lock.Err() != nil {
+				t.Fatal(lock.Err())
+			}
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		held := mustLock(t, bg, l, "held")
+		mustLock(t, bg, rival, "busy")
+		var failed atomic.Int32
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := l.Lock(bg, "busy"); errors.Is(err, distlock.ErrClosed) {
+					failed.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		for range 3 {
+			wg.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if failed.Load() != 10 {
+			t.Errorf("%d of 10 waiters failed with ErrClosed", failed.Load())
+		}
+		wantErr(t, "Err after Close", held.Err(), distlock.ErrUnlocked)
+		if err := held.Unlock(bg); err != nil {
+			t.Errorf("Unlock after Close: %v", err)
+		}
+		_, err := l.Lock(bg, "x")
+		wantErr(t, "Lock after Close", err, distlock.ErrClosed)
+		_, err = l.TryLock(bg, "held")
+		wantErr(t, "TryLock after Close", err, distlock.ErrClosed)
+		if _, err := rival.TryLock(bg, "held"); err != nil {
+			t.Errorf("Close did not unlock: %v", err)
+		}
+		if st, _ := distlock.Inspect(bg, rival, "busy"); st.Waiters != 0 {
+			t.Errorf("Close left %d waiters", st.Waiters)
+		}
+	})
+}
+
+func TestCloseWithoutBackend(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		n.use(on("release", hangs(t, false)))
+		start := time.Now()
+		err := l.Close()
+		if err == nil {
+			t.Error("Close reported success though the release never returned")
+		}
+		if d := time.Since(start); d > 12*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrUnlocked)
+	})
+}
+
+func TestDo(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		errOwn := errors.New("own")
+		err := distlock.Do(bg, l, "x", func(ctx context.Context) error {
+			if lock, ok := distlock.FromContext(ctx); !ok || lock.Err() != nil {
+				t.Error("the context carries no held lock")
+			}
+			return errOwn
+		})
+		if err != errOwn {
+			t.Errorf("got %v", err)
+		}
+		err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
+			if err := distlock.Break(bg, rival, "x"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			wantErr(t, "cause", context.Cause(ctx), distlock.ErrLost)
+			return nil
+		})
+		wantErr(t, "Do", err, distlock.ErrLost)
+		func() {
+			defer func() { _ = recover() }()
+			_ = distlock.Do(bg, l, "x", func(context.Context) error { panic("in fn") })
+		}()
+		if _, err := rival.TryLock(bg, "x"); err != nil {
+			t.Errorf("a panic left the lock: %v", err)
+		}
+	})
+}
+
+func TestObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []string
+		note := func(what string) { mu.Lock(); seen = append(seen, what); mu.Unlock() }
+		o := &memlock.Options{Options: distlock.Options{Observer: &distlock.Observer{
+			Acquired:  func(e distlock.Acquired) { note(fmt.Sprintf("acquired after %v, %d tries", e.Wait, e.Tries)) },
+			Contended: func(distlock.Contended) { note("contended") },
+			Renewed:   func(e distlock.Renewed) { note(fmt.Sprintf("renewed: %v", e.Err)) },
+			Lost:      func(e distlock.Lost) { note(fmt.Sprintf("lost after %v", e.Held)) },
+			Released:  func(e distlock.Released) { note(fmt.Sprintf("released after %v: %v", e.Held, e.Err)) },
+			Undone:    func(e distlock.Undone) { note(fmt.Sprintf("undone: %v", e.Err)) },
+		}}}
+		n, l, rival := faulty(t, o)
+		other := mustLock(t, healthy(), rival, "x")
+		time.AfterFunc(500*time.Millisecond, func() { _ = other.Unlock(healthy()) })
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		time.Sleep(1500 * time.Millisecond)
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		n.use(on("try", once(replyLost)))
+		_, _ = l.Lock(bg, "x")
+		synctest.Wait()
+		mustLock(t, bg, l, "x", distlock.TTL(time.Second), distlock.NoRenewal())
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := "[contended acquired after 500ms, 2 tries renewed: <nil> released after 1.5s: <nil> " +
+			"undone: <nil> acquired after 0s, 1 tries lost after 985ms]"
+		if got := fmt.Sprint(seen); got != want {
+			t.Errorf("observed\n%s, want\n%s", got, want)
+		}
+	})
+}
+
+// The outcome is known: the context of a later call must not hide it.
+func TestUnlockAgainReportsTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		if err := lock.Unlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		for range 50 { // a choice at random would pass a single try
+			if err := lock.Unlock(done); err != nil {
+				t.Fatalf("Unlock again: %v", err)
+			}
+		}
+	})
+}
+
+func TestShortestTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock, err := l.Lock(bg, "x", distlock.TTL(l.Capabilities().MinTTL))
+		if err != nil {
+			t.Fatalf("the shortest TTL allowed: %v", err)
+		}
+		if lock.Err() != nil {
+			t.Fatal(lock.Err())
+		}
+	})
+}
+
+func TestLongestTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(distlock.MaxTTL))
+		time.Sleep(2 * distlock.MaxTTL)
+		if err := lock.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A grant that is on its way when Close is called is undone before Close returns,
+// because the driver is closed then.
+func TestCloseUndoesWhatIsInFlight(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+			n.use(on("try", slow(time.Second)))
+			var wg sync.WaitGroup
+			var lock distlock.Lock
+			var err error
+			wg.Go(func() { lock, err = l.Lock(bg, "x") })
+			time.Sleep(time.Second) // the reply comes at this very moment
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := rival.TryLock(healthy(), "x"); err != nil {
+				t.Errorf("after Close: %v", err)
+			}
+			wg.Wait()
+			if err == nil { // granted just before
+				err = lock.Err()
+			}
+			if !errors.Is(err, distlock.ErrClosed) && !errors.Is(err, distlock.ErrUnlocked) {
+				t.Errorf("Lock beside Close: %v", err)
+			}
+		})
+	}
+}

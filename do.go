@@ -1,0 +1,59 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+)
+
+// Do waits for the lock on name, runs fn and unlocks, also if fn panics. The
+// context that fn gets is ctx with two additions: it ends when the lock is lost,
+// with the loss as its cause, and it carries the lock, for [FromContext].
+//
+// The error is nil if fn returned nil and the lock was held until after that. It
+// matches fn's error if there is one, and ErrLost if the lock ended before fn
+// returned: then fn may have run beside another holder, whatever it returned. An
+// error of Lock is returned as it is, and fn has not run. A release whose outcome
+// is not known is no error of Do's: it goes on in the background.
+func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) error {
+	lock, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	return underLock(ctx, lock, fn)
+}
+
+// underLock runs fn while lock is held, and unlocks.
+func underLock(ctx context.Context, lock Lock, fn func(context.Context) error) (err error) {
+	inner, cancel := context.WithCancelCause(context.WithValue(ctx, lockKey{}, lock))
+	finished := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-lock.Done():
+			cancel(lock.Err())
+		case <-finished:
+		}
+	}()
+	defer func() {
+		// The watcher ends first: what it would see from here on is our own
+		// Unlock, which is no loss.
+		close(finished)
+		<-watched
+		cancel(nil)
+		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, ErrLost) {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	return fn(inner)
+}
+
+type lockKey struct{}
+
+// FromContext returns the lock that [Do] holds for the function it runs, so that
+// code deep inside can pass its token along with a write. It reports false outside
+// of Do.
+func FromContext(ctx context.Context) (Lock, bool) {
+	lock, ok := ctx.Value(lockKey{}).(Lock)
+	return lock, ok
+}

@@ -1,0 +1,254 @@
+package distlock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/distlock-go/distlock"
+
+// Budgets of the code that is not test code, in lines.
+const (
+	maxFile = 400
+	maxFunc = 60
+)
+
+// importRule says what the packages of a directory may import besides the standard
+// library. Packages of this module are written from its root: ".", "memlock". A
+// name ending in "/..." stands for everything below it, "..." alone for anything.
+type importRule struct {
+	dir     string
+	imports []string
+	tests   []string // what its tests may import in addition, besides testImports
+	testing bool     // may use package testing in code that is not a test
+}
+
+// importRules has a rule for each package; a package without one fails the test.
+// Who may import what keeps a user's binary small, and a driver replaceable: it
+// holds the client of its own store, and no code of another store.
+var importRules = []importRule{
+	{dir: "."},
+	{dir: "memlock", imports: []string{"."}},
+	{dir: "redislock", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/..."}},
+	{dir: "mysqllock", imports: []string{".", "internal/openurl", "github.com/go-sql-driver/mysql"}},
+	{dir: "zklock", imports: []string{".", "internal/openurl", "github.com/go-zookeeper/zk"}},
+	{dir: "etcdlock", imports: []string{
+		".", "internal/openurl", "go.etcd.io/etcd/...",
+		// The etcd client speaks in values of these: error codes, and a logger that it insists on.
+		"google.golang.org/grpc/...", "go.uber.org/zap/...",
+	}},
+	{dir: "backends",
+		imports: []string{".", "internal/openurl", "memlock", "redislock", "mysqllock", "zklock", "etcdlock"},
+		// Decodes a Config as a user's loader would.
+		tests: []string{"go.yaml.in/yaml/v3"}},
+	// porcupine judges histories for linearizability; a checker of our own would need one, too.
+	{dir: "conformance", imports: []string{".", "github.com/anishathalye/porcupine"}, testing: true},
+	// What the suite must catch: broken drivers, made from the good one.
+	{dir: "conformance/mutants", imports: []string{".", "memlock", "conformance"}, testing: true},
+	{dir: "internal/openurl", imports: []string{"."}},
+	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
+	{dir: "internal/servers/...", testing: true, imports: []string{
+		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
+		"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "golang.org/x/sys/...",
+		"github.com/testcontainers/testcontainers-go/...", "github.com/containerd/errdefs/...", "github.com/moby/moby/...",
+	}},
+	{dir: "internal/harness/...", testing: true,
+		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
+	// Measures the bare commands of the servers beside the drivers.
+	{dir: "internal/compare/...",
+		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},
+	// Runs a program in a process group of its own, and ends it with everything it has started.
+	{dir: "internal/supervise", imports: []string{".", "golang.org/x/sys/...", "golang.org/x/term"}},
+	// A command is a whole program: flags, configuration files, terminals are what other modules are for.
+	{dir: "cmd/...", imports: []string{"..."}},
+	// An example imports what its readers can import.
+	{dir: "examples/...", imports: []string{".", "backends"}},
+}
+
+// testImports is what every test may import: the suite and what it runs on. A test
+// of one driver still imports no other.
+var testImports = []string{
+	".", "memlock", "conformance", "internal/openurl", "internal/servers", "internal/harness/...",
+	"go.uber.org/goleak", // finds what outlives a Close
+}
+
+// source is a parsed file of this module.
+type source struct {
+	name, dir string // slash-separated, from the root of the module
+	test      bool
+	file      *ast.File
+	fset      *token.FileSet
+}
+
+func TestImports(t *testing.T) {
+	used := make(map[string]bool)
+	for _, s := range sources(t) {
+		i := slices.IndexFunc(importRules, func(r importRule) bool { return covers(r.dir, s.dir) })
+		if i < 0 {
+			t.Errorf("%s: add a rule for %s to importRules", s.name, s.dir)
+			continue
+		}
+		rule := importRules[i]
+		used[rule.dir] = true
+		for _, spec := range s.file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why := rule.refuses(s, imported); why != "" {
+				t.Errorf("%s imports %s: %s", s.fset.Position(spec.Pos()), imported, why)
+			}
+		}
+	}
+	for _, r := range importRules {
+		if !used[r.dir] {
+			t.Errorf("the rule for %s applies to nothing", r.dir)
+		}
+	}
+}
+
+// refuses returns why the rule does not let s import a path, or "".
+func (r importRule) refuses(s source, imported string) string {
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		if imported == "testing" && !s.test && !r.testing {
+			return "package testing is for tests"
+		}
+		return ""
+	}
+	name := imported
+	if imported == module {
+		name = "."
+	} else if below, ok := strings.CutPrefix(imported, module+"/"); ok {
+		name = below
+	}
+	allowed := slices.Clone(r.imports)
+	if s.test {
+		allowed = append(append(append(allowed, s.dir), r.tests...), testImports...)
+	}
+	if !slices.ContainsFunc(allowed, func(pattern string) bool { return covers(pattern, name) }) {
+		return "allowed are the standard library and " + strings.Join(allowed, ", ")
+	}
+	if covers("cmd/...", name) || covers("examples/...", name) {
+		return "it is a command"
+	}
+	return ""
+}
+
+// covers reports whether a pattern of importRules stands for name.
+func covers(pattern, name string) bool {
+	switch first, _, _ := strings.Cut(name, "/"); pattern {
+	case "...":
+		return true
+	case "./...":
+		return name == "." || !strings.Contains(first, ".")
+	}
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return name == tree || strings.HasPrefix(name, tree+"/")
+	}
+	return name == pattern
+}
+
+// A rule that lets everything pass would not be noticed otherwise.
+func TestImportRulesRefuse(t *testing.T) {
+	for _, tc := range []struct {
+		dir      string
+		test     bool
+		imported string
+		refused  bool
+	}{
+		{".", false, "net/http", false},
+		{".", false, "testing", true},
+		{".", false, module + "/memlock", true},
+		{".", true, module + "/memlock", false},
+		{".", false, "github.com/redis/go-redis/v9", true},
+		{"redislock", false, module, false},
+		{"redislock", false, "github.com/redis/go-redis/v9", false},
+		{"redislock", false, "github.com/redis/go-redis/v9/maintnotifications", false},
+		{"redislock", false, "github.com/redis/go-redis/v99", true},
+		{"redislock", false, "github.com/go-zookeeper/zk", true},
+		{"redislock", false, module + "/zklock", true},
+		{"redislock", true, module + "/zklock", true},
+		{"redislock", true, module + "/conformance", false},
+		{"redislock", false, module + "/internal/servers", true},
+		{"conformance", false, module + "/memlock", true},
+		{"conformance", false, module + "/internal/servers", true},
+		{"backends", false, module + "/internal/servers", true},
+		{"backends", false, "github.com/redis/go-redis/v9", true},
+		{"cmd/distlock", false, module + "/internal/servers", false},
+		{"cmd/distlock", false, module + "/examples/account", true},
+		{"cmd/distlock", false, "github.com/spf13/cobra", false},
+		{"examples/account", false, "github.com/spf13/cobra", true},
+	} {
+		i := slices.IndexFunc(importRules, func(r importRule) bool { return covers(r.dir, tc.dir) })
+		why := importRules[i].refuses(source{dir: tc.dir, test: tc.test}, tc.imported)
+		if (why != "") != tc.refused {
+			t.Errorf("%s (test %v) imports %s: refused %v, want %v: %s", tc.dir, tc.test, tc.imported, why != "", tc.refused, why)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		if n := s.fset.Position(s.file.FileEnd).Line - 1; n > maxFile {
+			t.Errorf("%s has %d lines, at most %d are allowed", s.name, n, maxFile)
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			f, ok := n.(*ast.FuncDecl)
+			if !ok {
+				return true
+			}
+			first, last := s.fset.Position(f.Pos()), s.fset.Position(f.End()).Line
+			if n := last - first.Line + 1; n > maxFunc {
+				t.Errorf("%s: %s has %d lines, at most %d are allowed", first, f.Name.Name, n, maxFunc)
+			}
+			return true
+		})
+	}
+}
+
+// sources parses every Go file of this module, for whatever system it is; nested
+// modules make their own rules.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, noModule := os.Stat(filepath.Join(name, "go.mod"))
+			hidden := name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_"))
+			if name != "." && noModule == nil || hidden || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		name = filepath.ToSlash(name)
+		all = append(all, source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), file, fset})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("found %d files only", len(all))
+	}
+	return all
+}

@@ -1,0 +1,171 @@
+// Package memlock is the driver for locks within one process. It has every
+// capability a driver can have and is the reference for the others: use it to
+// unit-test code that takes locks, also in testing/synctest bubbles, where its
+// time is the bubble's.
+//
+//	store := memlock.NewStore(nil)
+//	alice, _ := memlock.New(store, nil) // two Lockers on one store contend
+//	bob, _ := memlock.New(store, nil)   // like two processes on one server
+package memlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Options configure a Locker. Nil means the defaults.
+type Options struct {
+	distlock.Options
+}
+
+// Locker is a distlock.Locker over a Store. It is safe for concurrent use.
+type Locker struct {
+	*distlock.Client
+}
+
+var (
+	_ distlock.Locker       = (*Locker)(nil)
+	_ distlock.Driver       = (*driver)(nil)
+	_ distlock.BatchRenewer = (*driver)(nil)
+	_ distlock.Inspector    = (*driver)(nil)
+	_ distlock.Breaker      = (*driver)(nil)
+)
+
+// New returns a Locker over s. It fails with distlock.ErrInvalid if the options
+// are not allowed.
+func New(s *Store, o *Options) (*Locker, error) {
+	if o == nil {
+		o = new(Options)
+	}
+	c, err := distlock.New(NewDriver(s), &o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{c}, nil
+}
+
+// NewDriver returns the driver alone, for those who wrap it: a fault injector, or
+// a broken variant to test a test with.
+func NewDriver(s *Store) distlock.Driver { return &driver{s} }
+
+type driver struct{ store *Store }
+
+// Capabilities implements distlock.Driver.
+func (d *driver) Capabilities() distlock.Capabilities {
+	return distlock.Capabilities{
+		Backend:        "memory",
+		Fair:           true,
+		Push:           true,
+		Durability:     distlock.Volatile,
+		MinTTL:         time.Millisecond,
+		TTLGranularity: time.Nanosecond,
+	}
+}
+
+// Claim implements distlock.Driver.
+func (d *driver) Claim(r distlock.Request) distlock.Claim {
+	return &claim{store: d.store, request: r, wake: make(chan struct{}, 1)}
+}
+
+// claim is one bid. Its fields but wake are used by one call at a time.
+type claim struct {
+	store   *Store
+	request distlock.Request
+	wake    chan struct{} // one element: "look again"; buffered so that the store never blocks
+	won     bool          // a Try of this claim has returned a grant
+}
+
+// Try implements distlock.Claim.
+func (c *claim) Try(ctx context.Context) (g distlock.Grant, err error) {
+	lost := c.store.call(ctx, Call{"try", c.request.Name, c.request.Owner}, func() {
+		g, err = c.store.try(c)
+	})
+	if lost != nil {
+		return distlock.Grant{}, lost
+	}
+	c.won = c.won || err == nil
+	return g, err
+}
+
+// Wait implements distlock.Claim. A release after the last Try has left its mark in
+// the channel, so none is missed.
+func (c *claim) Wait(ctx context.Context) error {
+	select {
+	case <-c.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Renew implements distlock.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g distlock.Grant, err error) {
+	lost := c.store.call(ctx, Call{"renew", c.request.Name, c.request.Owner}, func() {
+		g, err = c.store.renew(c, ttl)
+	})
+	if lost != nil {
+		return distlock.Grant{}, lost
+	}
+	return g, err
+}
+
+// Release implements distlock.Claim.
+func (c *claim) Release(ctx context.Context) error {
+	var held bool
+	lost := c.store.call(ctx, Call{"release", c.request.Name, c.request.Owner}, func() {
+		held = c.store.release(c)
+	})
+	switch {
+	case lost != nil:
+		return lost
+	case c.won && !held:
+		return distlock.ErrLost
+	}
+	c.won = false
+	return nil
+}
+
+// RenewBatch implements distlock.BatchRenewer.
+func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
+	lost := d.store.call(ctx, Call{Op: "renewbatch"}, func() {
+		for i := range batch {
+			r := &batch[i]
+			c, ok := r.Claim.(*claim)
+			if !ok {
+				r.Err = errors.New("memlock: the claim is another driver's")
+				continue
+			}
+			r.Grant, r.Err = d.store.renew(c, r.TTL)
+		}
+	})
+	for i := range batch {
+		if lost != nil {
+			batch[i].Grant, batch[i].Err = distlock.Grant{}, lost
+		}
+	}
+}
+
+// Inspect implements distlock.Inspector.
+func (d *driver) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
+	err = d.store.call(ctx, Call{Op: "inspect", Name: name}, func() { st = d.store.status(name) })
+	return st, err
+}
+
+// List implements distlock.Inspector.
+func (d *driver) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
+	err = d.store.call(ctx, Call{Op: "list", Name: prefix}, func() { sts = d.store.list(prefix) })
+	return sts, err
+}
+
+// Break implements distlock.Breaker.
+func (d *driver) Break(ctx context.Context, name string) error {
+	var broken bool
+	err := d.store.call(ctx, Call{Op: "break", Name: name}, func() { broken = d.store.breakLock(name) })
+	if err == nil && !broken {
+		return distlock.ErrLost
+	}
+	return err
+}

@@ -1,0 +1,219 @@
+package memlock
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Store stands for a lock server: Lockers on the same Store contend. It is safe
+// for concurrent use and needs no closing.
+type Store struct {
+	intercept func(ctx context.Context, c Call, apply func()) error
+
+	mu      sync.Mutex
+	records map[string]*record
+	token   int64 // of the last grant of any name, so that it rises for each
+}
+
+// StoreOptions configure a Store. Nil means the defaults.
+type StoreOptions struct {
+	// Intercept, if set, stands between the Lockers and the Store, as a network
+	// does: it is called for every request and must call apply, once, for the
+	// request to take effect. If it returns an error, the Locker gets that instead
+	// of the reply. So a request is lost by not calling apply, a reply by
+	// returning an error after it; either may be delayed, also past the end of
+	// ctx. It must be safe for concurrent use.
+	Intercept func(ctx context.Context, c Call, apply func()) error
+}
+
+// Call names a request, for Intercept.
+type Call struct {
+	Op    string // "try", "renew", "renewbatch", "release", "inspect", "list" or "break"
+	Name  string // of the lock; empty for "renewbatch"
+	Owner string // of the acquisition; empty if there is none
+}
+
+// NewStore returns an empty Store.
+func NewStore(o *StoreOptions) *Store {
+	s := &Store{records: make(map[string]*record)}
+	if o != nil {
+		s.intercept = o.Intercept
+	}
+	return s
+}
+
+// record is what the store keeps of a name while it is held or waited for.
+type record struct {
+	owner    string // empty: nobody holds it
+	holder   string
+	token    int64
+	acquired time.Time
+	expires  time.Time
+	queue    []*place // first come, first served
+}
+
+// place is a claim in the queue. It is dropped when the claim has not shown itself
+// for its own TTL: its process is dead.
+type place struct {
+	claim *claim
+	until time.Time
+}
+
+func (s *Store) call(ctx context.Context, c Call, apply func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	locked := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		apply()
+	}
+	if s.intercept == nil {
+		locked()
+		return nil
+	}
+	return s.intercept(ctx, c, locked)
+}
+
+// current returns the record of name without what has expired, or nil if that is
+// all there was.
+func (s *Store) current(name string, now time.Time) *record {
+	r := s.records[name]
+	if r == nil {
+		return nil
+	}
+	if r.owner != "" && !now.Before(r.expires) {
+		r.owner = ""
+	}
+	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return !now.Before(p.until) })
+	if r.owner == "" && len(r.queue) == 0 {
+		delete(s.records, name)
+		return nil
+	}
+	return r
+}
+
+func (s *Store) try(c *claim) (distlock.Grant, error) {
+	now := time.Now()
+	r := s.current(c.request.Name, now)
+	if r == nil {
+		r = new(record)
+		s.records[c.request.Name] = r
+	}
+	mine := func(p *place) bool { return p.claim == c }
+	at := slices.IndexFunc(r.queue, mine)
+	switch {
+	case r.owner == c.request.Owner:
+		r.expires = now.Add(c.request.TTL)
+	case r.owner == "" && (at == 0 || at < 0 && len(r.queue) == 0):
+		r.queue = slices.DeleteFunc(r.queue, mine)
+		s.token++
+		r.owner, r.holder, r.token = c.request.Owner, c.request.Holder, s.token
+		r.acquired, r.expires = now, now.Add(c.request.TTL)
+	default:
+		if !c.request.NoWait {
+			if at < 0 {
+				at = len(r.queue)
+				r.queue = append(r.queue, &place{claim: c})
+			}
+			r.queue[at].until = now.Add(c.request.TTL)
+		}
+		return distlock.Grant{}, &distlock.HeldError{Remaining: r.blockedFor(now)}
+	}
+	return distlock.Grant{Token: r.token, TTL: c.request.TTL}, nil
+}
+
+// blockedFor is how long the name stays taken if nobody gives a sign of life: by
+// its holder, or, if it is free, by the first in the queue.
+func (r *record) blockedFor(now time.Time) time.Duration {
+	if r.owner != "" {
+		return r.expires.Sub(now)
+	}
+	return r.queue[0].until.Sub(now)
+}
+
+func (s *Store) renew(c *claim, ttl time.Duration) (distlock.Grant, error) {
+	now := time.Now()
+	r := s.current(c.request.Name, now)
+	if r == nil || r.owner != c.request.Owner {
+		return distlock.Grant{}, distlock.ErrLost
+	}
+	if e := now.Add(ttl); e.After(r.expires) {
+		r.expires = e
+	}
+	return distlock.Grant{Token: r.token, TTL: r.expires.Sub(now)}, nil
+}
+
+// release removes every trace of c and reports whether it held the name.
+func (s *Store) release(c *claim) bool {
+	r := s.current(c.request.Name, time.Now())
+	if r == nil {
+		return false
+	}
+	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return p.claim == c })
+	held := r.owner == c.request.Owner
+	if held {
+		r.owner = ""
+	}
+	s.handOff(c.request.Name, r)
+	return held
+}
+
+func (s *Store) breakLock(name string) bool {
+	r := s.current(name, time.Now())
+	if r == nil || r.owner == "" {
+		return false
+	}
+	r.owner = ""
+	s.handOff(name, r)
+	return true
+}
+
+// handOff wakes the next in the queue of a name that may be free, and it alone.
+func (s *Store) handOff(name string, r *record) {
+	switch {
+	case r.owner != "":
+	case len(r.queue) == 0:
+		delete(s.records, name)
+	default:
+		select {
+		case r.queue[0].claim.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *Store) status(name string) distlock.Status {
+	now := time.Now()
+	st := distlock.Status{Name: name}
+	r := s.current(name, now)
+	if r == nil {
+		return st
+	}
+	st.Waiters = len(r.queue)
+	st.Token = r.token
+	if r.owner != "" {
+		st.Held, st.Holder = true, r.holder
+		st.AcquiredAt, st.Remaining = r.acquired, r.expires.Sub(now)
+	}
+	return st
+}
+
+func (s *Store) list(prefix string) []distlock.Status {
+	var sts []distlock.Status
+	for name := range s.records {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if st := s.status(name); st.Held {
+			sts = append(sts, st)
+		}
+	}
+	slices.SortFunc(sts, func(a, b distlock.Status) int { return strings.Compare(a.Name, b.Name) })
+	return sts
+}

@@ -1,0 +1,99 @@
+package distlock
+
+import (
+	"context"
+	"strings"
+)
+
+// Prefix returns a Locker whose names are names of l that start with prefix: a
+// name space of its own for a tenant or an application. The locks it returns have
+// the name that was asked for, and Inspect and List know only what lies inside.
+// Prefix and name together must not be longer than MaxName. Close closes l.
+func Prefix(l Locker, prefix string) Locker { return &prefixed{l, prefix} }
+
+// prefixed is a view of a Locker.
+type prefixed struct {
+	Locker
+	prefix string
+}
+
+var (
+	_ Inspector = (*prefixed)(nil)
+	_ Breaker   = (*prefixed)(nil)
+)
+
+// Lock implements Locker.
+func (p *prefixed) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return p.inside(name, func(full string) (Lock, error) { return p.Locker.Lock(ctx, full, opts...) })
+}
+
+// TryLock implements Locker.
+func (p *prefixed) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return p.inside(name, func(full string) (Lock, error) { return p.Locker.TryLock(ctx, full, opts...) })
+}
+
+func (p *prefixed) inside(name string, take func(full string) (Lock, error)) (Lock, error) {
+	// An empty name must not become a legal one by the prefix.
+	if err := checkName(name); err != nil {
+		return nil, opError("lock", name, err)
+	}
+	lock, err := take(p.prefix + name)
+	if err != nil {
+		return nil, err
+	}
+	return &renamed{lock, name}, nil
+}
+
+// Inspect implements Inspector.
+func (p *prefixed) Inspect(ctx context.Context, name string) (Status, error) {
+	st, err := Inspect(ctx, p.Locker, p.prefix+name)
+	st.Name = name
+	return st, err
+}
+
+// List implements Inspector.
+func (p *prefixed) List(ctx context.Context, prefix string) ([]Status, error) {
+	sts, err := List(ctx, p.Locker, p.prefix+prefix)
+	for i := range sts {
+		sts[i].Name = strings.TrimPrefix(sts[i].Name, p.prefix)
+	}
+	return sts, err
+}
+
+// Break implements Breaker.
+func (p *prefixed) Break(ctx context.Context, name string) error {
+	return Break(ctx, p.Locker, p.prefix+name)
+}
+
+// renamed is a lock under the name that its caller knows.
+type renamed struct {
+	Lock
+	name string
+}
+
+// Name implements Lock.
+func (r *renamed) Name() string { return r.name }
+
+// Unwrap returns the lock inside, for As.
+func (r *renamed) Unwrap() Lock { return r.Lock }
+
+// As returns the first lock of type T in the chain that begins with l and goes on
+// with what Unwrap returns, as errors.As does for errors. It is how to reach what
+// only one backend's locks can do, also through wrappers such as Prefix:
+//
+//	if el, ok := distlock.As[*etcdlock.Lock](lock); ok {
+//		txn = txn.If(el.Cmp())
+//	}
+func As[T Lock](l Lock) (T, bool) {
+	for {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		u, ok := l.(interface{ Unwrap() Lock })
+		if !ok {
+			var none T
+			return none, false
+		}
+		l = u.Unwrap()
+	}
+}

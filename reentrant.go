@@ -1,0 +1,218 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// WithOwner returns a context that stands for one owner: locks that are taken
+// through a [Reentrant] Locker with it, or with a context derived from it, belong
+// together. Call it where a unit of work begins. Goroutines that share the context
+// share the locks, and are not kept apart by them.
+func WithOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, &owner{holds: make(map[ownedName]*hold)})
+}
+
+// Reentrant returns a Locker that lets an owner take a name again that it holds
+// already, as the locks of Redisson and Curator do. Holds are counted: the name is
+// free when each of the locks returned has been unlocked. Who is an owner is said
+// by the context, see [WithOwner]; a context without one fails with ErrInvalid.
+//
+// The options of the first hold apply; those of further ones are ignored. All holds share one token, one deadline and one loss: a name that was
+// lost is taken anew by the next call. Close closes l.
+func Reentrant(l Locker) Locker { return &reentrant{l} }
+
+type reentrant struct{ Locker }
+
+type ownerKey struct{}
+
+// owner is a unit of work and what it holds, by Locker and name.
+type owner struct {
+	mu    sync.Mutex
+	holds map[ownedName]*hold
+}
+
+type ownedName struct {
+	locker *reentrant
+	name   string
+}
+
+// hold is one lock in the store, shared by count locks of one owner.
+type hold struct {
+	ready chan struct{} // closed when lock or err is set
+	lock  Lock
+	err   error
+	count int // guarded by owner.mu, and so is membership in owner.holds
+}
+
+// Lock implements Locker.
+func (r *reentrant) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return r.enter(ctx, name, func() (Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
+}
+
+// TryLock implements Locker.
+func (r *reentrant) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return r.enter(ctx, name, func() (Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
+}
+
+func (r *reentrant) enter(ctx context.Context, name string, take func() (Lock, error)) (Lock, error) {
+	o, ok := ctx.Value(ownerKey{}).(*owner)
+	if !ok {
+		return nil, opError("lock", name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", ErrInvalid))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, opError("lock", name, err)
+	}
+	key := ownedName{r, name}
+	for {
+		h, first := o.join(key)
+		if first {
+			h.fill(take) // bounded by ctx, and its error says more than that of ctx
+		} else {
+			select {
+			case <-h.ready:
+			case <-ctx.Done():
+				o.abandon(ctx, key, h)
+				return nil, opError("lock", name, ctx.Err())
+			}
+		}
+		if h.err == nil {
+			return newCounted(o, key, h), nil
+		}
+		_ = o.leave(ctx, key, h) // nothing is held
+		if first {
+			return nil, h.err
+		}
+		// It failed for reasons of the goroutine that took it: its context, its
+		// options. Ours may be better.
+	}
+}
+
+// join finds the hold of key that is alive, or begins one: then first is true.
+func (o *owner) join(key ownedName) (h *hold, first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h = o.holds[key]; h != nil && h.alive() {
+		h.count++
+		return h, false
+	}
+	h = &hold{ready: make(chan struct{}), count: 1}
+	o.holds[key] = h
+	return h, true
+}
+
+// fill takes the lock. If that panics, in an option of the caller's, those who have
+// joined meanwhile must not wait for ever.
+func (h *hold) fill(take func() (Lock, error)) {
+	defer close(h.ready)
+	h.err = errPanicked
+	h.lock, h.err = take()
+}
+
+// errPanicked is never returned: whoever sees it takes the lock anew.
+var errPanicked = errors.New("the call that was taking the lock has panicked")
+
+// alive reports whether the hold may still be joined.
+func (h *hold) alive() bool {
+	select {
+	case <-h.ready:
+		return h.err == nil && h.lock.Err() == nil
+	default:
+		return true // being taken
+	}
+}
+
+// leave gives up one share, and the lock in the store with the last.
+func (o *owner) leave(ctx context.Context, key ownedName, h *hold) error {
+	o.mu.Lock()
+	h.count--
+	last := h.count == 0
+	if last && o.holds[key] == h {
+		delete(o.holds, key)
+	}
+	o.mu.Unlock()
+	if !last || h.lock == nil {
+		return nil
+	}
+	return h.lock.Unlock(ctx)
+}
+
+// abandon gives up a share in a lock that another goroutine is still taking.
+func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		<-h.ready // bounded by the context of the goroutine that takes it
+		_ = o.leave(ctx, key, h)
+	}()
+}
+
+// counted is one share of a hold.
+type counted struct {
+	Lock
+	owner *owner
+	key   ownedName
+	hold  *hold
+
+	ctx  context.Context // ends with this share
+	end  context.CancelCauseFunc
+	stop chan struct{}
+
+	unlock sync.Once
+	err    error // of Unlock
+}
+
+func newCounted(o *owner, key ownedName, h *hold) *counted {
+	c := &counted{Lock: h.lock, owner: o, key: key, hold: h, stop: make(chan struct{})}
+	c.ctx, c.end = context.WithCancelCause(context.Background())
+	go c.watch()
+	return c
+}
+
+// watch ends the share when the lock under it is lost.
+func (c *counted) watch() {
+	select {
+	case <-c.Lock.Done():
+		c.end(c.Lock.Err())
+	case <-c.stop:
+	}
+}
+
+// Done implements Lock.
+func (c *counted) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Err implements Lock.
+func (c *counted) Err() error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	return c.Lock.Err()
+}
+
+// Unlock implements Lock. It returns nil if other shares remain and the lock is
+// held.
+func (c *counted) Unlock(ctx context.Context) error {
+	c.unlock.Do(func() {
+		before := c.Lock.Err()
+		c.end(opError("lock", c.Name(), ErrUnlocked))
+		close(c.stop)
+		c.err = c.owner.leave(ctx, c.key, c.hold)
+		if c.err == nil && errors.Is(before, ErrLost) {
+			c.err = before
+		}
+	})
+	return c.err
+}
+
+// Extend implements Lock.
+func (c *counted) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return c.Lock.Extend(ctx, ttl)
+}
+
+// Unwrap returns the lock that the shares have in common, for As.
+func (c *counted) Unwrap() Lock { return c.Lock }

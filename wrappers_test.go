@@ -1,0 +1,225 @@
+package distlock_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+func TestPrefix(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		a, b := distlock.Prefix(l, "a/"), distlock.Prefix(rival, "b/")
+		lock := mustLock(t, bg, a, "x")
+		if lock.Name() != "x" {
+			t.Errorf("the lock is called %q", lock.Name())
+		}
+		mustLock(t, bg, b, "x")
+		_, err := rival.TryLock(bg, "a/x")
+		wantErr(t, "TryLock of the full name", err, distlock.ErrHeld)
+		_, err = a.TryLock(bg, "")
+		wantErr(t, "TryLock of the prefix alone", err, distlock.ErrInvalid)
+		sts, err := distlock.List(bg, a, "")
+		if err != nil || len(sts) != 1 || sts[0].Name != "x" {
+			t.Errorf("List returned %v and %v", sts, err)
+		}
+		if _, ok := distlock.As[*distlock.Handle](lock); !ok {
+			t.Error("As does not see through Prefix")
+		}
+		if err := distlock.Break(bg, a, "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLockAll(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		_, err := distlock.LockAll(bg, l, []string{"a", "a"})
+		wantErr(t, "a name given twice", err, distlock.ErrInvalid)
+		_, err = distlock.LockAll(bg, l, nil)
+		wantErr(t, "no names", err, distlock.ErrInvalid)
+
+		// Opposite orders must not block each other.
+		var wg sync.WaitGroup
+		for i := range 20 {
+			names := []string{"a", "b", "c"}
+			locker := l
+			if i%2 == 0 {
+				slices.Reverse(names)
+				locker = rival
+			}
+			wg.Go(func() {
+				set, err := distlock.LockAll(bg, locker, names)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				if err := set.Err(); err != nil {
+					t.Error(err)
+				}
+				if err := set.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+
+		busy := mustLock(t, bg, rival, "b")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err = distlock.LockAll(ctx, l, []string{"c", "b", "a"})
+		wantErr(t, "LockAll with one held", err, distlock.ErrHeld)
+		mustLock(t, bg, rival, "a")
+		if err := busy.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLockAllTellsOfLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		set, err := distlock.LockAll(bg, l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := distlock.Break(bg, rival, "b"); err != nil {
+			t.Fatal(err)
+		}
+		<-set.Done()
+		wantErr(t, "Err", set.Err(), distlock.ErrLost)
+		wantErr(t, "Unlock", set.Unlock(bg), distlock.ErrLost)
+		mustLock(t, bg, rival, "a")
+	})
+}
+
+func TestReentrant(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		_, err := r.Lock(bg, "x")
+		wantErr(t, "a context without an owner", err, distlock.ErrInvalid)
+
+		alice, bob := distlock.WithOwner(bg), distlock.WithOwner(bg)
+		first := mustLock(t, alice, r, "x")
+		second := mustLock(t, alice, r, "x")
+		if first.Token() != second.Token() {
+			t.Errorf("tokens %d and %d", first.Token(), second.Token())
+		}
+		_, err = r.TryLock(bob, "x")
+		wantErr(t, "another owner", err, distlock.ErrHeld)
+		for range 2 { // a second Unlock of one share must not count
+			if err := second.Unlock(bg); err != nil {
+				t.Error(err)
+			}
+		}
+		wantErr(t, "Err of the share", second.Err(), distlock.ErrUnlocked)
+		if first.Err() != nil {
+			t.Errorf("the other share ended: %v", first.Err())
+		}
+		_, err = rival.TryLock(bg, "x")
+		wantErr(t, "one share left", err, distlock.ErrHeld)
+		if err := first.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		if lock, err := r.TryLock(bob, "x"); err != nil {
+			t.Errorf("all shares unlocked: %v", err)
+		} else {
+			_ = lock.Unlock(bg)
+		}
+	})
+}
+
+func TestReentrantLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		alice := distlock.WithOwner(bg)
+		lost := mustLock(t, alice, r, "x")
+		if err := distlock.Break(bg, rival, "x"); err != nil {
+			t.Fatal(err)
+		}
+		<-lost.Done()
+		anew := mustLock(t, alice, r, "x")
+		wantErr(t, "Unlock of the lost share", lost.Unlock(bg), distlock.ErrLost)
+		synctest.Wait()
+		if anew.Err() != nil || anew.Token() <= lost.Token() {
+			t.Errorf("the new hold: %v, token %d after %d", anew.Err(), anew.Token(), lost.Token())
+		}
+		if err := anew.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A share whose own context ends must not end what the others wait for.
+func TestReentrantSharedWait(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		alice := distlock.WithOwner(bg)
+		busy := mustLock(t, bg, rival, "x")
+		short, cancel := context.WithTimeout(alice, time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := r.Lock(short, "x")
+			if err == nil {
+				t.Error("got a held name")
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() { mustLock(t, alice, r, "x") })
+		time.Sleep(2 * time.Second)
+		if err := busy.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestReentrantFailureKeepsErrHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		mustLock(t, bg, rival, "x")
+		for range 50 {
+			ctx, cancel := context.WithTimeout(distlock.WithOwner(bg), time.Second)
+			_, err := r.Lock(ctx, "x")
+			cancel()
+			wantErr(t, "Lock", err, context.DeadlineExceeded)
+			wantErr(t, "Lock", err, distlock.ErrHeld)
+		}
+	})
+}
+
+func TestReentrantUnlockAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		alice := distlock.WithOwner(bg)
+		first, second := mustLock(t, alice, r, "x"), mustLock(t, alice, r, "x")
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, share := range []distlock.Lock{first, second} {
+			if err := share.Unlock(bg); err != nil {
+				t.Errorf("Unlock after Close: %v", err)
+			}
+		}
+	})
+}
+
+func TestReentrantSurvivesPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		r := distlock.Reentrant(l)
+		alice := distlock.WithOwner(bg)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = r.Lock(alice, "x", func(*distlock.CallOptions) { panic("in an option") })
+		}()
+		ctx, cancel := context.WithTimeout(alice, time.Second)
+		defer cancel()
+		mustLock(t, ctx, r, "x")
+	})
+}
