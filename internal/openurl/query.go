@@ -1,0 +1,245 @@
+package openurl
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Param describes a parameter of a URL. docs/config.md is tested against it.
+type Param struct {
+	Name    string
+	Type    string // "text", "list", "integer", "boolean", "duration" or "word"
+	Default string // as one would write it; "" if there is none, or none that one could write
+	Allowed string // the range or the words; "" if anything goes
+}
+
+// UnknownParamError is the error for a parameter that no getter has asked for.
+type UnknownParamError struct {
+	URL     string // redacted
+	Name    string
+	Nearest string  // the known one that it looks like, or ""
+	Known   []Param // sorted by name
+}
+
+// Error names the parameter, the nearest one and all that are known.
+func (e *UnknownParamError) Error() string {
+	names := make([]string, len(e.Known))
+	for i, p := range e.Known {
+		names[i] = p.Name
+	}
+	hint := ""
+	if e.Nearest != "" {
+		hint = fmt.Sprintf(" (did you mean %q?)", e.Nearest)
+	}
+	return fmt.Sprintf("%v: the URL %s has the unknown parameter %q%s, allowed are %s",
+		distlock.ErrInvalid, e.URL, e.Name, hint, strings.Join(names, ", "))
+}
+
+// Unwrap returns distlock.ErrInvalid.
+func (e *UnknownParamError) Unwrap() error { return distlock.ErrInvalid }
+
+// Text returns the parameter key, or def if the URL does not give it. It may be
+// given as empty.
+func (u *URL) Text(key, def string) string {
+	s, ok := u.get(Param{Name: key, Type: "text", Default: def})
+	if !ok {
+		return def
+	}
+	return s
+}
+
+// Strings returns the parameter key as a list that is separated by commas, without
+// empty entries, or def.
+func (u *URL) Strings(key string, def ...string) []string {
+	s, ok := u.get(Param{Name: key, Type: "list", Default: strings.Join(def, ",")})
+	if !ok {
+		return def
+	}
+	list := strings.Split(s, ",")
+	if slices.Contains(list, "") {
+		u.failParam(key, s, "a list like a,b,c")
+	}
+	return list
+}
+
+// Int returns the parameter key, which must lie within min and max, or def, which
+// need not.
+func (u *URL) Int(key string, def, min, max int) int {
+	p := Param{Name: key, Type: "integer", Allowed: fmt.Sprintf("%d to %d", min, max)}
+	if min <= def && def <= max {
+		p.Default = strconv.Itoa(def)
+	}
+	s, ok := u.get(p)
+	if !ok {
+		return def
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < min || n > max {
+		u.failParam(key, s, "an integer from "+p.Allowed)
+	}
+	return n
+}
+
+// Bool returns the parameter key, which must be true or false, or def.
+func (u *URL) Bool(key string, def bool) bool {
+	s, ok := u.get(Param{Name: key, Type: "boolean", Default: strconv.FormatBool(def), Allowed: "true, false"})
+	if !ok {
+		return def
+	}
+	if s != "true" && s != "false" {
+		u.failParam(key, s, "true or false")
+	}
+	return s == "true"
+}
+
+// Duration returns the parameter key, a text like "1m30s" that must lie within min
+// and max, or def, which need not.
+func (u *URL) Duration(key string, def, min, max time.Duration) time.Duration {
+	p := Param{Name: key, Type: "duration", Allowed: Short(min) + " to " + Short(max)}
+	if min <= def && def <= max {
+		p.Default = Short(def)
+	}
+	s, ok := u.get(p)
+	if !ok {
+		return def
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < min || d > max {
+		u.failParam(key, s, `a duration like "30s", from `+p.Allowed)
+	}
+	return d
+}
+
+// OneOf returns the parameter key, which must be one of words, or the first of
+// them.
+func (u *URL) OneOf(key string, words ...string) string {
+	allowed := strings.Join(words, ", ")
+	s, ok := u.get(Param{Name: key, Type: "word", Default: words[0], Allowed: allowed})
+	if !ok {
+		return words[0]
+	}
+	if !slices.Contains(words, s) {
+		u.failParam(key, s, "one of "+allowed)
+	}
+	return s
+}
+
+// Common fills in what means the same on every backend: ttl and holder, by the
+// rules of Merge, but without the defaults, which the root package knows.
+func (u *URL) Common(o *distlock.Options) {
+	ttl := u.Duration("ttl", distlock.DefaultTTL, time.Millisecond, distlock.MaxTTL)
+	if _, given := u.query["ttl"]; given {
+		Merge(u, "ttl", ttl, &o.TTL)
+	}
+	Merge(u, "holder", u.Text("holder", ""), &o.Holder)
+}
+
+// Merge sets *option to value, which a getter has returned for the parameter key or
+// which another part of the URL, called key in errors, gives. An option that is set
+// already and not the same is an error: neither overrides the other silently. It
+// is kept, though, if value is no more than the default of the parameter, or zero.
+func Merge[T comparable](u *URL, key string, value T, option *T) {
+	var none T
+	_, param := u.known[key]
+	_, given := u.query[key]
+	if *option != none && value != *option && value != none && (given || !param) {
+		u.fail("the %s is %v, but %v in the options", key, value, *option)
+	}
+	if *option == none {
+		*option = value
+	}
+}
+
+// Err returns the first error of a getter; or, if there is none, an
+// UnknownParamError if the URL has a parameter that no getter has asked for. It is
+// called after the getters and before a server is asked.
+func (u *URL) Err() error {
+	if u.err != nil {
+		return u.err
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.query)) {
+		if _, ok := u.known[name]; ok {
+			continue
+		}
+		names := slices.Sorted(maps.Keys(u.known))
+		e := &UnknownParamError{URL: u.text, Name: name, Nearest: nearest(name, names)}
+		for _, n := range names {
+			e.Known = append(e.Known, u.known[n])
+		}
+		return e
+	}
+	return nil
+}
+
+// get declares p and returns what the URL gives for it.
+func (u *URL) get(p Param) (string, bool) {
+	u.known[p.Name] = p
+	s, ok := u.query[p.Name]
+	return s, ok
+}
+
+func (u *URL) failParam(key, value, want string) {
+	u.fail("the parameter %s is %q, allowed is %s", key, value, want)
+}
+
+// fail records an error; only the first counts, the others may follow from it.
+func (u *URL) fail(format string, args ...any) {
+	if u.err == nil {
+		u.err = fmt.Errorf("%w: the URL %s: %s", distlock.ErrInvalid, u.text, fmt.Sprintf(format, args...))
+	}
+}
+
+// Short formats d without the zeros that time.Duration appends: "1h", not "1h0m0s".
+func Short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// nearest returns the name that takes the fewest edits to reach, if they are so few
+// that a slip is more likely than another meaning.
+func nearest(name string, names []string) string {
+	clean := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
+	best, found := 1+len(name)/3, ""
+	for _, n := range names {
+		if d := edits(clean(name), clean(n)); d <= best {
+			best, found = d-1, n
+		}
+	}
+	return found
+}
+
+// edits returns the number of bytes to insert, delete, replace or swap with their
+// neighbours that turns a into b.
+func edits(a, b string) int {
+	before, last, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		next[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := last[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			next[j] = min(replace, last[j]+1, next[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
+		}
+		before, last, next = last, next, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,109 @@
+package openurl_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+func TestRedact(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redis://h:6379/0?ttl=10s":                  "redis://h:6379/0?ttl=10s",
+		"redis://me:pw@h:6379/0":                    "redis://me:xxxxx@h:6379/0",
+		"redis://:pw@h":                             "redis://:xxxxx@h",
+		"redis://pw@h":                              "redis://xxxxx@h",
+		"redis://me:p@w@h":                          "redis://me:xxxxx@h",
+		"redis://me:p/w@h:1/0":                      "redis://xxxxx@h:1/0",
+		"redis://me:1/w@h:1/0":                      "redis://xxxxx@h:1/0",
+		"redis://me:p?w@h:1/0":                      "redis://xxxxx@h:1/0",
+		"redis://me:p#w@h:1/0":                      "redis://xxxxx@h:1/0",
+		"redis://me:p w@h:1/0":                      "redis://xxxxx@h:1/0",
+		"redis://me:p%zz@h:1/0":                     "redis://xxxxx@h:1/0",
+		"redis://me:pw@h:port":                      "redis://xxxxx@h:port",
+		"redis://:pw":                               "redis://xxxxx",
+		"zk://u:pw@a:1,u:pw@b:2/x":                  "zk://u:xxxxx@b:2/x",
+		"redis://h?password=pw&ttl=1s":              "redis://h?password=xxxxx&ttl=1s",
+		"redis://h?PWD=pw":                          "redis://h?PWD=xxxxx",
+		"redis://h?password=a@b&ttl=1s":             "redis://xxxxx@xxxxx&ttl=1s",
+		"redis://h?auth=digest:u:pw":                "redis://h?auth=xxxxx",
+		"redis:me:pw@h":                             "redis:xxxxx@h",
+		"redis:/me:pw@h":                            "redis:xxxxx@h",
+		"//me:pw@h":                                 "xxxxx@h",
+		"user:pw@tcp(127.0.0.1:3306)/db?timeout=1s": "user:xxxxx@tcp(127.0.0.1:3306)/db?timeout=1s",
+		"user:p@/w(@unix(/tmp/mysql.sock)/db":       "user:xxxxx@unix(/tmp/mysql.sock)/db",
+		"user:pw@/db":                               "user:xxxxx@/db",
+		"tcp(127.0.0.1:3306)/db":                    "xxxxx",
+		"pw":                                        "xxxxx",
+		"":                                          "xxxxx",
+		"redis://me:pw@h\n\x1b[31m":                 "redis://xxxxx@h??[31m",
+	} {
+		if got := openurl.Redact(raw); got != want {
+			t.Errorf("Redact(%q) is %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// marker is a piece of every password of FuzzRedact that nothing else contains, so
+// that a leak of the piece is found, too.
+const marker = "Zq7Zq7"
+
+// FuzzRedact puts passwords into all the places where people put them, in all the
+// ways of writing them, and looks for them in everything that may be printed.
+func FuzzRedact(f *testing.F) {
+	for _, s := range []string{
+		"", "@", ":", "/", "?", "#", "%", "%41", " ", ",", "[", "]", ";", "&", "=", "@b/c?d=e#f", "123/", "://x:", "//x:",
+		"x?ttl=", "1?ttl=", "1&ttl=", "x?pass=", "x?pass=y@", "tcp(x)/", "@tcp(a)/", "ä", "\x00", "\xff\xfe", "::1", "a\nb\n",
+	} {
+		f.Add(s, "", "redis", "me", "h:1/0?ttl=1s")
+		f.Add("", s, "mysqls", "", "[::1]:7,b")
+		f.Add(s, s, "my sql", "r%o", "h/\x00?x=y&%zz")
+	}
+	f.Fuzz(func(t *testing.T, before, after, scheme, user, rest string) {
+		password := before + marker + after
+		if strings.Contains(scheme+user+rest, "Zq7") || strings.Contains(scheme+user, ":") {
+			t.Skip()
+		}
+		for _, pattern := range []string{
+			"{scheme}://{user}:{password}@{rest}",
+			"{scheme}://:{password}@{rest}",
+			"{scheme}://{password}@{rest}",
+			"{scheme}:/{user}:{password}@{rest}",
+			"{scheme}{user}:{password}@tcp({rest})/db?x=y",
+			"{user}:{password}@unix(/tmp/x.sock)/{rest}",
+			"{user}:{password}@/db",
+			"{scheme}://h/0?password={password}",
+			"{scheme}://{user}:x@h/0?password={password}&x=y",
+		} {
+			for _, written := range []string{password, url.QueryEscape(password), url.PathEscape(password)} {
+				if strings.Contains(pattern, "=") && strings.Contains(written, "&") {
+					continue // what follows is another parameter by any reading
+				}
+				if strings.HasPrefix(pattern, "{scheme}://{password}") && strings.Contains(written, ":") {
+					continue // what comes before the colon is a user by any reading
+				}
+				raw := strings.NewReplacer("{scheme}", scheme, "{user}", user, "{password}", written, "{rest}", rest).Replace(pattern)
+				for _, text := range []string{openurl.Redact(raw), outcome(raw)} {
+					if strings.Contains(text, marker) {
+						t.Errorf("%q is printed as %q", raw, text)
+					}
+				}
+			}
+		}
+	})
+}
+
+// outcome is all that opening raw may print.
+func outcome(raw string) string {
+	u, err := openurl.Parse(raw, schemes...)
+	if err != nil {
+		return err.Error()
+	}
+	u.HostsDefault("1")
+	u.Int("ttl", 1, 1, 2)
+	if err := u.Err(); err != nil {
+		return err.Error() + u.String()
+	}
+	return u.String()
+}

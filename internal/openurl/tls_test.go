@@ -1,0 +1,165 @@
+package openurl_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestTLSModes(t *testing.T) {
+	for raw, want := range map[string]struct{ on, insecure bool }{
+		"redis://h":                            {false, false},
+		"redis://h?tls=off":                    {false, false},
+		"redis://h?tls=on":                     {true, false},
+		"rediss://h":                           {true, false},
+		"zks://h?tls=on":                       {true, false},
+		"mysqls://h?tls=insecure-skip-verify":  {true, true},
+		"redis://h?tls=insecure-skip-verify":   {true, true},
+		"rediss://h?tls_server_name=db.intern": {true, false},
+	} {
+		u := parse(t, raw)
+		config := u.TLS()
+		if err := u.Err(); err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		if (config != nil) != want.on {
+			t.Errorf("%s: TLS is on: %v, want %v", raw, config != nil, want.on)
+			continue
+		}
+		if config != nil && (config.InsecureSkipVerify != want.insecure || config.MinVersion < tls.VersionTLS12) {
+			t.Errorf("%s: skips verification: %v, lowest version %x", raw, config.InsecureSkipVerify, config.MinVersion)
+		}
+	}
+	if config := parse(t, "rediss://h?tls_server_name=db.intern").TLS(); config.ServerName != "db.intern" {
+		t.Errorf("the server's name is %q", config.ServerName)
+	}
+}
+
+func TestTLSRefuses(t *testing.T) {
+	ca, cert, key := writeCertificate(t)
+	for raw, want := range map[string]string{
+		"rediss://h?tls=off":                                  "one of on, insecure-skip-verify",
+		"redis://h?tls=skip-verify":                           "one of off, on, insecure-skip-verify",
+		"redis://h?tls_ca=" + ca:                              "need tls=on",
+		"redis://h?tls_server_name=x":                         "need tls=on",
+		"rediss://h?tls=insecure-skip-verify&tls_ca=" + ca:    "contradict",
+		"rediss://h?tls_cert=" + cert:                         "need each other",
+		"rediss://h?tls_key=" + key:                           "need each other",
+		"rediss://h?tls_ca=/does/not/exist":                   "tls_ca",
+		"rediss://h?tls_ca=" + key:                            "no certificate",
+		"rediss://h?tls_key=/none&tls_cert=" + cert:           "tls_key",
+		"rediss://h?tls_ca=" + ca + "&tls_verify=yes":         `unknown parameter "tls_verify"`,
+		"rediss://h?tls_servername=x":                         `did you mean "tls_server_name"?`,
+		"rediss://h?tls_cert=" + cert + "&tls_key=" + cert:    "tls_cert and tls_key",
+		"redis://h?tls=off&tls_cert=" + cert + "&tls_key=key": "need tls=on",
+	} {
+		u := parse(t, raw)
+		u.TLS()
+		wantInvalid(t, u.Err(), want)
+	}
+}
+
+// The configuration is put to use: two sides that only trust the test's own root
+// shake hands, and one that trusts the system's roots refuses.
+func TestTLSHandshake(t *testing.T) {
+	ca, cert, key := writeCertificate(t)
+	u := parse(t, "rediss://h?tls_server_name=db.test&tls_ca="+ca+"&tls_cert="+cert+"&tls_key="+key)
+	config := u.TLS()
+	if err := u.Err(); err != nil {
+		t.Fatal(err)
+	}
+	server := &tls.Config{Certificates: config.Certificates, ClientCAs: config.RootCAs, ClientAuth: tls.RequireAndVerifyClientCert}
+	if err := handshake(t, server, config); err != nil {
+		t.Errorf("with the root: %v", err)
+	}
+	server = &tls.Config{Certificates: config.Certificates}
+	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=db.test").TLS()); err == nil {
+		t.Error("a certificate of an unknown root was accepted")
+	}
+	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=other.test&tls_ca="+ca).TLS()); err == nil {
+		t.Error("a certificate for another name was accepted")
+	}
+	if err := handshake(t, server, parse(t, "rediss://h?tls=insecure-skip-verify").TLS()); err != nil {
+		t.Errorf("without verification: %v", err)
+	}
+}
+
+// handshake uses a real connection: over a net.Pipe, which has no buffer, a client
+// that refuses and a server that is still writing would wait for each other.
+func handshake(t *testing.T, server, client *tls.Config) error {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		tls.Server(conn, server).Write([]byte("x")) // its failure shows at the client
+	}()
+	defer func() { <-served }()
+	conn, err := net.DialTimeout("tcp", listener.Addr().String(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	// With TLS 1.3 a client learns that its certificate is refused when it reads.
+	_, err = tls.Client(conn, client).Read(make([]byte, 1))
+	return err
+}
+
+// writeCertificate writes a self-signed certificate, which is its own root.
+func writeCertificate(t *testing.T) (ca, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "db.test"},
+		DNSNames:              []string{"db.test"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	cert = write("cert.pem", "CERTIFICATE", der)
+	return cert, cert, write("key.pem", "EC PRIVATE KEY", keyDER)
+}
