@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxAttempts is how often a check is run until it is conclusive. Only an
+	// inconclusive one is run again: to repeat a failed one would hide what goes
+	// wrong one time in three.
+	maxAttempts = 4
+
+	// grace is what a check that has been decided has for ending its goroutines and
+	// closing its clients, each of which may take ten seconds if its server hangs.
+	grace = 45 * time.Second
+
+	// maxDump bounds the goroutine dump of a check that hangs.
+	maxDump = 24 << 10
+)
+
+// examine runs a check until it is conclusive.
+func (s *suite) examine(k Check) Result {
+	if missing := s.missing(k); missing != "" {
+		c := s.newC(k)
+		c.verdict(Skipped, missing)
+		return s.pinned(s.result(c))
+	}
+	if k.Alone {
+		s.alone.Lock()
+		defer s.alone.Unlock()
+	} else {
+		s.alone.RLock()
+		defer s.alone.RUnlock()
+	}
+	began := time.Now()
+	cal := s.Calibration
+	for n := 1; ; n++ {
+		c := s.newC(k)
+		c.cal = cal
+		c.run()
+		if c.status != Inconclusive || n == maxAttempts || s.ctx.Err() != nil {
+			r := s.result(c)
+			r.Attempts, r.Took = n, time.Since(began)
+			return s.pinned(r)
+		}
+		cal.Unit = s.timing.fitUnit(2 * cal.Unit)
+	}
+}
+
+// missing says which capability a check needs that is not there.
+func (s *suite) missing(k Check) string {
+	for _, need := range k.Needs {
+		if support := s.caps.Of(need); support != Yes {
+			return fmt.Sprintf("needs the capability %s, which is declared as %s", need, support)
+		}
+	}
+	return ""
+}
+
+// pinned fails a check that was skipped against expectation, or was not.
+func (s *suite) pinned(r Result) Result {
+	if s.expect == nil {
+		return r
+	}
+	listed := slices.Contains(s.expect.Skips, r.ID)
+	switch {
+	case r.Status == Skipped && !listed:
+		r.Status = Failed
+		r.Reason = fmt.Sprintf("it was skipped (%s) and Expect.Skips does not list it: give the harness what the check needs, or list it", r.Reason)
+	case listed && r.Status != Skipped:
+		r.Reason = strings.TrimSuffix(fmt.Sprintf("Expect.Skips lists it, but it was not skipped (outcome: %s): remove it from the list; %s", r.Status, r.Reason), "; ")
+		r.Status = Failed
+	}
+	return r
+}
+
+// run runs the check to its end, or to that of its time.
+func (c *C) run() {
+	budget := c.budget()
+	watchdog := time.AfterFunc(budget, func() {
+		c.verdict(Failed, fmt.Sprintf("it did not end within %v; the goroutines that hang:\n%s", budget, dump()))
+	})
+	defer watchdog.Stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.body()
+	}()
+	<-c.ctx.Done()
+	limit := time.NewTimer(grace)
+	defer limit.Stop()
+	select {
+	case <-over:
+	case <-limit.C:
+		c.verdict(Failed, fmt.Sprintf("it did not end within %v of being told to; the goroutines that hang:\n%s", grace, dump()))
+	}
+}
+
+// body runs the check and everything that has to come after it, whatever comes of
+// it.
+func (c *C) body() {
+	done := make(chan struct{})
+	go func() { // of its own, because a verdict ends it
+		defer close(done)
+		c.contain(func() { c.check.Run(c) })
+	}()
+	<-done
+	c.stop(errStopped)
+	c.helpers.Wait()
+	c.closeAll()
+	c.mu.Lock()
+	cleanups := c.cleanups
+	c.mu.Unlock()
+	for _, f := range slices.Backward(cleanups) {
+		c.contain(f)
+	}
+	c.conclude()
+}
+
+// conclude adds what can be said only after the end.
+func (c *C) conclude() {
+	c.mu.Lock()
+	passed, lawless, need := c.status == "", c.lawless != "", c.needFired
+	c.mu.Unlock()
+	if fired := c.fired(); passed && fired < need {
+		c.verdict(Inconclusive, fmt.Sprintf("the faults took effect %d times, %d are needed to prove something", fired, need))
+	}
+	if lawless {
+		return
+	}
+	switch v := Judge(c.journal.history()); {
+	case len(v.Findings) > 0:
+		c.convict(v.Findings)
+	case passed && v.Inconclusive != "":
+		c.verdict(Inconclusive, v.Inconclusive)
+	}
+}
+
+// convict fails a check over its history, also if it is inconclusive otherwise:
+// what the oracles find is no question of time.
+func (c *C) convict(findings []Finding) {
+	var texts []string
+	for _, f := range findings {
+		texts = append(texts, fmt.Sprintf("%s oracle: %s", f.Oracle, f.Text))
+	}
+	text := strings.Join(texts, "\n")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status == Failed {
+		c.logs = append(c.logs, text)
+		return
+	}
+	c.status, c.reason = Failed, text
+}
+
+// budget is when a check is given up: a broken lock mostly hangs.
+func (c *C) budget() time.Duration {
+	return time.Minute + 20*c.Unit() + 4*c.timing.ExpiryLag + 4*c.Slack()
+}
+
+// dump returns the stacks of the goroutines that have to do with locks.
+func dump() string {
+	buf := make([]byte, 4<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var kept []byte
+	for stack := range bytes.SplitSeq(buf, []byte("\n\n")) {
+		if !bytes.Contains(stack, []byte("distlock")) || bytes.Contains(stack, []byte("conformance.dump")) {
+			continue
+		}
+		kept = append(append(kept, stack...), "\n\n"...)
+		if len(kept) > maxDump {
+			kept = append(kept[:maxDump], "…"...)
+			break
+		}
+	}
+	return string(kept)
+}

@@ -1,0 +1,71 @@
+package conformance
+
+import "strings"
+
+//go:generate go test -run TestChecksPage -count=1 -update .
+
+// Check is one thing that every driver must do, or must never do. Its ID is stable:
+// it names the sub-test of Run, selects the check in Verify and stands in pinned
+// skip lists.
+type Check struct {
+	// ID is "group/name", in lower case.
+	ID string
+
+	// Clause is the number of the contract's clause that the check protects, as
+	// docs/contract.md counts them: "H6". "meta" stands for a rule of the suite.
+	Clause string
+
+	// Rule is the sentence that a failing driver has broken. It is printed with
+	// every failure.
+	Rule string
+
+	// Mandatory checks need nothing that is a matter of choice for a driver: who
+	// does not pass them all does not implement the contract. Their Needs, if any,
+	// are abilities of the harness.
+	Mandatory bool
+
+	// Needs are the capabilities without which the check is skipped.
+	Needs []Cap
+
+	// Alone is set where the check disturbs its neighbours, by load or by what it
+	// does to the server: it runs when no other does.
+	Alone bool
+
+	// Run is the check itself. It ends the check with Failf, Skipf or
+	// Inconclusivef of C, and passes if it just returns.
+	Run func(*C)
+}
+
+// Group returns the part of the ID before the slash.
+func (k Check) Group() string {
+	group, _, _ := strings.Cut(k.ID, "/")
+	return group
+}
+
+// Checks returns all checks, in the order in which they are reported: first what
+// everything else rests on.
+func Checks() []Check {
+	var all []Check
+	for _, group := range []func() []Check{
+		metaChecks,
+		coreChecks,
+		ownerChecks,
+		expiryChecks,
+		namesChecks,
+		waitChecks,
+		cancelChecks,
+		renewChecks,
+		autoChecks,
+		lostChecks,
+		fenceChecks,
+		fairChecks,
+		stressChecks,
+		faultChecks,
+		leakChecks,
+		closeChecks,
+		reentChecks,
+	} {
+		all = append(all, group()...)
+	}
+	return all
+}

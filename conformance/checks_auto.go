@@ -1,0 +1,121 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func autoChecks() []Check {
+	return []Check{
+		{
+			ID: "auto/holds", Clause: "H5", Mandatory: true, Run: autoHolds,
+			Rule: "a lock that nobody unlocks is renewed in the background and outlives its TTL",
+		},
+		{
+			ID: "auto/stops-on-unlock", Clause: "H5", Mandatory: true, Run: autoStopsOnUnlock,
+			Rule: "renewal ends before the release is sent: the entry does not come back, and no request is sent for it any more",
+		},
+		{
+			ID: "auto/stops-on-close", Clause: "C1", Mandatory: true, Needs: []Cap{CapProxy}, Run: autoStopsOnClose,
+			Rule: "nothing is sent to the server for a client that has been closed",
+		},
+	}
+}
+
+func autoHolds(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	stalls := c.stalls()
+	h := a.mustTry(name, "which is fresh")
+	token := h.Token()
+	for c.now() < h.ret+5*c.Unit() {
+		c.sleep(c.Unit() / 3)
+		c.mustLive(h, stalls, "while it was renewed in the background")
+		b.mustBeBusy(name, h)
+		if h.Token() != token {
+			c.Failf("the token of A's lock changed from %d to %d while it was held", token, h.Token())
+		}
+	}
+	h.free()
+}
+
+func autoStopsOnUnlock(c *C) {
+	const names = 10
+	a, b := c.openMortal("A"), c.open("B")
+	ttl := c.short()
+	idle := c.idleRequests(a, 2*ttl)
+	c.together(names, func(i int, rng *rand.Rand) {
+		name := c.Name(fmt.Sprint("n", i))
+		for round := range c.rounds(20) {
+			h := c.pollFor(a, name, c.soon(), "everybody had unlocked it", distlock.TTL(ttl))
+			// Up to the second renewal, which goes out at two thirds of a TTL.
+			c.sleep(time.Duration(rng.Int64N(int64(ttl * 3 / 4))))
+			_ = h.unlock() // too late on a machine that stood still; what counts comes next
+			c.pollFor(b, name, c.soon(), fmt.Sprintf("A had unlocked it in the middle of its renewals, in round %d", round+1),
+				distlock.TTL(c.long())).free()
+		}
+	})
+	i := c.inspector()
+	for n := range names {
+		name := c.Name(fmt.Sprint("n", n))
+		if i == nil {
+			b.mustTry(name, "which everybody has unlocked").free()
+		} else if got, err := i.Records(c.ctx, name); err == nil && got > 0 {
+			c.Failf("everybody has unlocked %q, but the store has %d entries of it", name, got)
+		}
+	}
+	c.mustBeIdle(a, 2*ttl, idle, "all its locks were unlocked")
+}
+
+// idleRequests counts what a client sends in d while it holds nothing.
+func (c *C) idleRequests(p *party, d time.Duration) int {
+	if p.link == nil {
+		return 0
+	}
+	before := p.link.Requests()
+	c.sleep(d)
+	return p.link.Requests() - before
+}
+
+// mustBeIdle demands that a client sends as little in d as it did before. A
+// renewal period is a third of a TTL: in two TTLs a renewer that was left behind
+// sends six requests, twice what is forgiven to heartbeats for their phase.
+func (c *C) mustBeIdle(p *party, d time.Duration, idle int, since string) {
+	if p.link == nil {
+		return
+	}
+	allowed := idle
+	if !c.Virtual() {
+		allowed += 3
+	}
+	if n := c.idleRequests(p, d); n > allowed {
+		c.Failf("%s sent %d requests in %v after %s; before it held anything, it sent %d in that time", p.who, n, d, since, idle)
+	}
+}
+
+func autoStopsOnClose(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	ttl := c.short()
+	var names []string
+	for i := range 5 {
+		names = append(names, c.Name(fmt.Sprint("n", i)))
+		a.mustTry(names[i], "which is fresh", distlock.TTL(ttl))
+	}
+	c.sleep(ttl)
+	if err := a.locker.Close(); err != nil {
+		c.Failf("A closed its client, the server being in order: %v", err)
+	}
+	// Its farewells may still be on their way; leak/connections judges what stays.
+	c.eventually(c.Slack(), func() bool { return a.link.Connections() == 0 })
+	closed := a.link.Requests()
+	for _, name := range names {
+		c.pollFor(b, name, c.soon(), "A, which held it, was closed").free()
+	}
+	c.sleep(2 * ttl)
+	if n := a.link.Requests() - closed; n > 0 {
+		c.Failf("A sent %d requests in the %v after its client was closed", n, 2*ttl)
+	}
+}

@@ -1,0 +1,204 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func cancelChecks() []Check {
+	return []Check{
+		{
+			ID: "cancel/prompt", Clause: "A4", Mandatory: true, Run: cancelPrompt,
+			Rule: "a waiting call returns promptly when its context is cancelled, with the context's error",
+		},
+		{
+			ID: "cancel/leaves-nothing", Clause: "A4", Mandatory: true, Run: cancelLeavesNothing,
+			Rule: "a cancelled waiter leaves nothing that could be given the name in its place",
+		},
+		{
+			ID: "cancel/race-with-grant", Clause: "A4", Mandatory: true, Run: cancelRacesGrant,
+			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back",
+		},
+		{
+			ID: "cancel/reply-after-cancel", Clause: "A4", Mandatory: true, Needs: []Cap{CapProxy}, Run: replyAfterCancel,
+			Rule: "a grant whose reply comes after the caller has left is undone, and not kept for a TTL",
+		},
+		{
+			ID: "cancel/middle-of-queue", Clause: "W3", Mandatory: true, Run: cancelMiddleOfQueue,
+			Rule: "a waiter is served although the one before it in the queue has been cancelled",
+		},
+		{
+			ID: "cancel/ctx-not-retained", Clause: "A2", Mandatory: true, Run: ctxNotRetained,
+			Rule: "the end of the context that a lock was acquired with changes nothing once Lock has returned",
+		},
+	}
+}
+
+// left demands that a cancelled call has returned in time, and with the right
+// error unless it was granted.
+func (w *pending) left(cancelled time.Duration) {
+	c := w.c
+	if !w.within(c.Slack()) {
+		c.Failf("the call of %s for %q was cancelled at %s and has not returned by %s (the slack, %v)",
+			w.p.who, w.name, millis(cancelled), millis(c.now()), c.Slack())
+	}
+	if w.a.err != nil && !errors.Is(w.a.err, context.Canceled) {
+		c.Failf("the call of %s for %q was cancelled; its error does not match context.Canceled: %v", w.p.who, w.name, w.a.err)
+	}
+}
+
+// abandoned takes a name that everybody has left. Not at once: what a cancelled
+// call of an earlier round has in flight may still be granted, after others have
+// had the name, and have to be undone.
+func (c *C) abandoned(p *party, name string, opts ...distlock.Option) *lease {
+	return c.pollFor(p, name, c.timing.CleanupBound+c.Slack(), "everybody had left it", opts...)
+}
+
+func cancelPrompt(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	for range 3 {
+		w := b.begin(name, distlock.TTL(c.long()))
+		c.awaitQueued(name, 1)
+		cancelled := c.now()
+		w.cancel()
+		w.left(cancelled)
+		if w.a.err == nil {
+			c.Failf("B was granted %q, which A holds, when its call was cancelled", name)
+		}
+	}
+}
+
+func cancelLeavesNothing(c *C) {
+	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	rng := c.Rand()
+	for i := range c.rounds(50) {
+		h := c.abandoned(a, name, ttl)
+		w := b.begin(name, ttl)
+		if i%2 == 0 {
+			c.awaitQueued(name, 1)
+		} else {
+			c.sleep(time.Duration(rng.Int64N(int64(c.phase()))))
+		}
+		cancelled := c.now()
+		w.cancel()
+		w.left(cancelled)
+		h.free()
+		freed := c.now()
+		h = c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
+			fmt.Sprintf("A had unlocked it and the waiting call of B had been cancelled (CleanupBound plus slack; the TTL is %v: the cancelled waiter got it)", c.long()), ttl)
+		c.bounds.observe(boundCleanup, h.ret-freed)
+		h.free()
+	}
+}
+
+func cancelRacesGrant(c *C) {
+	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	rng := c.Rand()
+	moment := func() time.Duration { return time.Duration(rng.Int64N(int64(c.phase()))) }
+	granted := 0
+	for i := range c.rounds(300) {
+		h := c.abandoned(a, name, ttl)
+		w := b.begin(name, ttl)
+		c.sleep(moment())
+		early, late := moment(), moment()
+		c.Go(func() { c.sleep(early); w.cancel() })
+		c.sleep(late)
+		h.free()
+		w.left(c.now())
+		if w.a.err == nil {
+			granted++
+			w.a.free()
+			continue
+		}
+		freed := c.now()
+		h = c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
+			fmt.Sprintf("A had unlocked it and B's cancelled call had returned an error in round %d (CleanupBound plus slack; the TTL is %v: a grant was forgotten)", i+1, c.long()), ttl)
+		c.bounds.observe(boundCleanup, h.ret-freed)
+		h.free()
+	}
+	c.Logf("%d cancelled calls were granted", granted)
+}
+
+func replyAfterCancel(c *C) {
+	b, third := c.openVia("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	const latency = 400 * time.Millisecond
+	for _, op := range []Op{OpLock, OpTry} {
+		c.abandoned(b, name, ttl).free() // connections are open from here on
+		before := b.link.Requests()
+		b.link.Delay(latency, 0)
+		ctx, cancel := context.WithTimeout(c.ctx, latency/4)
+		a := b.acquire(ctx, op, name, ttl)
+		cancel()
+		switch {
+		case a.err == nil && a.ret < a.call+latency/2:
+			c.Inconclusivef("the link did not delay anything: %s of B took %v", op, a.ret-a.call)
+		case a.err == nil:
+			c.Failf("%s of B returned a lock at %s, long after its context had ended at %s", op, millis(a.ret), millis(a.call+latency/4))
+		case a.ret > a.call+latency/4+c.Slack():
+			c.Failf("%s of B returned at %s, its context had ended at %s (slack %v)", op, millis(a.ret), millis(a.call+latency/4), c.Slack())
+		case !errors.Is(a.err, context.DeadlineExceeded):
+			c.Failf("the context of B's %s ended, but the error does not match context.DeadlineExceeded: %v", op, a.err)
+		case b.link.Requests() == before:
+			c.Inconclusivef("%s of B was over before a request was sent", op)
+		}
+		c.sleepUntil(a.call + latency) // what was asked for has been granted and answered by now
+		b.link.Heal()
+		healed := c.now()
+		h := c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
+			fmt.Sprintf("the answer to the call of B had come, %v after its context had ended (CleanupBound plus slack; the TTL is %v: the late grant was kept)", latency*3/4, c.long()), ttl)
+		c.bounds.observe(boundCleanup, h.ret-healed)
+		h.free()
+	}
+}
+
+func cancelMiddleOfQueue(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	for range 3 {
+		h := c.abandoned(a, name, ttl)
+		first := b.begin(name, ttl)
+		c.awaitQueued(name, 1)
+		second := third.begin(name, ttl)
+		c.awaitQueued(name, 2)
+		cancelled := c.now()
+		first.cancel()
+		first.left(cancelled)
+		h.free()
+		second.lease(c.soon(), fmt.Sprintf("A had unlocked it and B, who was before C in the queue, had been cancelled (the TTL is %v)", c.long())).free()
+	}
+}
+
+func ctxNotRetained(c *C) {
+	a, b := c.open("A"), c.open("B")
+	stalls := c.stalls()
+	held := make(map[string]*lease)
+	for _, op := range []Op{OpLock, OpTry} {
+		name := c.Name(string(op))
+		ctx, cancel := context.WithTimeout(c.ctx, patience)
+		got := a.acquire(ctx, op, name)
+		cancel()
+		if got.err != nil {
+			c.refused(a, got, name, "which is fresh")
+		}
+		held[name] = got.lease
+	}
+	for range 6 {
+		c.sleep(c.Unit() / 4)
+		for name, h := range held {
+			c.mustLive(h, stalls, "after the context of the call that acquired it was cancelled")
+			b.mustBeBusy(name, h)
+		}
+	}
+	for _, h := range held {
+		h.free()
+	}
+}

@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func closeChecks() []Check {
+	return []Check{
+		{
+			ID: "close/idempotent", Clause: "C1", Mandatory: true, Run: closeIdempotent,
+			Rule: "Close may be called several times, also at once, and succeeds each time",
+		},
+		{
+			ID: "close/frees-held", Clause: "C1", Mandatory: true, Run: closeFreesHeld,
+			Rule: "Close unlocks what the client holds: the names are free when it returns, and Unlock says so afterwards",
+		},
+		{
+			ID: "close/waiters", Clause: "C1", Mandatory: true, Run: closeWaiters,
+			Rule: "Close makes waiting calls fail with ErrClosed, promptly, and leaves nothing of them",
+		},
+		{
+			ID: "close/use-after-close", Clause: "C1", Mandatory: true, Run: useAfterClose,
+			Rule: "Lock and TryLock on a closed client fail with ErrClosed",
+		},
+		{
+			ID: "close/race-with-grant", Clause: "C1", Mandatory: true, Run: closeRacesGrant,
+			Rule: "a call that is in flight when its client is closed leaves nothing held",
+		},
+		{
+			ID: "close/dead-server", Clause: "C1", Mandatory: true, Needs: []Cap{CapProxy}, Run: closeDeadServer,
+			Rule: "Close returns within some ten seconds although the server does not answer, and says what it could not release",
+		},
+	}
+}
+
+func closeIdempotent(c *C) {
+	a := c.open("A")
+	a.mustTry(c.Name("x"), "which is fresh")
+	c.together(5, func(int, *rand.Rand) {
+		if err := a.locker.Close(); err != nil {
+			c.Failf("one of five calls of Close, made at the same time, returned: %v", err)
+		}
+	})
+	if err := a.locker.Close(); err != nil {
+		c.Failf("a client that was closed was closed again: %v", err)
+	}
+}
+
+func closeFreesHeld(c *C) {
+	a, b := c.open("A"), c.open("B")
+	var held []*lease
+	for i := range 5 {
+		opts := []distlock.Option{distlock.TTL(c.long())}
+		if i%2 == 0 {
+			opts = append(opts, distlock.NoRenewal())
+		}
+		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", opts...))
+	}
+	if err := a.locker.Close(); err != nil {
+		c.Failf("A closed its client, the server being in order: %v", err)
+	}
+	for _, h := range held {
+		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
+			c.Failf("A held %q and closed its client; the Err of the lock must match ErrUnlocked, it is %s", h.Name(), describe(err))
+		}
+		if !closedWithin(h.Done(), 0) {
+			c.Failf("A held %q and closed its client; the Done of the lock is open", h.Name())
+		}
+		b.mustTry(h.Name(), "which A held when its client was closed", distlock.TTL(c.long()))
+		if err := h.unlock(); err != nil {
+			c.Failf("A's client was closed, which released %q; Unlock must report the same, it returned: %v", h.Name(), err)
+		}
+	}
+}
+
+func closeWaiters(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	var line []*pending
+	for range 3 {
+		line = append(line, b.begin(name, ttl))
+	}
+	c.awaitQueued(name, 1)
+	began := c.now()
+	if err := b.locker.Close(); err != nil {
+		c.Failf("B closed its client, the server being in order: %v", err)
+	}
+	if took := c.now() - began; took > c.Slack() {
+		c.Failf("Close of a client with 3 waiting calls took %v (slack %v)", took, c.Slack())
+	}
+	for _, w := range line {
+		if !w.within(c.Slack()) {
+			c.Failf("B's client was closed, but its call for %q has not returned %v later", name, c.now()-began)
+		}
+		if !errors.Is(w.a.err, distlock.ErrClosed) {
+			c.Failf("B's client was closed while it waited for %q; the error must match ErrClosed, it is %s", name, describe(w.a.err))
+		}
+	}
+	h.free()
+	c.pollFor(third, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it and B, which waited for it, had been closed", ttl).free()
+}
+
+func useAfterClose(c *C) {
+	a, b := c.open("A"), c.open("B")
+	held := b.mustTry(c.Name("held"), "which is fresh")
+	if err := a.locker.Close(); err != nil {
+		c.Failf("A closed its client, the server being in order: %v", err)
+	}
+	for _, name := range []string{c.Name("free"), held.Name()} {
+		for _, op := range []Op{OpLock, OpTry} {
+			ctx, cancel := context.WithTimeout(c.ctx, patience)
+			got := a.acquire(ctx, op, name)
+			cancel()
+			if !errors.Is(got.err, distlock.ErrClosed) {
+				c.Failf("%s(%q) on a closed client: the error must match ErrClosed, it is %s", op, name, describe(got.err))
+			}
+		}
+	}
+	b.mustTry(c.Name("free"), "for which only a closed client has asked").free()
+	held.free()
+}
+
+func closeRacesGrant(c *C) {
+	b := c.open("B")
+	ttl := distlock.TTL(c.long())
+	rng := c.Rand()
+	for i := range 10 {
+		name := c.Name(fmt.Sprint("n", i))
+		p := c.openPhased(fmt.Sprint("A", i+1))
+		w := p.begin(name, ttl)
+		c.sleep(random(rng, c.phase()))
+		if err := p.locker.Close(); err != nil {
+			c.Failf("%s closed its client, the server being in order: %v", p.who, err)
+		}
+		closed := c.now()
+		if !w.within(c.Slack()) {
+			c.Failf("%s was closed, but its call for %q has not returned %v later", p.who, name, c.now()-closed)
+		}
+		if w.a.err == nil && w.a.Err() == nil {
+			c.Failf("%s was closed at %s, and holds %q, which Lock has returned to it", p.who, millis(closed), name)
+		}
+		c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), fmt.Sprintf("%s was closed while its call for it was in flight (the TTL is %v)", p.who, c.long()), ttl).free()
+	}
+}
+
+func closeDeadServer(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh")
+	a.cutOff()
+	c.requireFired(1)
+	const limit = 12 * time.Second // ten, and something for calls to be abandoned
+	closed := make(chan struct{})
+	var err error
+	began := c.now()
+	c.Go(func() {
+		defer close(closed)
+		err = a.locker.Close()
+	})
+	if !closedWithin(closed, limit+c.Slack()) {
+		c.Failf("A's network swallows everything, and Close has not returned within %v", limit+c.Slack())
+	}
+	took := c.now() - began
+	if h.Err() == nil {
+		c.Failf("A's client is closed, but A still believes in its lock of %q", name)
+	}
+	// A lock that has run out meanwhile was not left held by anybody.
+	if err == nil && took < c.Unit() {
+		c.Failf("A's network swallows everything and its lock of %q cannot have been released, but Close returned nil after %v", name, took)
+	}
+	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A was closed without being able to release it").free()
+}

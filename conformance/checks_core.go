@@ -1,0 +1,363 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func coreChecks() []Check {
+	return []Check{
+		{
+			ID: "core/acquire-release", Clause: "A1", Mandatory: true, Run: acquireRelease,
+			Rule: "a free name is granted as a held lock, and after Unlock nothing of it is left",
+		},
+		{
+			ID: "core/exclusive", Clause: "H1", Mandatory: true, Run: exclusive,
+			Rule: "while a name is held, everybody else is told ErrHeld, and nothing but that",
+		},
+		{
+			ID: "core/reacquire-now", Clause: "H6", Mandatory: true, Run: reacquireNow,
+			Rule: "when Unlock has returned nil, the name is free for everybody, at once",
+		},
+		{
+			ID: "core/independent-names", Clause: "N1", Mandatory: true, Run: independentNames,
+			Rule: "a lock on one name neither blocks nor delays a lock on another",
+		},
+		{
+			ID: "core/same-client-contends", Clause: "H2", Mandatory: true, Run: sameClientContends,
+			Rule: "locks are not re-entrant: a second acquisition by the same client contends like any other",
+		},
+		{
+			ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{CapChild}, Run: crossProcess,
+			Rule: "a lock held by one process excludes all others, and is free for them once it is unlocked",
+		},
+		{
+			ID: "core/cold-start", Clause: "A1", Mandatory: true, Run: coldStart,
+			Rule: "the first locks ever taken in a store, by many clients at the same time, work like all later ones",
+		},
+		{
+			ID: "core/stale-residue", Clause: "E1", Mandatory: true, Run: staleResidue,
+			Rule: "what a dead holder has left behind neither blocks the next one nor is inherited by it",
+		},
+		{
+			ID: "core/error-taxonomy", Clause: "A6", Mandatory: true, Run: errorTaxonomy,
+			Rule: "errors say which: held, the context's end, an argument that is not allowed",
+		},
+		{
+			ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{CapProxy}, Run: downIsNotHeld,
+			Rule: "a server that does not answer is never reported as a name that is held",
+		},
+		{
+			ID: "core/pre-cancelled", Clause: "A2", Mandatory: true, Run: preCancelled,
+			Rule: "a context that is already done fails the call, even if the name is free, and nothing is left in the store",
+		},
+	}
+}
+
+func acquireRelease(c *C) {
+	a := c.open("A")
+	for i, op := range []Op{OpTry, OpLock} {
+		name := c.Name(fmt.Sprint(i))
+		ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+		got := a.acquire(ctx, op, name, distlock.TTL(c.long()))
+		cancel() // after success this must change nothing
+		if got.err != nil {
+			c.refused(a, got, name, "which is fresh")
+		}
+		h := got.lease
+		if h.Name() != name || h.Token() <= 0 {
+			c.Failf("%s(%q) returned a lock with Name %q and Token %d; the name must be the one asked for, the token greater than zero", op, name, h.Name(), h.Token())
+		}
+		c.mustHold(h, "it has just been granted")
+		c.records(name, "while A holds it", 1)
+		h.free()
+		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
+			c.Failf("after Unlock, Err returned %s; it must match ErrUnlocked", describe(err))
+		}
+		if !isDone(h.Done()) {
+			c.Failf("after Unlock, Done of %q is not closed", name)
+		}
+		c.records(name, "after A has unlocked it", 0)
+	}
+}
+
+// mustHold ends the check unless h says that it is held, and was not too slow to
+// ask.
+func (c *C) mustHold(h *lease, why string) {
+	err, closed, deadline := h.Err(), isDone(h.Done()), h.Deadline().Sub(h.j.base)
+	if now := c.now(); now >= min(deadline, h.end()) && (err != nil || closed) {
+		c.Inconclusivef("by the time its Err was read, the lease of %s had ended, at %s", h.p.who, millis(now))
+	}
+	switch {
+	case err != nil:
+		c.Failf("%s holds %q, %s, its Deadline is %s ahead, but Err returned: %v", h.p.who, h.Name(), why, deadline-c.now(), err)
+	case closed:
+		c.Failf("%s holds %q, %s, but Done is closed", h.p.who, h.Name(), why)
+	}
+}
+
+// isDone reports whether a channel is closed.
+func isDone(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// records asks the store how many entries it has of a name, if the harness can.
+func (c *C) records(name, when string, want int) {
+	i := c.inspector()
+	if i == nil {
+		return
+	}
+	var got int
+	var err error
+	ok := c.eventually(c.timing.CleanupBound+c.Slack(), func() bool {
+		got, err = i.Records(c.ctx, name)
+		return err == nil && got == want
+	})
+	if err != nil {
+		c.Failf("the harness could not look at %q: %v", name, err)
+	}
+	if !ok {
+		c.Failf("the store has %d entries of %q %s; it must have %d", got, name, when, want)
+	}
+}
+
+func exclusive(c *C) {
+	a, b, d := c.open("A"), c.open("B"), c.open("C")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh")
+	for range 3 {
+		b.mustBeBusy(name, h)
+		d.mustBeBusy(name, h)
+		c.sleep(c.Unit() / 6)
+	}
+	h.free()
+}
+
+func reacquireNow(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	for range 20 {
+		h := a.mustTry(name, "which its last holder has unlocked", distlock.TTL(c.long()))
+		h.free()
+		a, b = b, a
+	}
+}
+
+func independentNames(c *C) {
+	a, b := c.open("A"), c.open("B")
+	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
+	for _, p := range []*party{a, b} {
+		name := c.Name("y")
+		got := p.lock(name, patience+c.Slack(), distlock.TTL(c.long()))
+		if got.err != nil {
+			c.refused(p, got, name, "which nobody holds; only "+h.Name()+" is held")
+		}
+		got.free()
+	}
+	h.free()
+}
+
+func sameClientContends(c *C) {
+	a := c.open("A")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	a.mustBeBusy(name, h)
+
+	// Both from goroutines of the same client: one must win, whichever it is.
+	other := c.Name("y")
+	var answers [8]answer
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() { answers[i] = a.try(other, distlock.TTL(c.long())) })
+	}
+	wg.Wait()
+	var winner *lease
+	for _, got := range answers {
+		switch {
+		case got.err == nil && winner == nil:
+			winner = got.lease
+		case got.err == nil:
+			c.intruded(got, winner, winner.end())
+		case !got.busy():
+			c.Failf("one of 8 concurrent TryLock calls of one client on %q returned %v; those that lose must be told ErrHeld", other, got.err)
+		}
+	}
+	w := a.begin(name, distlock.TTL(c.long()))
+	c.awaitQueued(name, 1)
+	if w.within(0) {
+		c.Failf("A waited for the name that it holds itself, and Lock returned: %s", describe(w.a.err))
+	}
+	h.free()
+	w.lease(c.soon(), "A had unlocked its first lock on it").free()
+}
+
+func crossProcess(c *C) {
+	a, child := c.open("A"), c.spawn("child")
+	name := c.Name("x")
+	lock := childRequest{Op: "trylock", Name: name, TTL: c.long()}
+	if r, _, _ := child.ask(lock); !r.OK {
+		c.Failf("the child was refused the fresh name %q: %s", name, r.Err)
+	}
+	for range 3 {
+		if got := a.try(name); got.err == nil {
+			c.Failf("A was granted %q at %s although a child process holds it, for %v with renewal", name, millis(got.ret), c.long())
+		} else if !got.busy() {
+			c.refused(a, got, name, "which a child process holds; the answer must match ErrHeld")
+		}
+	}
+	if r, _, _ := child.ask(childRequest{Op: "unlock"}); !r.OK {
+		c.Failf("the child held %q and unlocked it, but Unlock returned: %s", name, r.Err)
+	}
+	h := a.mustTry(name, "which the child process has unlocked", distlock.TTL(c.long()))
+	if r, _, _ := child.ask(lock); r.OK || !r.Held {
+		c.Failf("A holds %q, but the child process was told %q and granted: %v; it must be told ErrHeld", name, r.Err, r.OK)
+	}
+	h.free()
+}
+
+func coldStart(c *C) {
+	const clients = 8
+	name := c.Name("x")
+	var parties [clients]*party
+	for i := range parties {
+		parties[i] = c.openCold(string(rune('A' + i)))
+	}
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, p := range parties {
+		wg.Go(func() {
+			c.contain(func() {
+				<-start
+				got := p.lock(name, patience+clients*c.soon(), distlock.TTL(c.long()))
+				if got.err != nil {
+					c.Failf("one of %d clients whose first call ever was Lock(%q) failed: %v", clients, name, got.err)
+				}
+				got.free()
+			})
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+// openCold opens a client in a namespace in which there is nothing yet, or, if the
+// harness has none to give, an ordinary one.
+func (c *C) openCold(who string) *party {
+	if _, ok := c.harness.(Namespaces); !ok {
+		return c.open(who)
+	}
+	return c.openIn(who, "cold")
+}
+
+func staleResidue(c *C) {
+	a, b, d := c.openMortal("A"), c.open("B"), c.open("C")
+	name := c.Name("x")
+	dead := a.mustTry(name, "which is fresh", distlock.TTL(c.short()), distlock.NoRenewal())
+	a.cutOff()
+	c.sleepUntil(dead.gone() + c.skew(c.short()))
+	h := c.pollFor(b, name, c.soon(), "the lease of its dead holder was over, and nobody had touched it since")
+	if h.Token() <= dead.Token() {
+		c.Failf("B took over %q from a dead holder and got token %d; it must be greater than the dead one's, %d", name, h.Token(), dead.Token())
+	}
+	// What is left of the old lease must not end the new one.
+	c.sleep(c.Unit() / 4)
+	d.mustBeBusy(name, h)
+	c.mustHold(h, "after it took over from a dead holder")
+	h.free()
+}
+
+func errorTaxonomy(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	b.mustBeBusy(name, h)
+
+	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
+	defer cancel()
+	got := b.acquire(ctx, OpLock, name)
+	if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
+		c.Failf("B waited for %q until its context's deadline, and Lock returned %s; it must match context.DeadlineExceeded", name, describe(got.err))
+	}
+	if !strings.Contains(got.err.Error(), name) {
+		c.Failf("the error of Lock(%q) does not name the lock: %v", name, got.err)
+	}
+	for _, bad := range []struct {
+		what string
+		call func() error
+	}{
+		{"TryLock of an empty name", func() error { return b.try("").err }},
+		{"Lock of a name not UTF-8", func() error { return b.lock(c.Name("\xff"), patience).err }},
+		{"Lock of 513 bytes", func() error { return b.lock(padded(c.Name(""), distlock.MaxName+1), patience).err }},
+		{"Lock with a TTL of -1 s", func() error { return b.lock(c.Name("y"), patience, distlock.TTL(-time.Second)).err }},
+		{"TryLock with a holder not UTF-8", func() error { return b.try(c.Name("z"), distlock.Holder("\xff")).err }},
+		{"Extend by -1 s", func() error { return h.Lock.Extend(c.ctx, -time.Second) }},
+	} {
+		c.mustBeInvalid(bad.call(), bad.what)
+	}
+	c.mustHold(h, "only others have made mistakes")
+	h.free()
+}
+
+// mustBeInvalid ends the check unless err says that an argument is not allowed.
+func (c *C) mustBeInvalid(err error, what string) {
+	if !errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrHeld) {
+		c.Failf("%s returned %s; it must match ErrInvalid", what, describe(err))
+	}
+}
+
+// padded makes s n bytes long.
+func padded(s string, n int) string { return s + strings.Repeat("n", n-len(s)) }
+
+func downIsNotHeld(c *C) {
+	a := c.openVia("A")
+	a.mustTry(c.Name("warm"), "which is fresh", distlock.TTL(c.long())).free()
+	for i, f := range []struct {
+		what  string
+		fault func()
+	}{
+		{"dropped every byte", func() { a.link.Drop(true, true) }},
+		{"dropped every reply", func() { a.link.Drop(false, true) }},
+		{"closed the connection on every request", func() { a.link.CutAll(); a.link.CutRequest(1) }},
+	} {
+		f.fault()
+		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
+		for j, op := range []Op{OpTry, OpLock} {
+			// A name for each call: the first may have taken its own.
+			name := c.Name(fmt.Sprint(i, "-", j))
+			got := a.acquire(ctx, op, name)
+			if errors.Is(got.err, distlock.ErrHeld) || errors.Is(got.err, distlock.ErrLost) {
+				c.Failf("the network %s, nobody has ever held %q, but %s returned: %v", f.what, name, op, got.err)
+			}
+		}
+		cancel()
+		a.link.Heal()
+	}
+	c.requireFired(3)
+	c.pollFor(a, c.Name("after"), c.Slack()+patience, "the network worked again").free()
+}
+
+func preCancelled(c *C) {
+	a, b := c.open("A"), c.open("B")
+	for i, op := range []Op{OpTry, OpLock} {
+		for j, ctx := range []context.Context{done(c.ctx), late(c.ctx)} {
+			name, want := c.Name(fmt.Sprint(i, "-", j)), ctx.Err()
+			got := a.acquire(ctx, op, name)
+			if !errors.Is(got.err, want) {
+				c.Failf("%s(%q) with a context that was done returned %s; it must match %q", op, name, describe(got.err), want)
+			}
+			c.records(name, "after a call whose context was done from the start", 0)
+			b.mustTry(name, "which a call with a done context must not have taken", distlock.TTL(c.long())).free()
+		}
+	}
+}

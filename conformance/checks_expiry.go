@@ -1,0 +1,293 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func expiryChecks() []Check {
+	return []Check{
+		{
+			ID: "expiry/not-early", Clause: "E1", Mandatory: true, Run: notEarly,
+			Rule: "a holder that dies blocks the others for its whole TTL, whatever they try",
+		},
+		{
+			ID: "expiry/eventually", Clause: "E1", Mandatory: true, Run: eventuallyFree,
+			Rule: "a holder that dies blocks the others no longer than its TTL and the driver's ExpiryLag",
+		},
+		{
+			ID: "expiry/granted-honest", Clause: "E2", Mandatory: true, Run: grantedHonest,
+			Rule: "what is granted is at least what was asked for, and Deadline, counted from before the request, never lies after the end that the store sees",
+		},
+		{
+			ID: "expiry/ttl-atomic", Clause: "E1", Mandatory: true, Needs: []Cap{CapProxy}, Run: ttlAtomic,
+			Rule: "wherever a client dies on its way to a lock, the name is free again after the TTL: ownership and expiry are written in one step",
+		},
+		{
+			ID: "expiry/short-then-long", Clause: "E2", Mandatory: true, Run: shortThenLong,
+			Rule: "every grant has the TTL that was asked for it, not that of the one before",
+		},
+		{
+			ID: "expiry/odd-ttl", Clause: "E2", Mandatory: true, Run: oddTTL,
+			Rule: "a TTL is granted, rounded up at the most, or refused with ErrInvalid: never for ever, never less",
+		},
+		{
+			ID: "expiry/wait-not-deducted", Clause: "E2", Mandatory: true, Run: waitNotDeducted,
+			Rule: "the TTL is counted from the grant: the time spent waiting for it is not taken off",
+		},
+		{
+			ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{CapServerClock}, Alone: true, Run: serverClockJudges,
+			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other",
+		},
+		{
+			ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{CapChild}, Run: killedHolder,
+			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before",
+		},
+		{
+			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{CapProxy}, Alone: true, Run: massExpiry,
+			Rule: "the bound on expiry holds as well for a client that dies with hundreds of locks",
+		},
+		{
+			ID: "expiry/past-deadline-grant", Clause: "H3", Needs: []Cap{CapProxy}, Run: pastDeadlineGrant,
+			Rule: "a grant whose reply took longer than its lease is not a lock",
+		},
+	}
+}
+
+// stalk has p try for a name until it gets it, most often around the instant at
+// which the lease of its holder should end, and ends the check if it does not get
+// it in time.
+func (c *C) stalk(p *party, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
+	for {
+		late := c.now() > limit
+		a := p.try(name, opts...)
+		if a.err == nil {
+			return a.lease
+		}
+		if late {
+			c.Failf("%s still cannot have %q at %s, %s; it had to be free by %s: %v", p.who, name, millis(c.now()), why, millis(limit), a.err)
+		}
+		pause := c.poll()
+		if left := due - c.now(); left > 0 {
+			pause = min(max(pause, c.Unit()/50), max(left/2, 50*time.Microsecond))
+		}
+		c.sleep(pause)
+	}
+}
+
+func notEarly(c *C) {
+	b := c.open("B")
+	asked := []time.Duration{
+		c.Unit(),
+		c.Unit() + c.timing.TTLGranularity/3, // has to be rounded up, never down
+		c.Unit() + 999*time.Microsecond,
+	}
+	var wg sync.WaitGroup
+	for i, ttl := range asked {
+		wg.Go(func() {
+			c.contain(func() {
+				h, next := c.inherited(c.openMortal("A"), b, c.Name("x"+string(rune('0'+i))), ttl)
+				c.notBefore(h, next)
+			})
+		})
+	}
+	wg.Wait()
+}
+
+// inherited lets a get a fixed term and die, and b take the name over.
+func (c *C) inherited(a, b *party, name string, ttl time.Duration) (h, next *lease) {
+	h = a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
+	a.cutOff()
+	next = c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("its dead holder having got it at %s for %v", millis(h.ret), ttl))
+	c.observe(boundExpiry, max(next.ret-(h.ret+ttl), 0))
+	next.free()
+	return h, next
+}
+
+// notBefore ends the check if next, the lock after h, was granted before the TTL of h
+// had passed, counted from before the request. h must have died.
+func (c *C) notBefore(h, next *lease) {
+	if due := h.call + h.asked; next.ret < due-c.skew(h.asked) {
+		c.Failf("B was granted %q at %s, %v before the lease of A could have ended: A asked for %v at %s and died holding it",
+			h.Name(), millis(next.ret), due-next.ret, h.asked, millis(h.call))
+	}
+}
+
+func eventuallyFree(c *C) {
+	b := c.open("B")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.contain(func() { c.inherited(c.openMortal("A"), b, c.Name("fixed"), c.Unit()) })
+	})
+	wg.Go(func() {
+		c.contain(func() {
+			a, name := c.openMortal("A"), c.Name("renewed")
+			h := a.mustTry(name, "which is fresh")
+			if a.link == nil {
+				h.free() // who cannot be cut off does not die
+				return
+			}
+			c.sleep(c.Unit() / 2) // it has been renewed once by now
+			a.cutOff()
+			death := c.now()
+			due := h.Deadline().Sub(h.j.base)
+			next := c.stalk(b, name, due, death+h.granted()+c.timing.ExpiryLag+c.soon(),
+				fmt.Sprintf("its holder having died at %s with a TTL of %v", millis(death), c.Unit()))
+			c.observe(boundExpiry, max(next.ret-(death+c.Unit()), 0))
+			next.free()
+		})
+	})
+	wg.Wait()
+}
+
+func ttlAtomic(c *C) {
+	const requests = 6
+	b := c.open("B")
+	var wg sync.WaitGroup
+	for k := 1; k <= requests; k++ {
+		wg.Go(func() { c.contain(func() { c.dieAt(k, b) }) })
+	}
+	wg.Wait()
+	c.requireFired(2)
+}
+
+// dieAt lets A die on its way to a lock: its k-th request and all that it sends
+// later never arrive. If it needs fewer requests, it dies as a holder.
+func (c *C) dieAt(k int, b *party) {
+	a := c.openVia("A")
+	name := c.Name("x" + string(rune('0'+k)))
+	fired := a.link.Fired()
+	a.link.HoldRequest(k)
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = a.acquire(ctx, OpTry, name) // dying, it has nothing to say
+	}()
+	c.eventually(c.Slack(), func() bool { return isDone(over) || a.link.Fired() > fired })
+	a.link.Drop(true, true)
+	a.link.CutAll() // what is held back must not arrive later
+	death := c.now()
+	cancel()
+	<-over
+
+	granted := c.rounded(max(c.Unit(), c.timing.MinTTL)) * 10 / 9
+	next := c.stalk(b, name, death+c.Unit(), death+granted+c.timing.ExpiryLag+c.soon(),
+		fmt.Sprintf("a client having died at %s while it asked for the name with a TTL of %v: request %d and what came after it never arrived, so that an entry without expiry may be left",
+			millis(death), c.Unit(), k))
+	c.observe(boundExpiry, max(next.ret-(death+c.Unit()), 0))
+	next.free()
+}
+
+func serverClockJudges(c *C) {
+	clock, ok := c.harness.(ServerClock)
+	if !ok {
+		c.Skipf("the harness is no ServerClock")
+	}
+	off := time.Duration(0)
+	jump := func(d time.Duration) {
+		if err := clock.Jump(c.ctx, d); err != nil {
+			c.Inconclusivef("the server's clock could not be set: %v", err)
+		}
+		off += d
+	}
+	defer func() { _ = clock.Jump(c.ctx, -off) }() // if that fails, the harness has said so before
+	for _, d := range []time.Duration{time.Hour, -2 * time.Hour} {
+		jump(d) // while nothing is held: what a jump does to a lease is another matter
+		c.Logf("the server's clock is %v ahead of the clients'", off)
+		a, b := c.openMortal("A"), c.open("B")
+		c.notBefore(c.inherited(a, b, c.Name("fixed"+off.String()), c.Unit()))
+		name := c.Name("renewed" + off.String())
+		h := b.mustTry(name, "which is fresh")
+		d := c.open("C")
+		for range 4 {
+			d.mustBeBusy(name, h)
+			c.mustHold(h, fmt.Sprintf("the server's clock being %v ahead", off))
+			c.sleep(c.Unit() / 2)
+		}
+		h.free()
+	}
+}
+
+func killedHolder(c *C) {
+	b := c.open("B")
+	var wg sync.WaitGroup
+	for _, fixed := range []bool{true, false} {
+		wg.Go(func() { c.contain(func() { c.killed(b, fixed) }) })
+	}
+	wg.Wait()
+}
+
+func (c *C) killed(b *party, fixed bool) {
+	who := map[bool]string{true: "fixed", false: "renewed"}[fixed]
+	child, name := c.spawn("child "+who), c.Name(who)
+	r, call, ret := child.ask(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed})
+	if !r.OK {
+		c.Failf("a child process was refused the fresh name %q: %s", name, r.Err)
+	}
+	due, from := call+c.Unit(), ret
+	if !fixed {
+		c.sleep(2 * c.Unit())
+		alive := c.now()
+		if r, _, _ := child.ask(childRequest{Op: "err"}); !r.OK {
+			c.Inconclusivef("a child process that renews lost %q before it was killed: %s", name, r.Err)
+		}
+		// Its lease was good then, and so had at least a moment to last.
+		due, from = alive, c.now()
+	}
+	child.kill()
+	from = max(from, c.now())
+	granted := max(c.Unit(), r.Left) * 10 / 9
+	next := c.stalk(b, name, due, from+granted+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("the process that held it, with a TTL of %v, having been killed at %s", c.Unit(), millis(from)))
+	if next.ret < due-c.skew(c.Unit()) {
+		c.Failf("B was granted %q at %s, but the process that was killed held it, by its own TTL of %v, until %s at least", name, millis(next.ret), c.Unit(), millis(due))
+	}
+	c.observe(boundExpiry, max(next.ret-(from+c.Unit()), 0))
+	next.free()
+}
+
+func massExpiry(c *C) {
+	const locks, workers = 500, 16
+	a, b := c.openVia("A"), c.open("B")
+	ttl := 2 * c.Unit() // taking so many must not take as long as the lease
+	c.each(locks, workers, func(i int) {
+		name := c.Name(fmt.Sprint(i))
+		if got := a.try(name, distlock.TTL(ttl)); got.err != nil {
+			c.refused(a, got, name, "which is fresh")
+		}
+	})
+	a.cutOff()
+	death := c.now()
+	limit := death + c.rounded(ttl)*10/9 + c.timing.ExpiryLag + c.soon()
+	c.sleepUntil(death + ttl)
+	c.each(locks, workers, func(i int) {
+		name := c.Name(fmt.Sprint(i))
+		next := c.stalk(b, name, death+ttl, limit, fmt.Sprintf("its holder having died at %s with %d locks and a TTL of %v", millis(death), locks, ttl), distlock.TTL(c.long()))
+		c.observe(boundExpiry, max(next.ret-(death+ttl), 0))
+	})
+}
+
+// each calls f for 0 to n-1, in as many goroutines as workers.
+func (c *C) each(n, workers int, f func(i int)) {
+	next := make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			c.contain(func() {
+				for i := range next {
+					f(i)
+				}
+			})
+		})
+	}
+	wg.Wait()
+}

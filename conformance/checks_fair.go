@@ -1,0 +1,240 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func fairChecks() []Check {
+	return []Check{
+		{
+			ID: "fair/order", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: fairOrder,
+			Rule: "waiters of different clients get the name in the order in which they came",
+		},
+		{
+			ID: "fair/within-client", Clause: "W2", Mandatory: true, Run: fairWithinClient,
+			Rule: "goroutines that wait on one client get the name in the order in which they came",
+		},
+		{
+			ID: "fair/try-does-not-barge", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: tryDoesNotBarge,
+			Rule: "a TryLock does not overtake those who are queued",
+		},
+		{
+			ID: "fair/cancelled-skipped", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: fairCancelledSkipped,
+			Rule: "waiters who leave the queue do not change the order of the others",
+		},
+		{
+			ID: "fair/dead-skipped", Clause: "W3", Needs: []Cap{CapFair, CapInspector, CapProxy}, Run: fairDeadSkipped,
+			Rule: "a waiter that has died in the queue holds up those behind it no longer than its own lease",
+		},
+		{
+			ID: "fair/no-starvation", Clause: "A3", Mandatory: true, Run: noStarvation,
+			Rule: "under steady contention nobody waits for ever; how evenly the name goes round is reported, not judged",
+		},
+	}
+}
+
+// enqueue begins a waiter for each party, one after the other, each when the one
+// before it stands in the queue of the store. An order that nobody has seen must
+// not be demanded: on a slow machine the waiters may have come in another one.
+func (c *C) enqueue(name string, parties []*party, opts ...distlock.Option) []*pending {
+	if n, err := c.inspector().Waiters(c.ctx, name); err == nil && n < 0 {
+		c.Failf("the driver is declared to be fair, but the Inspector says that its store keeps no queue (Waiters returned %d)", n)
+	}
+	var line []*pending
+	for i, p := range parties {
+		line = append(line, p.begin(name, opts...))
+		if !c.awaitQueued(name, i+1) {
+			c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", p.who, name)
+		}
+		c.stillWaiting(line)
+	}
+	return line
+}
+
+// stillWaiting ends the check if one of the waiters has its answer already.
+func (c *C) stillWaiting(line []*pending) {
+	for _, w := range line {
+		if !closedWithin(w.done, 0) {
+			continue
+		}
+		if w.a.err == nil {
+			c.Failf("%s was granted %q, which is held", w.p.who, w.name)
+		}
+		c.Failf("%s waits for %q, and Lock returned: %v", w.p.who, w.name, w.a.err)
+	}
+}
+
+// serveInOrder unlocks h and then each waiter in turn, and demands that the name
+// goes to them in the order of the line. doubt says why that order is not certain,
+// or nothing.
+func (c *C) serveInOrder(h *lease, line []*pending, doubt func() string) {
+	for i, w := range line {
+		h.free()
+		served := -1
+		if !c.eventually(c.soon(), func() bool {
+			served = i + slices.IndexFunc(line[i:], func(w *pending) bool { return closedWithin(w.done, 0) })
+			return served >= i
+		}) {
+			c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(line)-i, c.soon())
+		}
+		if !closedWithin(w.done, 0) {
+			if d := doubt(); d != "" {
+				c.Inconclusivef("the waiters were not served in their order, but %s", d)
+			}
+			c.Failf("%s was number %d of those who waited for %q and is waiting still; number %d, %s, has got it before",
+				w.p.who, i+1, h.Name(), served+1, line[served].p.who)
+		}
+		h = w.lease(0, "its turn had come")
+	}
+	h.free()
+}
+
+// certain is the doubt about an order that was seen in the store.
+func certain() string { return "" }
+
+func fairOrder(c *C) {
+	const n = 10
+	a := c.open("A")
+	var parties []*party
+	for i := range n {
+		parties = append(parties, c.open(fmt.Sprint("W", i+1)))
+	}
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	c.serveInOrder(h, c.enqueue(name, parties, ttl), certain)
+}
+
+func fairWithinClient(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	stalls := c.stalls()
+	var line []*pending
+	for range 5 {
+		line = append(line, b.begin(name, ttl))
+		// Nobody can look into the queue of a process. But to come to its end
+		// takes no request, only some CPU, and a machine that keeps a goroutine
+		// from that for so long is caught standing still.
+		c.sleep(quiet)
+	}
+	c.stillWaiting(line)
+	late := stalls()
+	c.serveInOrder(h, line, func() string {
+		if late < quiet/4 {
+			return ""
+		}
+		return fmt.Sprintf("the machine stood still for %v while they came", late)
+	})
+}
+
+func tryDoesNotBarge(c *C) {
+	a, b, third := c.open("A"), c.openPhased("B"), c.openPhased("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	for i := range c.rounds(20) {
+		h := a.mustTry(name, "which nobody has", ttl)
+		w := b.begin(name, ttl)
+		if !c.awaitQueued(name, 1) {
+			c.Inconclusivef("B waits for %q, but is not to be seen in the queue of the store", name)
+		}
+		var barged answer
+		stop := make(chan struct{})
+		c.Go(func() {
+			defer close(stop)
+			for !closedWithin(w.done, 0) && c.ctx.Err() == nil {
+				if barged = third.try(name, ttl); barged.lease != nil {
+					return
+				}
+			}
+		})
+		h.free()
+		if !closedWithin(w.done, c.soon()) && !closedWithin(stop, 0) {
+			c.Failf("B is still waiting for %q %v after A had unlocked it, while C tries for it", name, c.soon())
+		}
+		w.stop(stop)
+		// C may have had it after B only if B has unlocked it, which it has not.
+		if barged.lease != nil {
+			c.Failf("C's TryLock, called at %s, was granted %q at %s in round %d, although B had been queued for it before",
+				millis(barged.call), name, millis(barged.ret), i+1)
+		}
+		w.lease(c.soon(), "A had unlocked it").free()
+	}
+}
+
+// stop waits for a helper of the check that ends by itself.
+func (w *pending) stop(helper <-chan struct{}) {
+	if !closedWithin(helper, patience+w.c.Slack()) {
+		w.c.Inconclusivef("a TryLock has not returned within %v", patience+w.c.Slack())
+	}
+}
+
+func fairCancelledSkipped(c *C) {
+	a := c.open("A")
+	var parties []*party
+	for i := range 6 {
+		parties = append(parties, c.open(fmt.Sprint("W", i+1)))
+	}
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	line := c.enqueue(name, parties, ttl)
+	for _, i := range []int{0, 2, 3} { // the first, and two in a row
+		cancelled := c.now()
+		line[i].cancel()
+		line[i].left(cancelled)
+	}
+	c.serveInOrder(h, []*pending{line[1], line[4], line[5]}, certain)
+}
+
+func fairDeadSkipped(c *C) {
+	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	c.enqueue(name, []*party{dead}) // its TTL is a unit
+	w := third.begin(name, distlock.TTL(c.long()))
+	c.awaitQueued(name, 2)
+	dead.cutOff()
+	cut := c.now()
+	h.free()
+	granted := c.Unit() * 10 / 9 // B's place lives by its TTL, or by a hold of that length which is handed to it
+	bound := 2*granted + c.timing.ExpiryLag + c.soon()
+	w.lease(bound, fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", c.Unit(), millis(cut))).free()
+}
+
+func noStarvation(c *C) {
+	const clients = 8
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	var mu sync.Mutex
+	var worst time.Duration
+	var total, squares float64
+	var parties []*party
+	for i := range clients {
+		parties = append(parties, c.open(fmt.Sprint("C", i+1)))
+	}
+	end := c.now() + 2*time.Second
+	if c.Virtual() {
+		end = c.now() + 200*time.Millisecond
+	}
+	c.together(clients, func(i int, rng *rand.Rand) {
+		n, slowest := 0.0, time.Duration(0)
+		for n == 0 || c.now() < end {
+			a := parties[i].lock(name, patience+clients*c.soon(), ttl)
+			if a.err != nil {
+				c.Failf("%s has waited for %q since %s, with %d others who take and free it all the time, and was told at %s: %v",
+					parties[i].who, name, millis(a.call), clients-1, millis(a.ret), a.err)
+			}
+			slowest = max(slowest, a.ret-a.call)
+			c.sleep(time.Duration(rng.Int64N(int64(2 * time.Millisecond))))
+			a.free()
+			n++
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		worst, total, squares = max(worst, slowest), total+n, squares+n*n
+	})
+	c.Logf("%.0f hand-offs among %d clients, Jain's index %.2f (1 is even), longest wait %v", total, clients, total*total/(clients*squares), worst)
+}

@@ -1,0 +1,286 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Every check of this group passes only if its fault took effect (requireFired),
+// the client had worked before, and it works again afterwards (warm).
+func faultChecks() []Check {
+	return append([]Check{
+		{
+			ID: "fault/reply-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{CapProxy},
+			Run:  func(c *C) { c.sweep(Link.CutReply, "its k-th reply was lost") },
+			Rule: "whichever reply of an operation is lost: nobody else gets in, the client does not mistake its own entry for another's, and nothing stays behind",
+		},
+		{
+			ID: "fault/request-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{CapProxy},
+			Run:  func(c *C) { c.sweep(Link.CutRequest, "its k-th request was lost") },
+			Rule: "whichever request of an operation is lost: the same",
+		},
+		{
+			ID: "fault/conn-cut-idle", Clause: "H5", Mandatory: true, Needs: []Cap{CapProxy}, Run: connCutIdle,
+			Rule: "a lock survives the loss of all connections, or its holder learns that it is lost before anybody else has it",
+		},
+		{
+			ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{CapProxy}, Run: blackHole,
+			Rule: "calls into a network that swallows everything end with their contexts, and are not reported as held",
+		},
+		{
+			ID: "fault/half-open", Clause: "H3", Mandatory: true, Needs: []Cap{CapProxy}, Run: halfOpen,
+			Rule: "renewals that reach the server, but are never confirmed, do not prolong the belief in a lock",
+		},
+		{
+			ID: "fault/latency", Clause: "H5", Mandatory: true, Needs: []Cap{CapProxy}, Run: latency,
+			Rule: "a slow and uneven network changes no answer",
+		},
+		{
+			ID: "fault/fragmented", Clause: "A6", Needs: []Cap{CapProxy}, Run: fragmented,
+			Rule: "bytes that arrive one by one change no answer",
+		},
+		{
+			ID: "fault/lapse-and-return", Clause: "H1", Mandatory: true, Needs: []Cap{CapProxy}, Run: lapseAndReturn,
+			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before",
+		},
+	}, serverFaultChecks()...)
+}
+
+// sweepDepth is up to which request or reply of an operation a fault is tried. No
+// driver needs more for one; what is left over hits what the operation leads to.
+const sweepDepth = 8
+
+// sweep runs every operation of a client with a fault in its k-th message, for
+// each k, and looks what a rival sees afterwards.
+func (c *C) sweep(arm func(Link, int), what string) {
+	ops := []Op{OpTry, OpLock, OpExtend, OpUnlock}
+	var hits atomic.Int64
+	c.together(len(ops), func(i int, _ *rand.Rand) {
+		a, b := c.openVia("A-"+string(ops[i])), c.open("B-"+string(ops[i]))
+		for k := 1; k <= sweepDepth; k++ {
+			c.warm(a)
+			before := a.link.Fired()
+			c.disturbed(a, b, ops[i], k, func() { arm(a.link, k) }, what)
+			hits.Add(int64(a.link.Fired() - before))
+		}
+		c.warm(a)
+	})
+	c.Logf("%d of %d faults were met", hits.Load(), len(ops)*sweepDepth)
+	c.requireFired(len(ops))
+}
+
+// disturbed runs one operation with an armed fault. The TTL is so long that what
+// is left behind and lives until its end is seen.
+func (c *C) disturbed(a, b *party, op Op, k int, arm func(), what string) {
+	name, ttl := c.Name(fmt.Sprint(op, k)), distlock.TTL(c.long())
+	when := fmt.Sprintf("%s, k = %d", what, k)
+	var h *lease
+	if op == OpExtend || op == OpUnlock {
+		h = c.pollFor(a, name, patience, "nobody had ever held it", ttl)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	arm()
+	var err error
+	switch op {
+	case OpExtend:
+		err = h.Extend(ctx, c.long())
+	case OpUnlock:
+		err = h.Unlock(ctx)
+	default:
+		got := a.acquire(ctx, op, name, ttl)
+		h, err = got.lease, got.err
+	}
+	a.link.Heal()
+	switch {
+	case op != OpExtend && op != OpUnlock && errors.Is(err, distlock.ErrHeld):
+		c.Failf("%s of A (%s) was told that %q is held; nobody but A itself had ever asked for it: %v", op, when, name, err)
+	case errors.Is(err, distlock.ErrLost):
+		c.pollFor(b, name, c.soon(), fmt.Sprintf("%s of A (%s) was told that its lock is lost, %v after it was granted for %v; if it is, nobody has it",
+			op, when, c.now()-h.call, c.long()), ttl).free()
+		return
+	}
+	if h != nil && op != OpUnlock {
+		_ = h.unlock() // nil, or unknown where this was the operation that was hit
+	}
+	limit := c.Unit() + c.timing.CleanupBound + c.soon()
+	c.pollFor(b, name, limit, fmt.Sprintf("%s of A had returned (%s: %s) and A had unlocked what it held (the TTL is %v: something was left behind)",
+		op, when, describe(err), c.long()), ttl).free()
+}
+
+func connCutIdle(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	c.warm(a)
+	h := a.mustTry(name, "which is fresh")
+	c.sleepUntil(h.ret + c.Unit()/2)
+	a.link.CutAll()
+	c.requireFired(1)
+	cut := c.now()
+	for c.now() < cut+2*c.Unit() && h.Err() == nil {
+		c.sleep(c.Unit() / 8)
+		if h.Err() == nil {
+			b.try(name).passOn(h) // granted while A believes is for the oracles
+		}
+	}
+	if err := h.Err(); err != nil {
+		c.Logf("the lock was lost with its connections: %v", err)
+	} else {
+		h.free()
+	}
+	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A had unlocked or lost it").free()
+	c.warm(a)
+}
+
+// passOn gives back a lock that a probe should not have got.
+func (a answer) passOn(h *lease) {
+	if a.err == nil && h.believe() {
+		a.p.c.Failf("%s was granted %q at %s although %s, whose connections had been cut, still believes to hold it",
+			a.p.who, a.Name(), millis(a.ret), h.p.who)
+	}
+	if a.err == nil {
+		_ = a.unlock()
+	}
+}
+
+func blackHole(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	const limit = 300 * time.Millisecond
+	// The lock must not run out before all calls have been made.
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.fits(max(c.Unit(), 5*(limit+c.Slack())))))
+	a.cutOff()
+	c.requireFired(1)
+	prompt := func(what string, f func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		defer cancel()
+		began := c.now()
+		err := f(ctx)
+		switch took := c.now() - began; {
+		case took > limit+c.Slack():
+			c.Failf("A's network swallows everything; %s with a context of %v took %v (slack %v) and returned: %s", what, limit, took, c.Slack(), describe(err))
+		case err == nil || errors.Is(err, distlock.ErrHeld):
+			c.Failf("A's network swallows everything, but %s returned %s", what, describe(err))
+		case errors.Is(err, distlock.ErrLost):
+			c.Inconclusivef("the lock of A ran out before %s", what)
+		case !errors.Is(err, context.DeadlineExceeded):
+			c.Failf("A's network swallows everything; %s had to return the error of its context, not: %v", what, err)
+		}
+	}
+	other := c.Name("other")
+	prompt("Lock", func(ctx context.Context) error { return a.acquire(ctx, OpLock, other).err })
+	prompt("TryLock", func(ctx context.Context) error { return a.acquire(ctx, OpTry, other).err })
+	prompt("Extend", func(ctx context.Context) error { return h.Extend(ctx, c.Unit()) })
+	prompt("Unlock", func(ctx context.Context) error { return h.Unlock(ctx) })
+	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A was cut off and its lease had ended").free()
+	a.link.Heal()
+	c.warm(a)
+	c.pollFor(b, other, h.granted()+c.timing.ExpiryLag+c.soon(), "the calls of A for it had failed").free()
+}
+
+func halfOpen(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh")
+	w := b.begin(name)
+	c.awaitQueued(name, 1)
+	a.link.Drop(false, true)
+	c.requireFired(1)
+	dropped := c.now()
+	// A renewal that was answered before may be confirmed a moment later still. It
+	// was sent before, so the lease it confirms is counted from before.
+	limit := dropped + h.granted()
+	if !closedWithin(h.Done(), limit+c.Slack()-c.now()) {
+		c.Failf("no reply has reached A since %s, and its Done is not closed by %s; the last lease that can have been confirmed ended at %s, its Deadline is %s",
+			millis(dropped), millis(c.now()), millis(limit), millis(h.Deadline().Sub(h.j.base)))
+	}
+	if d := h.Deadline().Sub(h.j.base); d > limit {
+		c.Failf("no reply has reached A since %s, but its Deadline has moved on to %s; the last lease that can have been confirmed ended at %s",
+			millis(dropped), millis(d), millis(limit))
+	}
+	// What A sends still arrives: renewals, which have ended with its belief, and
+	// the release that cleans up, which may come a lease later.
+	w.lease(2*h.granted()+c.timing.ExpiryLag+c.soon(), "A had lost it, whose replies do not come through").free()
+	a.link.Heal()
+	c.warm(a)
+}
+
+func latency(c *C) {
+	const delay = 200 * time.Millisecond
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	c.warm(a)
+	a.link.Delay(delay, delay)
+	stalls := c.stalls()
+	ttl := max(c.Unit(), 10*delay)
+	h := c.pollFor(a, name, patience+c.soon(), fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay), distlock.TTL(ttl))
+	for range 6 {
+		c.sleep(ttl / 4)
+		c.mustLive(h, stalls, fmt.Sprintf("with a network that takes %v, give or take half of that, and a TTL of %v", delay, ttl))
+		b.mustBeBusy(name, h)
+	}
+	began := c.now()
+	h.free()
+	if took := c.now() - began; took < delay/4 {
+		c.Inconclusivef("the link did not delay anything: Unlock took %v", took)
+	}
+	a.link.Heal()
+	c.pollFor(b, name, c.soon(), "A had unlocked it over a slow network").free()
+	c.warm(a)
+}
+
+func fragmented(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	name := c.Name("x")
+	c.warm(a)
+	a.link.Slice(true)
+	for range 5 {
+		h := a.mustTry(name, "which nobody has")
+		h.mustExtend(c.fits(2 * c.Unit()))
+		b.mustBeBusy(name, h)
+		h.free()
+		h = b.mustTry(name, "which A has unlocked")
+		w := a.begin(name)
+		c.awaitQueued(name, 1)
+		h.free()
+		w.lease(c.soon(), "B had unlocked it").free()
+	}
+	if a.link.Fired() == 0 {
+		c.Skipf("the link of this harness carries no bytes that could be cut into pieces")
+	}
+}
+
+func lapseAndReturn(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	for round := range 3 {
+		name := c.Name(fmt.Sprint("n", round))
+		c.warm(a)
+		h := a.mustTry(name, "which is fresh")
+		a.cutOff()
+		c.sleepUntil(h.Deadline().Sub(h.j.base))
+		for h.Err() == nil { // a renewal may have been confirmed just before the cut
+			c.sleep(c.Unit() / 20)
+		}
+		a.link.Heal()
+		bound := h.granted() + c.timing.ExpiryLag + c.soon() + patience
+		c.together(2, func(i int, _ *rand.Rand) {
+			p := []*party{a, b}[i]
+			// Until the client has found out that its connections are gone, Lock
+			// may fail with their errors.
+			var got answer
+			if !c.eventually(bound, func() bool { got = p.lock(name, bound); return got.err == nil }) {
+				c.Failf("%s could not have %q within %v of the return of A, whose lease had ended at %s: %v",
+					p.who, name, bound, millis(h.Deadline().Sub(h.j.base)), got.err)
+			}
+			c.sleep(c.Unit() / 10)
+			_ = got.unlock()
+		})
+	}
+	c.requireFired(3)
+}

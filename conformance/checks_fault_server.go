@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// serverFaultChecks are those in which the server itself suffers. They run alone.
+func serverFaultChecks() []Check {
+	return []Check{
+		{
+			ID: "fault/paused-server-short", Clause: "H5", Needs: []Cap{CapProcess}, Alone: true, Run: pausedServerShort,
+			Rule: "a lock survives a server that hangs for a part of its TTL",
+		},
+		{
+			ID: "fault/paused-server-long", Clause: "H4", Needs: []Cap{CapProcess}, Alone: true, Run: pausedServerLong,
+			Rule: "a holder whose server hangs for longer than its TTL learns of the loss meanwhile, and the name is to be had afterwards",
+		},
+		{
+			ID: "fault/killed-server", Clause: "H1", Needs: []Cap{CapProcess}, Alone: true, Run: killedServer,
+			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case",
+		},
+		{
+			ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{CapServerClock}, Alone: true, Run: clockJump,
+			Rule: "names can be locked and tokens rise although the server's clock jumps",
+		},
+	}
+}
+
+// process returns the harness's, which a check that names it in Needs has.
+func (c *C) process() Process { p, _ := c.harness.(Process); return p }
+
+// serverPaused runs f while the server hangs, and goes on when it answers again.
+func (c *C) serverPaused(f func()) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 4*patience)
+	defer cancel()
+	if err := c.process().Pause(ctx); err != nil {
+		c.Inconclusivef("the harness could not pause the server: %v", err)
+	}
+	resumed := false
+	defer func() { // also if f ends the check
+		if !resumed {
+			_ = c.process().Resume(ctx)
+		}
+	}()
+	f()
+	resumed = true
+	if err := c.process().Resume(ctx); err != nil {
+		c.Inconclusivef("the harness could not resume the server: %v", err)
+	}
+}
+
+func pausedServerShort(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	stalls := c.stalls()
+	h := a.mustTry(name, "which is fresh")
+	for range 3 {
+		c.sleep(c.Unit() / 3)
+		c.serverPaused(func() { c.sleep(c.Unit() / 4) })
+		c.mustLive(h, stalls, "the server having hung for a quarter of its TTL")
+		b.mustBeBusy(name, h)
+	}
+	c.sleep(c.Unit())
+	c.mustLive(h, stalls, "after the server had recovered")
+	h.free()
+	c.warm(b)
+}
+
+func pausedServerLong(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh")
+	w := b.begin(name)
+	c.awaitQueued(name, 1)
+	granted := h.granted()
+	c.serverPaused(func() {
+		paused := c.now()
+		c.sleep(granted + c.Unit())
+		if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
+			c.Failf("the server has not answered since %s, and at %s A's Err is %s; it had to be ErrLost from %s on, when the last lease ended",
+				millis(paused), millis(c.now()), describe(err), millis(paused+granted))
+		}
+		if !closedWithin(h.Done(), c.Slack()) {
+			c.Failf("the server has not answered since %s, A's Err is set, but its Done is not closed by %s", millis(paused), millis(c.now()))
+		}
+	})
+	bound := granted + c.timing.ExpiryLag + c.soon() + patience
+	if !w.within(bound) {
+		c.Failf("the server answers again, and B, which waited for %q all the time, has not got it within %v", name, bound)
+	}
+	if w.a.err == nil {
+		_ = w.a.unlock()
+	} else { // a waiter whose session or lease has ended is told so
+		c.Logf("the waiter was told: %v", w.a.err)
+	}
+	_ = c.pollFor(b, name, bound, "the server answered again, A having lost it").unlock()
+	c.warm(a)
+}
+
+func killedServer(c *C) {
+	durable := c.harness.Caps().Durable == Yes
+	if !durable {
+		c.unjudged("the server forgets its locks in a crash, as the driver declares")
+	}
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	c.restart()
+	back := c.now()
+	if durable {
+		var got answer
+		// Until B has new connections, its calls may fail; but none may succeed.
+		if !c.eventually(patience, func() bool { got = b.try(name); return got.err == nil || got.busy() }) {
+			c.Failf("the server is back since %s, but B cannot ask it for %q: %v", millis(back), name, got.err)
+		}
+		if got.err == nil {
+			c.intruded(got, h, h.end())
+		}
+	}
+	bound := 2*h.granted() + c.timing.ExpiryLag + c.soon() + patience
+	fresh := c.pollFor(b, c.Name("other"), bound, "the server was killed and restarted")
+	fresh.free()
+	_ = h.unlock() // nil or ErrLost
+	next := c.pollFor(b, name, bound, "A had unlocked it, the server having been killed and restarted before")
+	if next.Token() <= h.Token() {
+		c.Failf("the token fell over the restart, from %d to %d", h.Token(), next.Token())
+	}
+	_ = next.unlock()
+	c.warm(a)
+}
+
+func clockJump(c *C) {
+	c.unjudged("the clock that leases end by is moved")
+	clock, _ := c.harness.(ServerClock)
+	a, b := c.open("A"), c.open("B")
+	name, last := c.Name("x"), int64(0)
+	off := time.Duration(0)
+	c.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = clock.Jump(ctx, -off) // the verdict stands, and nobody is left to tell
+	})
+	for _, jump := range []time.Duration{0, time.Hour, -2 * time.Hour} {
+		if err := clock.Jump(c.ctx, jump); err != nil {
+			c.Inconclusivef("the harness could not move the server's clock by %v: %v", jump, err)
+		}
+		off += jump
+		for _, p := range []*party{a, b} {
+			h := c.pollFor(p, name, patience+c.soon(), "everybody had unlocked it, and the server's clock had jumped")
+			c.rises(&last, h, "a jump of the clock by "+jump.String())
+			_ = h.unlock()
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func metaChecks() []Check {
+	return []Check{
+		{
+			ID: "meta/caps-declared", Clause: "meta", Mandatory: true, Run: capsDeclared,
+			Rule: "the harness declares every capability as present or absent, and has the interface of each that is present",
+		},
+		{
+			ID: "meta/timing-declared", Clause: "meta", Mandatory: true, Run: timingDeclared,
+			Rule: "the harness declares bounds that can be judged by",
+		},
+		{
+			ID: "meta/driver-agrees", Clause: "meta", Mandatory: true, Run: driverAgrees,
+			Rule: "what the harness declares is what the driver itself declares",
+		},
+		{
+			ID: "meta/clients-independent", Clause: "meta", Mandatory: true, Run: clientsIndependent,
+			Rule: "two clients of the harness share nothing: closing one does not touch the other",
+		},
+		{
+			ID: "meta/inspector-as-declared", Clause: "meta", Mandatory: true, Run: inspectorAsDeclared,
+			Rule: "Inspect, List, Break and Sweep either work or return ErrUnsupported and change nothing",
+		},
+	}
+}
+
+func capsDeclared(c *C) {
+	var faults []string
+	for _, cs := range c.harness.Caps().all() {
+		if cs.support == Undeclared {
+			faults = append(faults, fmt.Sprintf("%s is not declared: set it to Yes or No in Caps", cs.cap))
+			continue
+		}
+		// One that is there but declared absent is no lie: this run has no use for it.
+		if has, known := implements(c.harness, cs.cap); known && !has && cs.support == Yes {
+			faults = append(faults, fmt.Sprintf("%s is declared present, but the harness does not implement its interface", cs.cap))
+		}
+	}
+	if c.harness.Caps().Backend == "" {
+		faults = append(faults, "Backend is empty: reports need a name for the driver")
+	}
+	if len(faults) > 0 {
+		c.Failf("%s", strings.Join(faults, "\n"))
+	}
+}
+
+func timingDeclared(c *C) {
+	t := c.timing
+	var faults []string
+	for _, b := range []struct {
+		name  string
+		bound time.Duration
+		least time.Duration
+	}{
+		{"MinTTL", t.MinTTL, 1},
+		{"TTLGranularity", t.TTLGranularity, 1},
+		{"ExpiryLag", t.ExpiryLag, 0}, // none is a bound, too
+		{"WakeLag", t.WakeLag, 1},
+		{"CleanupBound", t.CleanupBound, 1},
+	} {
+		if b.bound < b.least {
+			faults = append(faults, fmt.Sprintf("%s is %v: declare a bound of at least %v (see TimingFrom)", b.name, b.bound, b.least))
+		}
+	}
+	if t.TTLGranularity > 0 && t.MinTTL%t.TTLGranularity != 0 {
+		faults = append(faults, fmt.Sprintf("MinTTL %v is no multiple of TTLGranularity %v", t.MinTTL, t.TTLGranularity))
+	}
+	if len(faults) > 0 {
+		c.Failf("%s", strings.Join(faults, "\n"))
+	}
+}
+
+func driverAgrees(c *C) {
+	a := c.open("A")
+	d, ok := a.locker.(interface {
+		Capabilities() distlock.Capabilities
+	})
+	if !ok {
+		return // a Locker that is not built by distlock.New declares nothing
+	}
+	said, caps, t := d.Capabilities(), c.harness.Caps(), c.timing
+	own := CapsFrom(said)
+	var faults []string
+	differ := func(what string, harness, driver any) {
+		if harness != driver {
+			faults = append(faults, fmt.Sprintf("%s: the harness says %v, the driver's Capabilities say %v", what, harness, driver))
+		}
+	}
+	differ("Backend", caps.Backend, own.Backend)
+	differ("Fair", caps.Fair, own.Fair)
+	differ("Push", caps.Push, own.Push)
+	differ("Durable", caps.Durable, own.Durable)
+	differ("MinTTL", t.MinTTL, TimingFrom(said).MinTTL)
+	differ("MaxTTL", t.MaxTTL, TimingFrom(said).MaxTTL)
+	differ("TTLGranularity", t.TTLGranularity, TimingFrom(said).TTLGranularity)
+	differ("ExpiryLag", t.ExpiryLag, said.ExpiryLag)
+	if said.Durability < distlock.Volatile || said.Durability > distlock.Quorum {
+		faults = append(faults, "Durability is not declared by the driver: set one of the classes")
+	}
+	if len(faults) > 0 {
+		c.Failf("%s", strings.Join(faults, "\n"))
+	}
+}
+
+func clientsIndependent(c *C) {
+	a, b := c.open("A"), c.open("B")
+	if a.locker == b.locker {
+		c.Failf("two calls of Open returned the same Locker; each must be a client of its own")
+	}
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	b.mustBeBusy(name, h)
+	if err := b.locker.Close(); err != nil {
+		c.Failf("B, which holds nothing, was closed: %v", err)
+	}
+	third := c.open("C")
+	third.mustBeBusy(name, h)
+	if err := h.Err(); err != nil && c.now() < h.end() {
+		c.Failf("A lost its lock when B was closed: %v", err)
+	}
+	other := a.mustTry(c.Name("y"), "which is fresh, by a client that must not mind the end of another", distlock.TTL(c.long()))
+	other.free()
+	h.free()
+}
+
+func inspectorAsDeclared(c *C) {
+	a := c.open("A")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()), distlock.Holder("somebody"))
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+
+	st, err := distlock.Inspect(ctx, a.locker, name)
+	_, listErr := distlock.List(ctx, a.locker, c.Name(""))
+	if c.harness.Caps().Inspector == Yes {
+		if err != nil || listErr != nil {
+			c.Failf("the inspector is declared present, but Inspect returned %s and List %s", describe(err), describe(listErr))
+		}
+		if !st.Held || st.Name != name || st.Holder != "somebody" || st.Token != h.Token() {
+			c.Failf("A holds %q as somebody with token %d, but Inspect says %+v", name, h.Token(), st)
+		}
+	} else if !errors.Is(err, distlock.ErrUnsupported) || !errors.Is(listErr, distlock.ErrUnsupported) {
+		c.Failf("the inspector is declared absent, but Inspect returned %s and List %s, not ErrUnsupported", describe(err), describe(listErr))
+	}
+
+	// Nobody has been idle for a year, so a sweep that works finds nothing of ours.
+	if _, err := distlock.Sweep(ctx, a.locker, 365*24*time.Hour); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
+		c.Failf("Sweep returned neither nil nor ErrUnsupported: %v", err)
+	}
+	free := c.Name("free")
+	if err := distlock.Break(ctx, a.locker, free); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
+		c.Failf("Break of %q, which nobody holds, returned %s; it must be ErrLost, or ErrUnsupported", free, describe(err))
+	}
+	c.open("B").mustBeBusy(name, h)
+	h.free()
+}

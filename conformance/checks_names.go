@@ -1,0 +1,277 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/distlock-go/distlock"
+)
+
+func namesChecks() []Check {
+	const apart = "different names never meet: holding all of them at once works, and each Unlock frees its own"
+	return []Check{
+		{
+			ID: "names/case-accent", Clause: "N1", Mandatory: true, Run: distinct(caseAccent),
+			Rule: apart + " (upper and lower case, accents, the two Unicode spellings of one letter)",
+		},
+		{
+			ID: "names/spaces", Clause: "N1", Mandatory: true, Run: distinct(spaces),
+			Rule: apart + " (white space at either end, control characters)",
+		},
+		{
+			ID: "names/path", Clause: "N1", Mandatory: true, Run: distinct(paths),
+			Rule: apart + " (slashes: no name contains another)",
+		},
+		{
+			ID: "names/escape", Clause: "N1", Mandatory: true, Run: distinct(escapes),
+			Rule: apart + " (what an encoding may use, quotes, wildcards, braces)",
+		},
+		{
+			ID: "names/internals", Clause: "N1", Mandatory: true, Run: distinct(internals),
+			Rule: apart + " (names like those that a driver makes for its own use)",
+		},
+		{
+			ID: "names/long", Clause: "N1", Mandatory: true, Run: distinct(long),
+			Rule: apart + " (every length up to 512 bytes, also if only the last byte differs)",
+		},
+		{
+			ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
+			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is",
+		},
+		{
+			ID: "names/listed", Clause: "N1", Needs: []Cap{CapInspector}, Run: listed,
+			Rule: "names come back from List and Inspect exactly as they were passed to Lock",
+		},
+		{
+			ID: "names/isolation", Clause: "N1", Needs: []Cap{CapNamespaces}, Run: isolation,
+			Rule: "the same name in two namespaces is two locks",
+		},
+	}
+}
+
+// distinct makes a check of a set of names: all can be held at the same time.
+func distinct(set func(base string) []string) func(*C) {
+	return func(c *C) { c.apart(set(c.Name(""))) }
+}
+
+// apart takes all names of a set, by two clients in turns, and then lets a third
+// have one after the other: the freed name must be free, all others must not.
+func (c *C) apart(names []string) {
+	a, b, d := c.open("A"), c.open("B"), c.open("C")
+	held := make([]*lease, len(names))
+	for i, name := range names {
+		p := []*party{a, b}[i%2]
+		got := p.try(name, distlock.TTL(c.long()))
+		if got.err != nil {
+			c.met(p, got, name, held[:i])
+		}
+		if got.Name() != name {
+			c.Failf("the lock on %s says that its name is %s", short(name), short(got.Name()))
+		}
+		held[i] = got.lease
+	}
+	var ended []string
+	for _, i := range c.Rand().Perm(len(names)) {
+		c.stillHeld(d, held[i], ended) // what an earlier Unlock has done to it shows here
+		held[i].free()
+		ended = append(ended, names[i])
+		held[i] = d.mustTry(names[i], "which has been unlocked, while other names are held", distlock.TTL(c.long()))
+	}
+	for i, h := range held {
+		c.stillHeld(a, h, names[:i])
+		h.free()
+	}
+}
+
+// stillHeld probes a name that is held, after locks on others have been ended.
+func (c *C) stillHeld(p *party, h *lease, ended []string) {
+	until := h.end()
+	a := p.try(h.Name())
+	if a.err == nil {
+		c.Logf("since it was taken, only other names have been unlocked, among them: %s", quoted(ended))
+		c.intruded(a, h, until)
+	}
+	if !a.busy() {
+		c.refused(p, a, h.Name(), "which is held; the answer must match ErrHeld")
+	}
+}
+
+// met ends the check over a name that was refused while others are held. To say
+// which of them it meets, it unlocks one after the other until the name is free.
+func (c *C) met(p *party, refused answer, name string, held []*lease) {
+	if !refused.busy() {
+		c.refused(p, refused, name, fmt.Sprintf("which is valid UTF-8 of %d bytes and fresh", len(name)))
+	}
+	for _, h := range slices.Backward(held) {
+		h.free()
+		if a := p.try(name, distlock.TTL(c.long())); a.err == nil {
+			c.Failf("%s was told that %s is held, which nobody has ever held; it was free as soon as %s had been unlocked: the two names are one lock",
+				p.who, short(name), short(h.Name()))
+		}
+	}
+	c.Failf("%s was told that %s is held; nobody has ever held it, and it was not free either when all other names had been unlocked",
+		p.who, short(name))
+}
+
+// short quotes a name, without its middle if it is long.
+func short(name string) string {
+	const head, tail = 40, 12
+	if len(name) <= head+tail {
+		return fmt.Sprintf("%q", name)
+	}
+	return fmt.Sprintf("%q…%q (%d bytes)", name[:head], name[len(name)-tail:], len(name))
+}
+
+func quoted(names []string) string {
+	var q []string
+	for _, n := range names {
+		q = append(q, short(n))
+	}
+	return strings.Join(q, ", ")
+}
+
+// with puts the random base before and behind every text, so that the texts stand
+// at the end and at the beginning of a name.
+func with(base string, texts ...string) []string {
+	var names []string
+	for _, t := range texts {
+		names = append(names, base+t)
+	}
+	for _, t := range texts {
+		names = append(names, t+base)
+	}
+	return names
+}
+
+func caseAccent(base string) []string {
+	return append(with(base, "lock", "Lock", "LOCK", "l\u00f6ck", "lo\u0308ck"),
+		base+"\u0131", base+"i", base+"\u0130", base+"stra\u00dfe", base+"strasse", base+"\ufb01", base+"fi", base+"\u212a", base+"k")
+}
+
+func spaces(base string) []string {
+	return with(base, "x", "x ", "x  ", "x\t", " x", "x\u00a0", "x\x00", "x\n", "x\r\n", "\ufeffx", "x\u200b")
+}
+
+func paths(base string) []string {
+	return []string{
+		base + "p", base + "p/q", base + "p/q/r", base + "p/", base + "/p", base + "p//q", base + "p/./q", base + "p/../p",
+		base + ".", base + "..", base + "/", base + "zookeeper", "/" + base + "p", "//" + base + "p", "./" + base + "p", "../" + base + "p",
+		base, base + "/p/q", base[:len(base)-1],
+	}
+}
+
+func escapes(base string) []string {
+	return with(base, "a/b", "a%2Fb", "a%2fb", "a%252Fb", "a__0x2f__b", "a:b", "a_b", "a-b", "a.b", "{a}b", "{a}c", "{}a", "}{",
+		"a*?[b]", "a'b", `a";--`, `a\b`, `a\\b`, "a+b", "a=b", "a~b", "a$b", "a#b", "a|b", "YS9i", "612f62")
+}
+
+func internals(base string) []string {
+	return with(base, "n", "n:fence", "n:token", "n:queue", "n:q", "n:wait", "n:owner", "n:notify", "{n}", "{n}:token", "n/lock-",
+		"n/lock-0000000001", "n-lock-0000000001", "lock-0000000001", "n/0", "n\x00", "n\x01", "n#1", "n@1", "_c_n")
+}
+
+// long returns names of telling lengths: around the limits of columns, path elements
+// and hashes, in pairs that differ only in the last byte or only in the first.
+func long(base string) []string {
+	var names []string
+	for _, n := range []int{len(base) + 2, 63, 64, 65, 127, 128, 190, 191, 192, 254, 255, 256, 257, 511, distlock.MaxName} {
+		names = append(names, padded(base, n-1)+"1", padded(base, n-1)+"2")
+	}
+	tail := strings.Repeat("t", distlock.MaxName-len(base)-1)
+	wide := strings.Repeat("\U0001f512", (distlock.MaxName-len(base))/4)
+	return append(names, "1"+base+tail, "2"+base+tail, base+wide)
+}
+
+func oddBytes(c *C) {
+	a := c.open("A")
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	for _, name := range []string{
+		"", "\xff", c.Name("\xff"), c.Name("a\xc3"), c.Name("\xed\xa0\x80"), c.Name("\xc0\xaf"), padded(c.Name(""), distlock.MaxName+1),
+	} {
+		for _, op := range []Op{OpTry, OpLock} {
+			got := a.acquire(ctx, op, name, distlock.TTL(c.long()))
+			c.mustBeInvalid(got.err, fmt.Sprintf("%s(%q) of %d bytes", op, name, len(name)))
+		}
+	}
+	// Every other byte is fine, alone and in company.
+	var names []string
+	for b := rune(0); b < 0x80; b++ {
+		names = append(names, c.Name(string(b)))
+	}
+	names = append(names, c.Name("\u0080"), c.Name("\uffff"), c.Name("\U0010ffff"), c.Name("\ufffd"))
+	var held []*lease
+	for _, name := range names {
+		got := a.try(name, distlock.TTL(c.long()))
+		if got.err != nil {
+			c.met(a, got, name, held)
+		}
+		held = append(held, got.lease)
+	}
+	for _, h := range held {
+		h.free()
+	}
+}
+
+func listed(c *C) {
+	a, b := c.open("A"), c.open("B")
+	var names []string
+	for _, set := range []func(string) []string{caseAccent, spaces, paths, escapes, internals, long} {
+		for _, name := range set(c.Name("")) {
+			if strings.HasPrefix(name, c.Name("")) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var held []*lease
+	for _, name := range names {
+		got := a.try(name, distlock.TTL(c.long()))
+		if got.err != nil {
+			c.met(a, got, name, held)
+		}
+		held = append(held, got.lease)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	list, err := distlock.List(ctx, b.locker, c.Name(""))
+	if err != nil {
+		c.Failf("List(%q) failed: %v", c.Name(""), err)
+	}
+	var got []string
+	for _, st := range list {
+		got = append(got, st.Name)
+	}
+	if !slices.Equal(got, names) {
+		c.Failf("A holds %d names that begin with %q, List returned %d, in this order; missing: %s; not held: %s; both must be none, and the order that of the bytes",
+			len(names), c.Name(""), len(got), quoted(without(names, got)), quoted(without(got, names)))
+	}
+	for i, name := range names {
+		if st, err := distlock.Inspect(ctx, b.locker, name); err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
+			c.Failf("A holds %q with token %d, but Inspect returned %+v and %s", name, held[i].Token(), st, describe(err))
+		}
+	}
+	for _, h := range held {
+		h.free()
+	}
+}
+
+// without returns the elements of a that are not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}
+
+func isolation(c *C) {
+	c.unjudged("one name is two locks here, which the oracles cannot tell apart")
+	a, b, d := c.openIn("A", "one"), c.openIn("B", "two"), c.openIn("C", "one")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	other := b.mustTry(name, "which is held in another namespace only", ttl)
+	d.mustBeBusy(name, h)
+	other.free()
+	d.mustBeBusy(name, h)
+	h.free()
+}

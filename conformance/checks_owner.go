@@ -1,0 +1,308 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func ownerChecks() []Check {
+	return []Check{
+		{
+			ID: "owner/unlock-by-stranger", Clause: "H6", Mandatory: true, Run: unlockByStranger,
+			Rule: "nobody but its holder can end a lock: not by an old handle of the same name, not by closing a client",
+		},
+		{
+			ID: "owner/stale-unlock-held", Clause: "H6", Mandatory: true, Run: staleUnlockHeld,
+			Rule: "Unlock of a lock that has run out returns ErrLost and does not touch whoever holds the name now",
+		},
+		{
+			ID: "owner/stale-unlock-free", Clause: "H6", Mandatory: true, Run: staleUnlockFree,
+			Rule: "Unlock of a lock that has run out returns ErrLost, also if nobody has taken the name since",
+		},
+		{
+			ID: "owner/double-unlock", Clause: "H6", Mandatory: true, Run: doubleUnlock,
+			Rule: "a second Unlock reports what the first did and touches nothing",
+		},
+		{
+			ID: "owner/same-client-stale", Clause: "H6", Mandatory: true, Run: sameClientStale,
+			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one",
+		},
+		{
+			ID: "owner/unlock-atomic", Clause: "H6", Mandatory: true, Needs: []Cap{CapProxy}, Run: unlockAtomic,
+			Rule: "a release that reaches the store late, when the name has a new holder, does not touch it: owner test and removal are one step",
+		},
+		{
+			ID: "owner/unlock-reply-lost", Clause: "H6", Needs: []Cap{CapProxy}, Run: unlockReplyLost,
+			Rule: "an Unlock whose reply is lost does not report ErrLost, and the name is free soon",
+		},
+		{
+			ID: "owner/unlock-cancelled-ctx", Clause: "H6", Mandatory: true, Run: unlockCancelledCtx,
+			Rule: "Unlock with a context that is already done returns at once and releases all the same",
+		},
+		{
+			ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{CapChild}, Run: twinProcesses,
+			Rule: "processes that look alike, with the same program, environment and user, are different owners",
+		},
+	}
+}
+
+func unlockByStranger(c *C) {
+	a, b, d := c.open("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	old := b.mustTry(name, "which is fresh", ttl)
+	old.free()
+	h := a.mustTry(name, "which B has unlocked", ttl)
+
+	if err := old.unlock(); err != nil {
+		c.Failf("B unlocked its old lock a second time; Unlock must return nil again, but returned: %v", err)
+	}
+	d.mustBeBusy(name, h)
+	if err := old.Extend(c.ctx, c.long()); !errors.Is(err, distlock.ErrUnlocked) {
+		c.Failf("B extended a lock that it had unlocked before; Extend must match ErrUnlocked, but returned %s", describe(err))
+	}
+	d.mustBeBusy(name, h)
+	if err := b.locker.Close(); err != nil {
+		c.Failf("B, which holds nothing, was closed: %v", err)
+	}
+	d.mustBeBusy(name, h)
+	c.mustHold(h, "only strangers have tried to end it")
+	h.free()
+}
+
+// outlived lets A get a lock and go silent, and B take the name when A's lease is
+// over. Then A is back, with everything that it had wanted to tell the store.
+func (c *C) outlived(name string) (stale, h *lease) {
+	a, b := c.openMortal("A"), c.open("B")
+	stale = a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	a.cutOff()
+	c.sleepUntil(stale.gone())
+	h = c.pollFor(b, name, c.soon(), "the lease of A was over", distlock.TTL(c.long()))
+	if a.link != nil {
+		a.link.Heal()
+	}
+	return stale, h
+}
+
+func staleUnlockHeld(c *C) {
+	d, name := c.open("C"), c.Name("x")
+	stale, h := c.outlived(name)
+	c.mustBeLost(stale)
+	c.undisturbed(d, h, "A, whose lease had ended before, was back and unlocked its lock")
+	h.free()
+}
+
+// mustBeLost unlocks a lock whose lease has ended.
+func (c *C) mustBeLost(stale *lease) {
+	who, name := stale.p.who, stale.Name()
+	if err := stale.Err(); !errors.Is(err, distlock.ErrLost) {
+		c.Failf("%s had %q until %s and was told nothing since, but at %s its Err is %s; it must match ErrLost",
+			who, name, millis(stale.end()), millis(c.now()), describe(err))
+	}
+	for range 2 {
+		if err := stale.unlock(); !errors.Is(err, distlock.ErrLost) {
+			c.Failf("%s unlocked %q at %s, but its lease had ended at %s; Unlock must match ErrLost, but returned %s",
+				who, name, millis(c.now()), millis(stale.end()), describe(err))
+		}
+	}
+}
+
+// undisturbed watches h for as long as requests that were late may take to arrive.
+func (c *C) undisturbed(d *party, h *lease, why string) {
+	for end := c.now() + c.timing.CleanupBound + c.Slack()/2; c.now() < end; c.sleep(20 * c.poll()) {
+		a := d.try(h.Name())
+		if a.err == nil {
+			c.Logf("before that, %s", why)
+			c.intruded(a, h, h.end())
+		}
+	}
+	d.mustBeBusy(h.Name(), h)
+	c.mustHold(h, "although "+why)
+}
+
+func staleUnlockFree(c *C) {
+	a, b := c.openMortal("A"), c.open("B")
+	name := c.Name("x")
+	stale := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	a.cutOff()
+	c.sleepUntil(max(stale.gone(), stale.end()))
+	if a.link != nil {
+		a.link.Heal()
+	}
+	c.mustBeLost(stale)
+	c.pollFor(b, name, c.soon(), "the lease of A was over, and A had unlocked").free()
+}
+
+func doubleUnlock(c *C) {
+	a, b, d := c.open("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	first := a.mustTry(name, "which is fresh", ttl)
+	first.free()
+	h := b.mustTry(name, "which A has unlocked", ttl)
+	for range 2 {
+		if err := first.unlock(); err != nil {
+			c.Failf("the first Unlock returned nil, a later one: %v", err)
+		}
+		d.mustBeBusy(name, h)
+	}
+	c.mustHold(h, "A has only unlocked its own lock again")
+	h.free()
+
+	// Unlock is safe for concurrent use, and all callers learn the same.
+	many := a.mustTry(name, "which B has unlocked", ttl)
+	errs := [8]error{}
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = many.unlock() }) // one for the journal, which takes no two of one lock
+	for i := range errs[1:] {
+		wg.Go(func() { errs[i+1] = many.Lock.Unlock(c.ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		c.Failf("of 8 concurrent calls of Unlock, all must return nil, but got:\n%v", err)
+	}
+	d.mustTry(name, "which A has unlocked eight times", ttl).free()
+}
+
+func sameClientStale(c *C) {
+	a, d := c.openMortal("A"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+
+	// A retry of the release, because its reply was lost, comes when the same
+	// client holds the name again.
+	first := a.mustTry(name, "which is fresh", ttl)
+	w := a.begin(name, ttl)
+	c.awaitQueued(name, 1)
+	if a.link != nil {
+		a.link.CutReply(1)
+	}
+	if err := first.unlock(); errors.Is(err, distlock.ErrLost) {
+		c.Failf("A unlocked a lock that it held, and was told: %v", err)
+	}
+	bound := c.timing.CleanupBound + c.soon()
+	if !w.within(bound) {
+		c.Failf("A's second call is still waiting for %q %v after its first lock on it was unlocked", name, bound)
+	}
+	second := w.a.lease
+	if w.a.err != nil { // the lost reply may have been one that the waiter needed
+		second = c.pollFor(a, name, bound, "A had unlocked its first lock", ttl)
+	}
+	_ = first.unlock() // whatever it says: owner/double-unlock looks at that
+	c.undisturbed(d, second, "A has unlocked an older lock of its own on the name once more")
+	second.free()
+
+	// The same with a lock that has run out.
+	stale := a.mustTry(name, "which A has unlocked", distlock.TTL(c.short()), distlock.NoRenewal())
+	c.sleepUntil(stale.gone())
+	third := c.pollFor(a, name, c.soon(), "A's own lease was over", ttl)
+	c.mustBeLost(stale)
+	c.undisturbed(d, third, "A has unlocked a lock of its own on the name that had run out")
+	third.free()
+}
+
+func unlockAtomic(c *C) {
+	const requests = 4
+	var wg sync.WaitGroup
+	for k := 1; k <= requests; k++ {
+		wg.Go(func() { c.contain(func() { c.unlockHeldBack(k) }) })
+	}
+	wg.Wait()
+	c.requireFired(1)
+}
+
+// unlockHeldBack lets the k-th request that A sends after Unlock arrive only when
+// the lease is over and B has the name. Unlock may need fewer requests; then it is
+// a heartbeat that is held back, or nothing.
+func (c *C) unlockHeldBack(k int) {
+	a, b, d := c.openVia("A"), c.open("B"), c.open("C")
+	name := c.Name("x" + string(rune('0'+k)))
+	stale := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	a.link.HoldRequest(k)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = stale.unlock() }) // what it can know of the outcome is not the point here
+	c.sleepUntil(stale.gone())
+	h := c.pollFor(b, name, c.soon(), "the lease of A was over, and A had unlocked", distlock.TTL(c.long()))
+	a.link.Release()
+	c.undisturbed(d, h, "a request of A's Unlock was held up on its way until A's lease was over and B had the name")
+	wg.Wait()
+	h.free()
+}
+
+func unlockReplyLost(c *C) {
+	b := c.open("B")
+	for k := 1; k <= 3; k++ {
+		a := c.openVia("A")
+		name := c.Name("x" + string(rune('0'+k)))
+		h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+		a.link.CutReply(k)
+		err := h.unlock()
+		if errors.Is(err, distlock.ErrLost) {
+			c.Failf("A held %q, its lease lasting until %s; the reply to its Unlock was lost, and Unlock said for certain: %v",
+				name, millis(h.end()), err)
+		}
+		c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, only the reply was lost").free()
+	}
+	c.requireFired(1)
+}
+
+func unlockCancelledCtx(c *C) {
+	a, b := c.open("A"), c.open("B")
+	for i, ctx := range []context.Context{done(c.ctx), late(c.ctx)} {
+		name := c.Name("x" + string(rune('0'+i)))
+		h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+		call := c.now()
+		err := h.Unlock(ctx)
+		took := c.now() - call
+		if err != nil && !errors.Is(err, ctx.Err()) {
+			c.Failf("A held %q and unlocked it with a context that was done: Unlock must return nil or match %q, but returned: %v", name, ctx.Err(), err)
+		}
+		if took > c.Slack() {
+			c.Failf("Unlock with a context that was done took %v; it must return at once (slack %v)", took, c.Slack())
+		}
+		c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, with a context that was done").free()
+		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
+			c.Failf("after Unlock, Err returned %s; it must match ErrUnlocked", describe(err))
+		}
+	}
+}
+
+// done returns a context that has been cancelled.
+func done(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	cancel()
+	return ctx
+}
+
+// late returns a context whose deadline has passed.
+func late(parent context.Context) context.Context {
+	ctx, cancel := context.WithDeadline(parent, time.Now().Add(-time.Second))
+	cancel() // the deadline has ended it already
+	return ctx
+}
+
+func twinProcesses(c *C) {
+	a, twins := c.open("A"), [2]*process{c.spawn("twin 1"), c.spawn("twin 2")}
+	name := c.Name("x")
+	try := childRequest{Op: "trylock", Name: name, TTL: c.long()}
+	for round := range 20 {
+		first, second := twins[round%2], twins[1-round%2]
+		if r, _, _ := first.ask(try); !r.OK {
+			c.Failf("%s was refused %q, which its twin has unlocked: %s", first.who, name, r.Err)
+		}
+		if r, _, _ := second.ask(try); r.OK {
+			c.Failf("%s was granted %q while %s holds it: the two were taken for one owner", second.who, name, first.who)
+		}
+		// The handle that it has is of an earlier round, and long unlocked.
+		if r, _, _ := second.ask(childRequest{Op: "unlock"}); r.Lost {
+			c.Failf("%s unlocked an old lock again and was told: %s", second.who, r.Err)
+		}
+		if got := a.try(name); got.err == nil {
+			c.Failf("A was granted %q, which %s holds, after %s had unlocked an old lock of its own", name, first.who, second.who)
+		}
+		if r, _, _ := first.ask(childRequest{Op: "unlock"}); !r.OK {
+			c.Failf("%s held %q and unlocked it, but Unlock returned: %s", first.who, name, r.Err)
+		}
+	}
+}

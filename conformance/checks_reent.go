@@ -1,0 +1,91 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func reentChecks() []Check {
+	return []Check{
+		{
+			ID: "reent/contends", Clause: "H2", Mandatory: true, Run: reentContends,
+			Rule: "a holder that asks for its own name again contends like anybody else, and keeps the lock that it has",
+		},
+		{
+			ID: "reent/counted", Clause: "H2", Mandatory: true, Run: reentCounted,
+			Rule: "through distlock.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before",
+		},
+	}
+}
+
+func reentContends(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	a.mustBeBusy(name, h)
+	ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
+	got := a.acquire(ctx, OpLock, name, ttl)
+	cancel()
+	if got.err == nil {
+		c.Failf("A holds %q and was granted it again by Lock: two locks, of which one Unlock frees both or none", name)
+	}
+	if !errors.Is(got.err, context.DeadlineExceeded) {
+		c.Failf("A holds %q and waited for it until its context ended; the error must match context.DeadlineExceeded, it is %s", name, describe(got.err))
+	}
+	if err := h.Err(); err != nil {
+		c.Failf("A asked a second time for %q and lost the lock it had: %v", name, err)
+	}
+	b.mustBeBusy(name, h)
+	h.free()
+	c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, its second call having failed", ttl).free()
+}
+
+func reentCounted(c *C) {
+	c.unjudged("the wrapper hands out one lock of the store several times, which is what it is for")
+	a, b := c.open("A"), c.open("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	r := distlock.Reentrant(a.locker)
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	mine, other := distlock.WithOwner(ctx), distlock.WithOwner(ctx)
+	take := func(who context.Context, try bool) distlock.Lock {
+		f := r.Lock
+		if try {
+			f = r.TryLock
+		}
+		l, err := f(who, name, ttl)
+		if err != nil {
+			c.Failf("an owner was refused %q, which nobody else holds: %v", name, err)
+		}
+		return l
+	}
+	held := func(when string) {
+		if got := b.try(name, ttl); !got.busy() {
+			c.Failf("B tried for %q %s; the answer must match ErrHeld, it was %s", name, when, describe(got.err))
+		}
+		if _, err := r.TryLock(other, name, ttl); !errors.Is(err, distlock.ErrHeld) {
+			c.Failf("another owner of the same Locker tried for %q %s; the answer must match ErrHeld, it was %s", name, when, describe(err))
+		}
+	}
+	first, second, third := take(mine, false), take(mine, true), take(context.WithoutCancel(mine), false)
+	if first.Token() != second.Token() || second.Token() != third.Token() {
+		c.Failf("one owner's locks of %q have the tokens %d, %d and %d; they are one acquisition", name, first.Token(), second.Token(), third.Token())
+	}
+	held("which an owner has taken three times")
+	for i, l := range []distlock.Lock{second, first, first} { // one of them twice
+		if err := l.Unlock(ctx); err != nil {
+			c.Failf("Unlock number %d of an owner that had taken %q three times returned: %v", i+1, name, err)
+		}
+	}
+	held("of which two of three locks have been unlocked, one of them twice")
+	if err := third.Unlock(ctx); err != nil {
+		c.Failf("the last Unlock of %q returned: %v", name, err)
+	}
+	b.mustTry(name, "whose owner has unlocked all three locks", ttl).free()
+	if _, err := r.TryLock(ctx, name, ttl); !errors.Is(err, distlock.ErrInvalid) {
+		c.Failf("a context without an owner: the error must match ErrInvalid, it is %s", describe(err))
+	}
+}

@@ -1,0 +1,289 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func renewChecks() []Check {
+	return []Check{
+		{
+			ID: "renew/extends", Clause: "H5", Mandatory: true, Run: renewExtends,
+			Rule: "Extend keeps a fixed term alive beyond its TTL",
+		},
+		{
+			ID: "renew/from-now", Clause: "H5", Mandatory: true, Run: renewFromNow,
+			Rule: "Extend makes the lock last for its TTL from the call on, not less, and not much more",
+		},
+		{
+			ID: "renew/never-shortens", Clause: "H5", Mandatory: true, Run: renewNeverShortens,
+			Rule: "Extend by less than what is left changes nothing",
+		},
+		{
+			ID: "renew/expired-free", Clause: "H5", Mandatory: true, Run: renewExpiredFree,
+			Rule: "Extend does not revive a lock that has expired, even if nobody else has taken the name",
+		},
+		{
+			ID: "renew/expired-other", Clause: "H5", Mandatory: true, Run: renewExpiredOther,
+			Rule: "Extend of an expired lock fails and does not touch the lock of whoever holds the name now",
+		},
+		{
+			ID: "renew/late-request", Clause: "H5", Needs: []Cap{CapProxy}, Run: renewLateRequest,
+			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder",
+		},
+		{
+			ID: "renew/after-unlock", Clause: "H5", Mandatory: true, Run: renewAfterUnlock,
+			Rule: "Extend after Unlock fails with ErrUnlocked and leaves the name free",
+		},
+		{
+			ID: "renew/reply-lost", Clause: "H3", Mandatory: true, Needs: []Cap{CapProxy}, Run: renewReplyLost,
+			Rule: "an extension that was not confirmed does not move the Deadline",
+		},
+		{
+			ID: "renew/boundary", Clause: "H1", Mandatory: true, Alone: true, Run: renewBoundary,
+			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile",
+		},
+	}
+}
+
+func renewExtends(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	c.sleepUntil(h.ret + c.Unit()/2)
+	h.mustExtend(c.Unit())
+	c.sleepUntil(h.ret + c.Unit()*5/4)
+	b.mustBeBusy(name, h)
+	h.free()
+}
+
+func renewFromNow(c *C) {
+	a, b := c.openMortal("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	c.sleepUntil(h.ret + c.Unit()/2)
+	call, ret := h.mustExtend(c.Unit())
+	granted := max(c.Unit(), (h.Deadline().Sub(h.j.base)-call)*10/9)
+	a.cutOff() // the end is the store's alone: the client must not help by releasing
+	end := call + c.Unit() - c.skew(c.Unit()) - c.timing.TTLGranularity
+	limit := ret + granted + c.timing.ExpiryLag + c.soon()
+	got := c.pollFor(b, name, limit-c.now(), fmt.Sprintf("the extension of A by %v, answered at %s, was over", c.Unit(), millis(ret)))
+	if got.ret < end {
+		c.Failf("A extended %q by %v at %s, but B was granted it at %s", name, c.Unit(), millis(call), millis(got.ret))
+	}
+	got.free()
+}
+
+func renewNeverShortens(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(3*c.Unit())))
+	before := h.Deadline()
+	h.mustExtend(c.Unit())
+	if after := h.Deadline(); after.Before(before) {
+		c.Failf("A had %q until %s; Extend by %v took the Deadline back to %s", name,
+			millis(before.Sub(h.j.base)), c.Unit(), millis(after.Sub(h.j.base)))
+	}
+	c.sleepUntil(h.ret + c.Unit()*3/2)
+	b.mustBeBusy(name, h)
+	h.free()
+}
+
+// mustNotRevive calls Extend on a lock that has expired.
+func (h *lease) mustNotRevive(ttl time.Duration) {
+	c := h.p.c
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	call := c.now()
+	if err := h.Extend(ctx, ttl); !errors.Is(err, distlock.ErrLost) {
+		c.Failf("%s had %q until %s and extended it at %s; the answer must match ErrLost, it was %s",
+			h.p.who, h.Name(), millis(h.gone()), millis(call), describe(err))
+	}
+	if h.Err() == nil {
+		c.Failf("%s had %q until %s, and its Err is nil again at %s, after an Extend that failed", h.p.who, h.Name(), millis(h.gone()), millis(c.now()))
+	}
+}
+
+func renewExpiredFree(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	c.sleepUntil(h.gone() + c.skew(c.Unit()))
+	h.mustNotRevive(c.fits(4 * c.Unit()))
+	c.pollFor(b, name, c.soon(), "the lease of A had ended and its Extend had failed").free()
+}
+
+func renewExpiredOther(c *C) {
+	a, b, third := c.open("A"), c.openMortal("B"), c.open("C")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	c.sleepUntil(h.gone())
+	next := c.pollFor(b, name, c.soon(), "the lease of A had ended", distlock.NoRenewal())
+	h.mustNotRevive(c.fits(4 * c.Unit()))
+	c.untouched(next, third, "A's Extend of its expired lock")
+}
+
+// untouched demands that h, of a fixed term, is held still, and ends on its own
+// schedule: a renewal that moves the expiry of whatever it finds leaves the owner
+// as it was.
+func (c *C) untouched(h *lease, probe *party, by string) {
+	probe.mustBeBusy(h.Name(), h)
+	h.p.cutOff()
+	limit := h.gone() + c.soon()
+	c.sleepUntil(h.end())
+	c.pollFor(probe, h.Name(), limit-c.now(), fmt.Sprintf("the lease of %s was over, granted at %s for %v; did %s prolong it?",
+		h.p.who, millis(h.ret), h.granted(), by)).free()
+}
+
+func renewLateRequest(c *C) {
+	c.requireFired(2)
+	c.together(2, func(i int, _ *rand.Rand) {
+		who := []string{"-free", "-taken"}[i]
+		a, b, third := c.openVia("A"+who), c.openMortal("B"+who), c.open("C"+who)
+		h := a.mustTry(c.Name(who), "which is fresh", distlock.NoRenewal())
+		answer := h.extendLate(c.fits(4 * c.Unit()))
+		if i == 0 {
+			// Longer than the lease, so that the client has cleaned up behind it.
+			c.sleepUntil(h.gone() + c.Unit()/4)
+			answer(fmt.Sprintf("its lease had ended at %s", millis(h.gone())))
+			c.pollFor(third, h.Name(), c.soon(), "the lease of A had ended long before its renewal arrived; was it revived?").free()
+			return
+		}
+		c.sleepUntil(h.end())
+		next := c.pollFor(b, h.Name(), h.gone()+c.soon()-c.now(), "the lease of A had ended, its renewal being held back on the way", distlock.NoRenewal())
+		answer(fmt.Sprintf("%s was granted the name at %s", b.who, millis(next.ret)))
+		c.untouched(next, third, "A's late renewal")
+	})
+}
+
+// extendLate calls Extend and holds its request back. The function returned lets it
+// go and demands that it is not confirmed, for the reason that it is given.
+func (h *lease) extendLate(ttl time.Duration) func(because string) {
+	c, link := h.p.c, h.p.link
+	link.HoldRequest(1)
+	answered := make(chan struct{})
+	var err error
+	c.Go(func() {
+		defer close(answered)
+		err = h.Extend(c.ctx, ttl)
+	})
+	if !c.eventually(c.Unit()/2, func() bool { return link.Fired() > 0 }) {
+		link.Release()
+		c.Inconclusivef("the renewal of %s was not sent within half a unit", h.p.who)
+	}
+	return func(because string) {
+		link.Release()
+		if !closedWithin(answered, patience) {
+			c.Failf("%s's Extend has not returned %v after the end of its lease", h.p.who, patience)
+		}
+		if err == nil {
+			c.Failf("%s's Extend of %q returned nil although %s", h.p.who, h.Name(), because)
+		}
+		c.sleep(quiet) // for the late renewal to take effect, if it does
+	}
+}
+
+func renewAfterUnlock(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	h.free()
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	if err := h.Extend(ctx, c.Unit()); !errors.Is(err, distlock.ErrUnlocked) {
+		c.Failf("A unlocked %q and extended it; the answer must match ErrUnlocked, it was %s", name, describe(err))
+	}
+	b.mustTry(name, "which A has unlocked, and tried to extend after that").free()
+}
+
+func renewReplyLost(c *C) {
+	c.requireFired(3)
+	faults := []struct {
+		what string
+		arm  func(Link)
+	}{
+		{"no reply reaches it any more", func(l Link) { l.Drop(false, true) }},
+		{"its connection breaks before the reply comes", func(l Link) { l.CutReply(1) }},
+		{"its connection breaks before the request is out", func(l Link) { l.CutRequest(1) }},
+	}
+	c.together(len(faults), func(i int, _ *rand.Rand) {
+		a, b := c.openVia(fmt.Sprint("A", i)), c.open(fmt.Sprint("B", i))
+		h := a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", distlock.NoRenewal())
+		before := h.Deadline()
+		faults[i].arm(a.link)
+		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
+		defer cancel()
+		err := h.Extend(ctx, c.fits(4*c.Unit()))
+		if err == nil && i == 0 {
+			c.Failf("%s's Extend of %q returned nil although %s", a.who, h.Name(), faults[i].what)
+		}
+		if after := h.Deadline(); err != nil && after.After(before) {
+			c.Failf("%s's Extend of %q failed (%v), but moved the Deadline from %s to %s: nothing confirms that the lock lasts that long",
+				a.who, h.Name(), err, millis(before.Sub(h.j.base)), millis(after.Sub(h.j.base)))
+		}
+		b.mustBeBusy(h.Name(), h)
+		c.sleepUntil(before.Sub(h.j.base))
+		if err != nil && h.Err() == nil {
+			c.Failf("%s believes in its lock of %q after %s, its last confirmed Deadline", a.who, h.Name(), millis(before.Sub(h.j.base)))
+		}
+		if err == nil {
+			// The client has tried again by itself, so the store must know of it.
+			c.sleepUntil(h.ret + c.Unit()*5/4)
+			b.mustBeBusy(h.Name(), h)
+		}
+	})
+}
+
+// renewBoundary aims renewals at the last milliseconds of leases, half of them just
+// too late, with a rival that asks all the time. What they answer is for the
+// oracles to judge.
+func renewBoundary(c *C) {
+	const names, least, aim = 25, 2, 5 * time.Millisecond
+	a, b := c.openPhased("A"), c.openPhased("B")
+	ttl := c.short()
+	rounds := max(least, min(8, int(4*time.Second/ttl)))
+	var extended atomic.Int64
+	c.together(names, func(i int, rng *rand.Rand) {
+		for range rounds {
+			if c.renewAtEnd(a, b, c.Name(fmt.Sprint("n", i)), ttl, time.Duration(rng.Int64N(int64(2*aim)))-aim) {
+				extended.Add(1)
+			}
+		}
+	})
+	c.Logf("%d of %d renewals at the end of the lease succeeded", extended.Load(), names*rounds)
+}
+
+// renewAtEnd takes the name, renews it at its deadline plus offset while b asks for
+// it, and reports whether the renewal was granted.
+func (c *C) renewAtEnd(a, b *party, name string, ttl, offset time.Duration) bool {
+	h := c.pollFor(a, name, 3*ttl+c.timing.ExpiryLag+c.soon(), "the leases of both had ended", distlock.TTL(ttl), distlock.NoRenewal())
+	deadline := h.Deadline().Sub(h.j.base)
+	c.sleepUntil(deadline - 4*time.Millisecond)
+	rival := make(chan struct{})
+	c.Go(func() {
+		defer close(rival)
+		for c.now() < deadline+20*time.Millisecond {
+			if got := b.try(name, distlock.TTL(ttl), distlock.NoRenewal()); got.err == nil {
+				c.sleep(5 * time.Millisecond)
+				_ = got.unlock()
+				return
+			}
+			c.sleep(500 * time.Microsecond)
+		}
+	})
+	c.sleepUntil(deadline + offset)
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	err := h.Extend(ctx, ttl)
+	if !closedWithin(rival, patience) {
+		c.Inconclusivef("a TryLock of B has not returned within %v", patience)
+	}
+	_ = h.unlock() // nil or ErrLost: the oracles know which
+	return err == nil
+}

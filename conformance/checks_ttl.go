@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func grantedHonest(c *C) {
+	b := c.open("B")
+	var wg sync.WaitGroup
+	for i, ttl := range []time.Duration{c.timing.MinTTL, 1500 * time.Millisecond, 2001 * time.Millisecond, c.Unit()} {
+		if ttl < c.timing.MinTTL {
+			continue // expiry/odd-ttl asks for less
+		}
+		wg.Go(func() {
+			c.contain(func() { c.honest(b, c.Name("x"+string(rune('0'+i))), ttl) })
+		})
+	}
+	wg.Wait()
+}
+
+// honest asks for a lock over a slow network, which tells a deadline that is counted
+// from the request from one that is counted from the reply: the store counts from
+// somewhere between them. What B gets, and when, shows where the store saw the end.
+func (c *C) honest(b *party, name string, ttl time.Duration) {
+	a := c.openMortal("A")
+	if a.link != nil {
+		a.mustTry(c.Name("warm "+name), "which is fresh").free() // connect before the network is slow
+		// Enough that the way back alone exceeds any margin for safety that is a
+		// hundredth of the TTL, and little enough for a driver of many requests.
+		a.link.Delay(ttl/20, 0)
+	}
+	got := a.try(name, distlock.TTL(ttl), distlock.NoRenewal())
+	switch {
+	case errors.Is(got.err, distlock.ErrInvalid):
+		c.Failf("a TTL of %v is refused, although MinTTL is declared as %v: %v", ttl, c.timing.MinTTL, got.err)
+	case got.err != nil && ttl < c.Unit():
+		return // a very short lease may have ended before the answer came
+	case got.err != nil && a.link != nil:
+		c.Inconclusivef("over a network with a latency of %v, a twentieth of the TTL, no lock was to be had: %v", ttl/20, got.err)
+	case got.err != nil:
+		c.refused(a, got, name, "which is fresh")
+	}
+	h := got.lease
+	deadline := h.Deadline().Sub(h.j.base)
+	if deadline < h.call+ttl/2 {
+		c.Failf("A asked for %v at %s and got a lock that lasts until %s, %v after the call: less than was asked for, by more than a margin for safety",
+			ttl, millis(h.call), millis(deadline), deadline-h.call)
+	}
+	next := c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("A having got it at %s for %v", millis(h.ret), ttl))
+	switch {
+	case next.ret < h.call+ttl-c.skew(ttl):
+		c.Failf("A asked for %v at %s, but B was granted %q at %s: the store kept it for less than was asked for", ttl, millis(h.call), name, millis(next.ret))
+	case next.ret < deadline:
+		c.Failf("B was granted %q at %s, but A was told a Deadline of %s: that lies %v after the end that the store saw. It must be counted from before the request was sent (at %s), not from the reply (at %s)",
+			name, millis(next.ret), millis(deadline), deadline-next.ret, millis(h.call), millis(h.ret))
+	}
+	next.free()
+}
+
+func shortThenLong(c *C) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.contain(func() {
+			a, b, d, name := c.open("A"), c.open("B"), c.open("C"), c.Name("longer")
+			a.mustTry(name, "which is fresh").free()
+			h := b.mustTry(name, "which A has unlocked", distlock.TTL(4*c.Unit()), distlock.NoRenewal())
+			for c.now() < h.ret+3*c.Unit()/2 {
+				c.sleep(c.Unit() / 8)
+				d.mustBeBusy(name, h)
+			}
+			h.free()
+		})
+	})
+	wg.Go(func() {
+		c.contain(func() {
+			a, b, d, name := c.open("A"), c.openMortal("B"), c.open("C"), c.Name("shorter")
+			a.mustTry(name, "which is fresh", distlock.TTL(c.fits(4*c.Unit()+c.long()))).free()
+			h := b.mustTry(name, "which A has unlocked", distlock.NoRenewal())
+			b.cutOff()
+			c.stalk(d, name, h.call+c.Unit(), h.gone()+c.soon(),
+				fmt.Sprintf("B having got it at %s for %v and died; A had it before for %v, and had unlocked it", millis(h.ret), c.Unit(), c.fits(4*c.Unit()+c.long()))).free()
+		})
+	})
+	wg.Wait()
+}
+
+func oddTTL(c *C) {
+	const century = 100 * 365 * 24 * time.Hour
+	a, b := c.open("A"), c.open("B")
+	for _, ttl := range []time.Duration{0, -1, -time.Hour, century, distlock.MaxTTL + 1} {
+		name := c.Name("invalid " + ttl.String())
+		got := a.try(name, distlock.TTL(ttl))
+		if !errors.Is(got.err, distlock.ErrInvalid) {
+			c.Failf("a TTL of %v was answered with %s; it is not allowed anywhere and must be refused with ErrInvalid", ttl, describe(got.err))
+		}
+		b.mustTry(name, "for which a TTL was refused", distlock.TTL(c.long())).free()
+	}
+	var wg sync.WaitGroup
+	for _, ttl := range []time.Duration{1, c.timing.MinTTL - 1, 999 * time.Millisecond, time.Second + 1} {
+		wg.Go(func() { c.contain(func() { c.honoured(b, ttl) }) })
+	}
+	wg.Wait()
+}
+
+// honoured asks for a TTL that the driver may refuse or round up, but not down.
+func (c *C) honoured(b *party, ttl time.Duration) {
+	if ttl <= 0 {
+		return
+	}
+	a, name := c.openMortal("A"), c.Name("odd "+ttl.String())
+	got := a.try(name, distlock.TTL(ttl), distlock.NoRenewal())
+	switch {
+	case errors.Is(got.err, distlock.ErrInvalid) && ttl < c.timing.MinTTL:
+		return
+	case errors.Is(got.err, distlock.ErrInvalid):
+		c.Failf("a TTL of %v was refused, although MinTTL is declared as %v: %v", ttl, c.timing.MinTTL, got.err)
+	case got.err != nil && got.slow():
+		return // the lease had ended before the answer came
+	case got.err != nil:
+		c.Failf("A was refused %q, which is fresh, with a TTL of %v: %v", name, ttl, got.err)
+	}
+	h := got.lease
+	a.cutOff()
+	next := c.stalk(b, name, h.call+ttl, h.gone()+max(c.timing.MinTTL, c.timing.TTLGranularity)+c.soon(),
+		fmt.Sprintf("A having got it at %s with a TTL of %v and died", millis(h.ret), ttl))
+	if next.ret < h.call+ttl-c.skew(ttl) {
+		c.Failf("A asked for %v at %s, but B was granted %q at %s: the TTL was not rounded up", ttl, millis(h.call), name, millis(next.ret))
+	}
+	next.free()
+}
+
+func waitNotDeducted(c *C) {
+	a, b, d := c.open("A"), c.openMortal("B"), c.open("C")
+	name := c.Name("x")
+	first := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(name, distlock.NoRenewal())
+	c.sleep(3 * c.Unit() / 2)
+	freed := c.now()
+	first.free()
+	h := w.lease(c.soon(), "A had unlocked it")
+	b.cutOff()
+	if deadline := h.Deadline().Sub(h.j.base); deadline < freed+c.Unit()/2 {
+		c.Failf("B waited from %s until A unlocked %q, at %s at the earliest, and asked for a TTL of %v, but its Deadline is %s: the waiting was taken off",
+			millis(h.call), name, millis(freed), c.Unit(), millis(deadline))
+	}
+	next := c.stalk(d, name, freed+c.Unit(), h.gone()+c.soon(), fmt.Sprintf("B having got it at %s for %v and died", millis(h.ret), c.Unit()))
+	if next.ret < freed+3*c.Unit()/4 { // less would be for expiry/not-early to find
+		c.Failf("C was granted %q at %s, but B, which had asked for %v, cannot have got it before %s, when A unlocked it: the time that B waited was taken off its TTL",
+			name, millis(next.ret), c.Unit(), millis(freed))
+	}
+	next.free()
+}
+
+func pastDeadlineGrant(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	a.mustTry(c.Name("warm"), "which is fresh").free() // connect before the network is slow
+	name, ttl := c.Name("x"), c.Unit()
+	trip := 4*ttl + c.timing.ExpiryLag
+	a.link.Delay(trip, 0)
+	got := a.acquire(c.ctx, OpTry, name, distlock.NoRenewal())
+	if got.err == nil {
+		if deadline := got.Deadline().Sub(got.j.base); deadline < got.call+trip {
+			c.Failf("A asked for %q with a TTL of %v over a network that takes %v for a round trip, and was given a lock whose Deadline, %s, had passed before the reply could come",
+				name, ttl, trip, millis(deadline))
+		}
+	}
+	c.requireFired(1)
+	a.link.Heal()
+	// If A believes in a lock, B's grant shows that it is wrong: the oracle looks.
+	c.stalk(b, name, c.now(), c.now()+c.rounded(ttl)*10/9+trip+c.timing.ExpiryLag+c.timing.CleanupBound+c.soon(),
+		fmt.Sprintf("A's request of %s having led to nothing that lasts", millis(got.call)), distlock.TTL(c.long()))
+}

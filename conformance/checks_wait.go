@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func waitChecks() []Check {
+	return []Check{
+		{
+			ID: "wait/wakes-on-unlock", Clause: "W1", Mandatory: true, Run: wakesOnUnlock,
+			Rule: "a waiter gets the name soon after its holder has unlocked it, not at the end of a TTL or of a poll interval",
+		},
+		{
+			ID: "wait/wakes-on-expiry", Clause: "E1", Mandatory: true, Run: wakesOnExpiry,
+			Rule: "a waiter gets the name soon after the lease of a dead holder has ended, without anybody telling it",
+		},
+		{
+			ID: "wait/all-served", Clause: "A3", Mandatory: true, Run: allServed,
+			Rule: "everybody who waits gets the name in the end",
+		},
+		{
+			ID: "wait/deadline", Clause: "A4", Mandatory: true, Run: waitDeadline,
+			Rule: "Lock gives up when its context ends, neither before nor long after, and says that the context ended and that the name was held",
+		},
+		{
+			ID: "wait/try-does-not-wait", Clause: "A3", Mandatory: true, Run: tryDoesNotWait,
+			Rule: "TryLock on a held name answers at once and leaves no place in the queue",
+		},
+		{
+			ID: "wait/release-vs-register", Clause: "W1", Mandatory: true, Run: releaseVsRegister,
+			Rule: "an unlock that comes while a waiter is just beginning to wait is not missed by it",
+		},
+		{
+			ID: "wait/notification-lost", Clause: "W1", Needs: []Cap{CapProxy}, Run: notificationLost,
+			Rule: "a waiter whose notification was lost on the way finds out by itself that the name is free",
+		},
+		{
+			ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{CapProxy}, Run: noBusyLoop,
+			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
+		},
+	}
+}
+
+func wakesOnUnlock(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	for range 5 {
+		w := b.begin(name, ttl)
+		c.awaitQueued(name, 1)
+		h.free()
+		freed := c.now()
+		h = w.lease(c.soon(), fmt.Sprintf("%s had unlocked it (WakeLag plus slack; the TTL is %v)", a.who, c.long()))
+		c.bounds.observe(boundWake, h.ret-freed)
+		a, b = b, a
+	}
+	h.free()
+}
+
+func wakesOnExpiry(c *C) {
+	a, b := c.openMortal("A"), c.open("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
+	w := b.begin(name, distlock.TTL(c.long()))
+	c.awaitQueued(name, 1)
+	a.cutOff()
+	until := h.gone() + c.soon()
+	w.lease(until-c.now(), fmt.Sprintf("the lease of the dead A was over (granted at %s for %v, ExpiryLag %v)",
+		millis(h.ret), h.granted(), c.timing.ExpiryLag)).free()
+}
+
+func allServed(c *C) {
+	const clients, each = 5, 2
+	name := c.Name("x")
+	bound := 2*c.soon() + clients*each*(c.timing.WakeLag+20*time.Millisecond)
+	var parties []*party
+	for i := range clients {
+		parties = append(parties, c.open(fmt.Sprint("C", i+1)))
+	}
+	c.together(clients*each, func(i int, _ *rand.Rand) {
+		p := parties[i%clients]
+		a := p.lock(name, 2*bound, distlock.TTL(c.long()))
+		if a.err != nil {
+			c.Failf("%s was not served: it asked for %q at %s, %d others did too and held it for 5ms each, and at %s it was told %v",
+				p.who, name, millis(a.call), clients*each-1, millis(a.ret), a.err)
+		}
+		c.sleep(5 * time.Millisecond)
+		a.free()
+	})
+}
+
+func waitDeadline(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	limit := 300 * time.Millisecond
+	ask := func(limit time.Duration) (err error) {
+		before := c.now()
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		defer cancel()
+		after := c.now()
+		got := b.acquire(ctx, OpLock, name)
+		switch {
+		case got.err == nil:
+			c.Failf("B was granted %q, which A holds", name)
+		case got.ret < before+limit:
+			c.Failf("B gave up on %q at %s, its context ended at %s at the earliest: %v", name, millis(got.ret), millis(before+limit), got.err)
+		case got.ret > after+limit+c.Slack():
+			c.Failf("B gave up on %q at %s, %v after the end of its context (allowed is the slack, %v): %v",
+				name, millis(got.ret), got.ret-after-limit, c.Slack(), got.err)
+		case !errors.Is(got.err, context.DeadlineExceeded):
+			c.Failf("the context of B's call ended, but the error does not match context.DeadlineExceeded: %v", got.err)
+		}
+		return got.err
+	}
+	if errors.Is(ask(limit), distlock.ErrHeld) {
+		return
+	}
+	// A call that never heard from the store cannot know who held the name. With
+	// the slack as its limit, 20 times what a call takes, it has heard.
+	if err := ask(c.Slack()); !errors.Is(err, distlock.ErrHeld) {
+		c.Failf("B waited for %v for %q, which A held, and its error does not match ErrHeld: %v", c.Slack(), name, err)
+	}
+}
+
+func tryDoesNotWait(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	best := time.Duration(forever)
+	for range 3 { // the machine may be slow once, the driver would be each time
+		got := b.try(name)
+		if !got.busy() {
+			c.Failf("B tried for %q, which A holds; the answer must match ErrHeld, it was %s", name, describe(got.err))
+		}
+		best = min(best, got.ret-got.call)
+	}
+	if best > c.Slack() {
+		c.Failf("TryLock on the held %q took %v or longer each time, %v is allowed: it waits for something", name, best, c.Slack())
+	}
+	if i := c.inspector(); i != nil {
+		if n, err := i.Waiters(c.ctx, name); err == nil && n > 0 {
+			c.Failf("a TryLock on the held %q has returned, but %d clients are queued for it in the store", name, n)
+		}
+	}
+	h.free()
+	third.mustTry(name, "which A has unlocked; only the failed TryLock of B could be in the way").free()
+}
+
+func releaseVsRegister(c *C) {
+	a, b := c.openPhased("A"), c.openPhased("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	rng := c.Rand()
+	h := a.mustTry(name, "which is fresh", ttl)
+	for i := range c.rounds(300) {
+		w := b.begin(name, ttl)
+		c.sleep(time.Duration(rng.Int64N(int64(c.phase()))))
+		h.free()
+		h = w.lease(c.soon(), fmt.Sprintf("the unlock of the holder, at a random moment of round %d (the TTL is %v: a wake-up was lost)", i+1, c.long()))
+		a, b = b, a
+	}
+	h.free()
+}
+
+func notificationLost(c *C) {
+	a, b := c.open("A"), c.openVia("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(name)
+	c.awaitQueued(name, 1)
+	before := b.link.Fired()
+	b.link.Drop(false, true)
+	h.free()
+	c.eventually(c.Unit()/2, func() bool { return b.link.Fired() > before })
+	b.link.Heal()
+	c.requireFired(1)
+	// The connection is broken now, which may also be what Lock reports; but it
+	// must not go on waiting. Of its TTL, a third is the poll interval, and its
+	// place in the queue has to be found again or replaced.
+	bound := c.Unit() + c.timing.ExpiryLag + c.soon()
+	if !w.within(bound) {
+		c.Failf("B is still waiting for %q %v after A had unlocked it and the link of B was healed; its TTL is %v, so it had to look within a third of that",
+			name, bound, c.Unit())
+	}
+	if w.a.err == nil {
+		w.a.free()
+		return
+	}
+	c.Logf("the waiter was told: %v", w.a.err)
+	c.pollFor(b, name, bound, "the link was healed").free()
+}
+
+func noBusyLoop(c *C) {
+	a, b := c.open("A"), c.openVia("B")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	const goroutines = 20
+	var waiters []*pending
+	for range goroutines {
+		waiters = append(waiters, b.begin(name))
+	}
+	c.awaitQueued(name, 1)
+	c.sleep(c.Unit() / 4) // a poller begins fast and backs off
+	requests, began := b.link.Requests(), c.now()
+	c.sleep(c.Unit())
+	sent, took := b.link.Requests()-requests, c.now()-began
+	// A poller that has backed off asks ten times a second. One that is notified
+	// asks three times a TTL, and one that is woken for nothing ten times a second,
+	// since the portable half slows it down; the rest is room for heartbeats.
+	rate := 20
+	if c.harness.Caps().Push == Yes {
+		rate = 3
+	}
+	allowed := 10 + int(took.Seconds()*float64(rate))
+	switch {
+	case sent > allowed:
+		c.Failf("%d goroutines of B waited for %q and sent %d requests in %v, %d are allowed", goroutines, name, sent, took.Round(time.Millisecond), allowed)
+	case sent == 0 && c.harness.Caps().Push != Yes:
+		c.Failf("B waited for %q for %v without a request, and the driver declares that it is not notified: it can never learn that the name is free", name, took)
+	}
+	for _, w := range waiters {
+		w.cancel()
+	}
+	h.free()
+}

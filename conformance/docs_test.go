@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/checks.md anew")
+
+const checksPage = "../docs/checks.md"
+
+// TestChecksPage: the page lists the checks as they are. "go generate" writes it.
+func TestChecksPage(t *testing.T) {
+	want := renderChecks()
+	if *update {
+		if err := os.WriteFile(checksPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(checksPage)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the table of checks says (%v): run go generate ./conformance", checksPage, err)
+	}
+}
+
+func renderChecks() string {
+	var b strings.Builder
+	checks := Checks()
+	mandatory := 0
+	for _, k := range checks {
+		if k.Mandatory {
+			mandatory++
+		}
+	}
+	fmt.Fprintf(&b, `# The conformance checks
+
+<!-- Generated from the table in package conformance by go generate. Do not edit. -->
+
+%d checks, %d of them mandatory (★): a driver that does not pass those does not implement
+the [contract](contract.md). The others are skipped where a capability that they need is declared absent.
+An ID is also the name of the sub-test: `+"`go test -run 'TestConformance/owner/double-unlock'`"+`.
+A check marked "alone" loads or disturbs the server, and runs when no other does.
+`, len(checks), mandatory)
+	group := ""
+	for _, k := range checks {
+		if g := k.Group(); g != group {
+			group = g
+			fmt.Fprintf(&b, "\n## %s\n\n| Check | Clause | What a driver must do | Needs |\n|---|---|---|---|\n", group)
+		}
+		name := "`" + k.ID + "`"
+		if k.Mandatory {
+			name += " ★"
+		}
+		var needs []string
+		for _, need := range k.Needs {
+			needs = append(needs, string(need))
+		}
+		if k.Alone {
+			needs = append(needs, "alone")
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, k.Clause, strings.ReplaceAll(k.Rule, "|", `\|`), strings.Join(needs, ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,222 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Harness is what the suite needs to examine a driver. Three methods are enough to
+// begin; the optional interfaces below let it also break things. Each of those is
+// tied to a capability that Caps must declare, present or absent: what is left
+// open fails meta/caps-declared.
+//
+// Methods are called from several goroutines at a time.
+type Harness interface {
+	// Open returns a new client: a Locker that shares no connection, session or
+	// state with another, as if it ran in a process of its own. The suite closes
+	// it. ctx bounds the call only; c may be used for logging and clean-up.
+	Open(ctx context.Context, c *C) (distlock.Locker, error)
+
+	// Caps declares what the driver promises and what the harness can do.
+	Caps() Caps
+
+	// Timing declares the bounds that the driver keeps.
+	Timing() Timing
+}
+
+// Scoped is implemented by a Harness that gives every check a store of its own, as
+// one in virtual time must, because what was made outside of a bubble cannot be
+// waited for inside.
+type Scoped interface {
+	// ForCheck returns the harness that c uses, with all optional interfaces. It
+	// is called once per run of a check, inside of its bubble if there is one.
+	ForCheck(c *C) Harness
+}
+
+// Proxy is implemented by a harness that can put a Link between a client and the
+// server. Capability: CapProxy.
+type Proxy interface {
+	// OpenVia is Open for a client whose whole traffic passes the link, which is
+	// its own.
+	OpenVia(ctx context.Context, c *C) (distlock.Locker, Link, error)
+}
+
+// Process is implemented by a harness that controls the server. Each method
+// returns when its effect is there, Restart when the server answers again, on the
+// data it had. Capability: CapProcess. Checks that use it run alone.
+type Process interface {
+	Pause(ctx context.Context) error  // SIGSTOP: connections stay, nothing answers
+	Resume(ctx context.Context) error // SIGCONT
+	Kill(ctx context.Context) error   // SIGKILL: nothing is written any more
+	Restart(ctx context.Context) error
+}
+
+// Inspector is implemented by a harness that can look into the store, behind the
+// back of all clients. Capability: CapInspector.
+type Inspector interface {
+	// Records returns how many live entries the store has of a name: holders and
+	// waiters. What only keeps its tokens from falling does not count.
+	Records(ctx context.Context, name string) (int, error)
+
+	// Waiters returns how many of them wait, or -1 if the store keeps no queue.
+	Waiters(ctx context.Context, name string) (int, error)
+
+	// Delete removes the entry of the holder, as an administrator would.
+	Delete(ctx context.Context, name string) error
+}
+
+// ServerClock is implemented by a harness that can set the server's clock.
+// Capability: CapServerClock. Checks that use it run alone.
+type ServerClock interface {
+	// Jump moves the clock by d, which may be negative.
+	Jump(ctx context.Context, d time.Duration) error
+}
+
+// Namespaces is implemented by a harness whose driver can keep its locks apart from
+// those of others on the same server: under a key prefix, in a table, below a path.
+// Capability: CapNamespaces.
+type Namespaces interface {
+	// OpenIn is Open for a client in a namespace: lower-case letters and digits, a
+	// letter first, 24 bytes at most. Nothing of it exists when it is used for the
+	// first time: no table, no parent node. The harness may remove it when c is
+	// over (C.Cleanup).
+	OpenIn(ctx context.Context, c *C, namespace string) (distlock.Locker, error)
+}
+
+// Child is implemented by a harness that can run its clients in another process.
+// Capability: CapChild.
+type Child interface {
+	// Child returns a command, not yet started, that runs a program which calls
+	// ChildMain with clients of the same store: mostly the test binary itself,
+	// whose TestMain does so if an environment variable asks for it.
+	Child() *exec.Cmd
+}
+
+// Support says whether a capability is there. The zero value says that nobody has
+// thought about it, which no check takes for an answer.
+type Support int
+
+// The values of Support.
+const (
+	Undeclared Support = iota
+	Yes
+	No
+)
+
+// String returns "yes", "no" or "undeclared".
+func (s Support) String() string {
+	switch s {
+	case Yes:
+		return "yes"
+	case No:
+		return "no"
+	}
+	return "undeclared"
+}
+
+// supportIf turns what is known into Yes or No.
+func supportIf(b bool) Support {
+	if b {
+		return Yes
+	}
+	return No
+}
+
+// Cap names a capability, for Check.Needs and for reports.
+type Cap string
+
+// The capabilities. The first three are promises of the driver, which its checks
+// hold it to; the others are abilities of the harness.
+const (
+	CapFair        Cap = "fair"         // first come, first served across clients
+	CapPush        Cap = "push"         // waiters are told of a release, and do not poll
+	CapDurable     Cap = "durable"      // locks and tokens survive a restart of the server
+	CapInspector   Cap = "inspector"    // the harness implements Inspector, the Locker distlock.Inspector
+	CapProxy       Cap = "proxy"        // the harness implements Proxy
+	CapProcess     Cap = "process"      // the harness implements Process
+	CapServerClock Cap = "server-clock" // the harness implements ServerClock
+	CapNamespaces  Cap = "namespaces"   // the harness implements Namespaces
+	CapChild       Cap = "child"        // the harness implements Child
+)
+
+// Caps declares every capability as Yes or No. Fencing, renewal and loss signals
+// are no capabilities: the contract demands them of every driver.
+type Caps struct {
+	Backend string // for reports: "redis"
+
+	Fair, Push, Durable                                       Support
+	Inspector, Proxy, Process, ServerClock, Namespaces, Child Support
+}
+
+// CapsFrom returns what the declaration of a driver says. The abilities of the
+// harness are left open.
+func CapsFrom(d distlock.Capabilities) Caps {
+	return Caps{
+		Backend: d.Backend,
+		Fair:    supportIf(d.Fair),
+		Push:    supportIf(d.Push),
+		Durable: supportIf(d.Durability >= distlock.Restart),
+	}
+}
+
+// all lists the capabilities with their support, in the order of their constants.
+func (c Caps) all() []capSupport {
+	return []capSupport{
+		{CapFair, c.Fair}, {CapPush, c.Push}, {CapDurable, c.Durable},
+		{CapInspector, c.Inspector}, {CapProxy, c.Proxy}, {CapProcess, c.Process},
+		{CapServerClock, c.ServerClock}, {CapNamespaces, c.Namespaces}, {CapChild, c.Child},
+	}
+}
+
+type capSupport struct {
+	cap     Cap
+	support Support
+}
+
+// Of returns the support of one capability.
+func (c Caps) Of(cap Cap) Support {
+	for _, cs := range c.all() {
+		if cs.cap == cap {
+			return cs.support
+		}
+	}
+	return Undeclared
+}
+
+// String lists all capabilities in one line.
+func (c Caps) String() string {
+	var b strings.Builder
+	b.WriteString(c.Backend + ":")
+	for _, cs := range c.all() {
+		fmt.Fprintf(&b, " %s=%s", cs.cap, cs.support)
+	}
+	return b.String()
+}
+
+// implements reports whether a harness has the optional interface of a capability;
+// known is false for the promises of a driver, which have none.
+func implements(h Harness, cap Cap) (has, known bool) {
+	known = true
+	switch cap {
+	case CapInspector:
+		_, has = h.(Inspector)
+	case CapProxy:
+		_, has = h.(Proxy)
+	case CapProcess:
+		_, has = h.(Process)
+	case CapServerClock:
+		_, has = h.(ServerClock)
+	case CapNamespaces:
+		_, has = h.(Namespaces)
+	case CapChild:
+		_, has = h.(Child)
+	default:
+		known = false
+	}
+	return has, known
+}

@@ -1,0 +1,261 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Op says what an Event of a History was.
+type Op string
+
+// The kinds of events.
+const (
+	OpLock   Op = "Lock"
+	OpTry    Op = "TryLock"
+	OpExtend Op = "Extend"
+	OpUnlock Op = "Unlock"
+	// OpBelief is a look at Lock.Err: right after a grant, when a rival has been
+	// granted the name, and right before Extend and Unlock. It is what the
+	// interval oracle lives by: a lock whose Err was nil at a stamp was believed
+	// held from its grant up to that stamp, whatever came later.
+	OpBelief Op = "Err"
+)
+
+// Outcome is what an operation answered, as far as the answer can be trusted.
+type Outcome string
+
+// The outcomes. Only Held and Lost are definite refusals: after any other error
+// the store may have done what was asked, now or later.
+const (
+	OutcomeOK      Outcome = "ok"
+	OutcomeHeld    Outcome = "held"
+	OutcomeLost    Outcome = "lost"
+	OutcomeUnknown Outcome = "unknown"
+	OutcomeRefused Outcome = "refused" // by an argument or the handle's own state: no request was sent
+)
+
+// Stamp is an instant on the one monotonic clock of a History. Stamps taken at
+// the same reading of the clock, as happens in virtual time, are told apart by
+// Seq, which rises with every stamp taken.
+type Stamp struct {
+	At  time.Duration `json:"at"`
+	Seq int           `json:"seq"`
+}
+
+// before reports whether s was taken before t.
+func (s Stamp) before(t Stamp) bool {
+	return s.At < t.At || s.At == t.At && s.Seq < t.Seq
+}
+
+// String prints the instant in milliseconds.
+func (s Stamp) String() string { return millis(s.At) }
+
+// millis prints a duration the way all messages of the oracles do: two stamps of
+// one message must be comparable at a glance.
+func millis(d time.Duration) string {
+	return fmt.Sprintf("%.3fms", float64(d)/float64(time.Millisecond))
+}
+
+// Event is one operation on a lock and what it answered.
+type Event struct {
+	Op      Op      `json:"op"`
+	Client  string  `json:"client"`
+	Name    string  `json:"name"`
+	Hold    int     `json:"hold"` // number of the acquisition that the event belongs to
+	Call    Stamp   `json:"call"`
+	Return  Stamp   `json:"return"`
+	Outcome Outcome `json:"outcome"`
+	Err     string  `json:"err,omitempty"`
+
+	TTL   time.Duration `json:"ttl,omitempty"`   // asked for, by Lock, TryLock and Extend
+	Fixed bool          `json:"fixed,omitempty"` // NoRenewal
+	Token int64         `json:"token,omitempty"`
+
+	// Deadline is the lock's, on the clock of the stamps: after the call, except
+	// for Unlock, where it was read before.
+	Deadline time.Duration `json:"deadline,omitempty"`
+}
+
+// String describes the event in one line, for messages and visualisations.
+func (e Event) String() string {
+	s := fmt.Sprintf("%s %s(%s) [%s, %s]", e.Client, e.Op, short(e.Name), e.Call, e.Return)
+	if e.TTL > 0 {
+		s += fmt.Sprintf(" ttl %v", e.TTL)
+	}
+	if e.Token != 0 {
+		s += fmt.Sprintf(" token %d", e.Token)
+	}
+	if e.Deadline != 0 {
+		s += fmt.Sprintf(" deadline %s", millis(e.Deadline))
+	}
+	s += " = " + string(e.Outcome)
+	if e.Err != "" {
+		s += fmt.Sprintf(" (%s)", e.Err)
+	}
+	return s
+}
+
+// acquires reports whether e is an acquisition, of whatever outcome.
+func (e Event) acquires() bool { return e.Op == OpLock || e.Op == OpTry }
+
+// foreign reports whether e is none of the operations that the model knows, such
+// as one of a child process, whose lock it could not follow.
+func (e Event) foreign() bool {
+	switch e.Op {
+	case OpLock, OpTry, OpExtend, OpUnlock, OpBelief:
+		return false
+	}
+	return true
+}
+
+// History is what clients did to locks on one backend, with all that Judge needs
+// to know of the backend. It can be saved, and judged again later by newer
+// oracles.
+type History struct {
+	Backend     string        `json:"backend"`
+	Seed        uint64        `json:"seed"`
+	Granularity time.Duration `json:"granularity"` // TTLs are rounded up to a multiple of it
+	MinTTL      time.Duration `json:"min_ttl"`     // and to this at least
+	ExpiryLag   time.Duration `json:"expiry_lag"`
+	Events      []Event       `json:"events"`
+}
+
+// WriteTo writes the history as JSON, one event to a line.
+func (h *History) WriteTo(w io.Writer) (int64, error) {
+	events := h.Events
+	head := *h
+	head.Events = nil
+	b, err := json.Marshal(head)
+	if err != nil {
+		return 0, err
+	}
+	out := append(b, '\n')
+	for _, e := range events {
+		if b, err = json.Marshal(e); err != nil {
+			return 0, err
+		}
+		out = append(append(out, b...), '\n')
+	}
+	n, err := w.Write(out)
+	return int64(n), err
+}
+
+// ReadHistory reads what WriteTo has written.
+func ReadHistory(r io.Reader) (*History, error) {
+	dec := json.NewDecoder(r)
+	h := new(History)
+	if err := dec.Decode(h); err != nil {
+		return nil, fmt.Errorf("conformance: not the head of a history: %w", err)
+	}
+	for {
+		var e Event
+		err := dec.Decode(&e)
+		if err == io.EOF {
+			return h, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conformance: event %d of a history: %w", len(h.Events)+1, err)
+		}
+		h.Events = append(h.Events, e)
+	}
+}
+
+// Finding is one thing that a correct lock cannot have done.
+type Finding struct {
+	Oracle string `json:"oracle"` // "interval", "deadline", "token" or "model"
+	Name   string `json:"name"`   // of the lock
+	Text   string `json:"text"`
+}
+
+// Verdict is what the oracles say of a History. It is innocent without findings.
+type Verdict struct {
+	Findings []Finding `json:"findings,omitempty"`
+
+	// Inconclusive says why an oracle could not decide; empty if all could.
+	Inconclusive string `json:"inconclusive,omitempty"`
+
+	html func(io.Writer) error
+}
+
+// WriteHTML writes a picture of the history, in which the longest explanation
+// that the model found can be stepped through. It does nothing if there is no
+// picture, because the model had nothing to judge.
+func (v *Verdict) WriteHTML(w io.Writer) error {
+	if v.html == nil {
+		return nil
+	}
+	return v.html(w)
+}
+
+// Judge asks the oracles about a history: the intervals of belief, the deadlines
+// and the order of the tokens, whose messages name the parties, and then the
+// model, which also knows which answers were possible.
+func Judge(h *History) *Verdict {
+	v := new(Verdict)
+	v.add(judgeIntervals(h))
+	v.add(judgeDeadlines(h))
+	v.add(judgeTokens(h))
+	judgeModel(h, v)
+	return v
+}
+
+// maxFindings is how many findings of one oracle are kept: a flaw that shows on a
+// hundred names is understood from two.
+const maxFindings = 2
+
+func (v *Verdict) add(found []Finding) {
+	v.Findings = append(v.Findings, found[:min(len(found), maxFindings)]...)
+}
+
+// classify sorts the answer of an operation. The rule errs toward unknown, which
+// excuses everything that the request could have done.
+func classify(op Op, err error) Outcome {
+	inTime := !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnlocked), errors.Is(err, distlock.ErrUnsupported):
+		return OutcomeRefused
+	case op == OpTry && errors.Is(err, distlock.ErrHeld) && inTime:
+		return OutcomeHeld
+	case op != OpLock && op != OpTry && errors.Is(err, distlock.ErrLost):
+		return OutcomeLost
+	}
+	return OutcomeUnknown
+}
+
+// byName splits the events by the name of the lock, in order of their calls.
+func (h *History) byName() map[string][]Event {
+	names := make(map[string][]Event)
+	for _, e := range h.Events {
+		names[e.Name] = append(names[e.Name], e)
+	}
+	for _, events := range names {
+		slices.SortStableFunc(events, func(a, b Event) int {
+			if a.Call.before(b.Call) {
+				return -1
+			}
+			if b.Call.before(a.Call) {
+				return 1
+			}
+			return 0
+		})
+	}
+	return names
+}
+
+// granted returns what a driver may have made of a TTL that was asked for.
+func (h *History) granted(ttl time.Duration) time.Duration {
+	ttl = max(ttl, h.MinTTL)
+	if g := h.Granularity; g > 0 {
+		ttl = (ttl + g - 1) / g * g
+	}
+	return ttl
+}

@@ -1,0 +1,111 @@
+package conformance_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// TestMemlock examines the reference driver in virtual time. What it skips needs
+// processes, a clock of its own or a wire, of which it has none.
+func TestMemlock(t *testing.T) {
+	conformance.Run(t, memory{}, conformance.WithVirtualTime(), conformance.WithExpect(conformance.Expect{Skips: []string{
+		"core/cross-process",         // no other process can have the store
+		"owner/twin-processes",       //
+		"expiry/killed-holder",       //
+		"lost/paused-client",         //
+		"expiry/server-clock-judges", // store and clients read one clock
+		"fault/clock-jump",           //
+		"fence/over-restart",         // there is no server to pause or kill
+		"fault/paused-server-short",  //
+		"fault/paused-server-long",   //
+		"fault/killed-server",        //
+		"fence/over-cleanup",         // the store keeps nothing that could be swept
+		"fault/fragmented",           // a call cannot come in pieces
+	}}))
+}
+
+// memory is the harness for memlock. Outside of checks it has no stores.
+type memory struct{ stores *stores }
+
+// stores are those of one check, by namespace.
+type stores struct {
+	mu sync.Mutex
+	m  map[string]*memlock.Store
+}
+
+var (
+	_ conformance.Scoped     = memory{}
+	_ conformance.Proxy      = memory{}
+	_ conformance.Inspector  = memory{}
+	_ conformance.Namespaces = memory{}
+)
+
+func (s *stores) get(namespace string) *memlock.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m[namespace] == nil {
+		s.m[namespace] = memlock.NewStore(nil)
+	}
+	return s.m[namespace]
+}
+
+func (memory) ForCheck(*conformance.C) conformance.Harness {
+	return memory{&stores{m: make(map[string]*memlock.Store)}}
+}
+
+func (h memory) Open(context.Context, *conformance.C) (distlock.Locker, error) {
+	return memlock.New(h.stores.get(""), nil)
+}
+
+func (h memory) OpenIn(_ context.Context, _ *conformance.C, namespace string) (distlock.Locker, error) {
+	return memlock.New(h.stores.get(namespace), nil)
+}
+
+func (h memory) OpenVia(context.Context, *conformance.C) (distlock.Locker, conformance.Link, error) {
+	link := conformance.NewCallLink()
+	l, err := distlock.New(link.Driver(memlock.NewDriver(h.stores.get(""))), nil)
+	return l, link, err
+}
+
+func (memory) capabilities() distlock.Capabilities {
+	return memlock.NewDriver(memlock.NewStore(nil)).Capabilities()
+}
+
+func (h memory) Caps() conformance.Caps {
+	caps := conformance.CapsFrom(h.capabilities())
+	caps.Inspector, caps.Proxy, caps.Namespaces = conformance.Yes, conformance.Yes, conformance.Yes
+	caps.Process, caps.ServerClock, caps.Child = conformance.No, conformance.No, conformance.No
+	return caps
+}
+
+func (h memory) Timing() conformance.Timing { return conformance.TimingFrom(h.capabilities()) }
+
+// admin is a client that no check knows of.
+func (h memory) admin() *memlock.Locker {
+	l, err := memlock.New(h.stores.get(""), nil)
+	if err != nil {
+		panic(err) // without options there is nothing to be wrong
+	}
+	return l
+}
+
+func (h memory) Records(ctx context.Context, name string) (int, error) {
+	st, err := h.admin().Inspect(ctx, name)
+	n := st.Waiters
+	if st.Held {
+		n++
+	}
+	return n, err
+}
+
+func (h memory) Waiters(ctx context.Context, name string) (int, error) {
+	st, err := h.admin().Inspect(ctx, name)
+	return st.Waiters, err
+}
+
+func (h memory) Delete(ctx context.Context, name string) error { return h.admin().Break(ctx, name) }

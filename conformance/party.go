@@ -1,0 +1,244 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// patience bounds calls that should take a round trip. It is long enough for a
+// machine in trouble, and short of the watchdog.
+const patience = 15 * time.Second
+
+// party is one client of a check, known by its letter in everything printed.
+type party struct {
+	c      *C
+	who    string
+	locker distlock.Locker
+	link   Link // nil if the client was not opened by openVia
+}
+
+// open returns a new client. It is closed when the check is over.
+func (c *C) open(who string) *party {
+	return c.openWith(who, func(ctx context.Context) (distlock.Locker, Link, error) {
+		l, err := c.harness.Open(ctx, c)
+		return l, nil, err
+	})
+}
+
+// openVia returns a new client behind a link of its own.
+func (c *C) openVia(who string) *party {
+	proxy, ok := c.harness.(Proxy)
+	if !ok {
+		c.Skipf("the harness is no Proxy")
+	}
+	return c.openWith(who, func(ctx context.Context) (distlock.Locker, Link, error) {
+		return proxy.OpenVia(ctx, c)
+	})
+}
+
+// openIn returns a new client in a namespace that only this check uses.
+func (c *C) openIn(who, label string) *party {
+	n, ok := c.harness.(Namespaces)
+	if !ok {
+		c.Skipf("the harness has no Namespaces")
+	}
+	namespace := strings.ReplaceAll(c.prefix, "-", "") + label
+	return c.openWith(who, func(ctx context.Context) (distlock.Locker, Link, error) {
+		l, err := n.OpenIn(ctx, c, namespace)
+		return l, nil, err
+	})
+}
+
+// openWith returns the client that open makes.
+func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, Link, error)) *party {
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	l, link, err := open(ctx)
+	if err != nil {
+		c.Failf("%s could not be opened: %v", who, err)
+	}
+	p := &party{c: c, who: who, locker: l, link: link}
+	c.own(p)
+	return p
+}
+
+// openMortal returns a client that can be cut off, where the harness allows it.
+func (c *C) openMortal(who string) *party {
+	if _, ok := c.harness.(Proxy); ok {
+		return c.openVia(who)
+	}
+	return c.open(who)
+}
+
+func (c *C) own(p *party) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parties = append(c.parties, p)
+}
+
+// closeAll closes all clients of the check, at the same time, because each may
+// take as long as its backend does.
+func (c *C) closeAll() {
+	c.mu.Lock()
+	parties := c.parties
+	c.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, p := range parties {
+		wg.Go(func() {
+			if p.link != nil {
+				p.link.Heal()
+			}
+			if err := p.locker.Close(); err != nil {
+				c.Logf("closing %s: %v", p.who, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// cutOff is the death of the client as the store sees it: no byte passes any more,
+// and no connection is closed. It reports false if the client has no link.
+func (p *party) cutOff() bool {
+	if p.link == nil {
+		return false
+	}
+	p.link.Drop(true, true)
+	return true
+}
+
+// answer is what a call for a lock has led to.
+type answer struct {
+	*lease                  // nil if it has failed
+	err       error         // nil if it has not
+	call, ret time.Duration // on the clock of the stamps
+	asked     time.Duration // the TTL
+}
+
+// busy reports whether the answer is a definite "held", and nothing else.
+func (a answer) busy() bool {
+	return errors.Is(a.err, distlock.ErrHeld) && !errors.Is(a.err, context.DeadlineExceeded) &&
+		!errors.Is(a.err, context.Canceled)
+}
+
+// lease is a lock that a party has got, with the stamps of the call that got it.
+type lease struct {
+	*hold
+	p         *party
+	call, ret time.Duration
+	asked     time.Duration
+}
+
+// acquire calls Lock or TryLock. Without an option that says otherwise, the TTL is
+// the Unit of the check.
+func (p *party) acquire(ctx context.Context, op Op, name string, opts ...distlock.Option) answer {
+	opts = append([]distlock.Option{distlock.TTL(p.c.Unit())}, opts...)
+	var asked distlock.CallOptions
+	for _, opt := range opts {
+		opt(&asked)
+	}
+	call := p.c.now()
+	h, err := p.c.journal.acquire(ctx, op, p.who, p.locker, name, opts...)
+	a := answer{err: err, call: call, ret: p.c.now(), asked: asked.TTL}
+	if err == nil {
+		a.lease = &lease{hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL}
+	}
+	return a
+}
+
+// try calls TryLock.
+func (p *party) try(name string, opts ...distlock.Option) answer {
+	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	defer cancel()
+	return p.acquire(ctx, OpTry, name, opts...)
+}
+
+// lock calls Lock and waits for it for so long.
+func (p *party) lock(name string, within time.Duration, opts ...distlock.Option) answer {
+	ctx, cancel := context.WithTimeout(p.c.ctx, within)
+	defer cancel()
+	return p.acquire(ctx, OpLock, name, opts...)
+}
+
+// mustTry takes a name that has to be free, for the reason given in why.
+func (p *party) mustTry(name, why string, opts ...distlock.Option) *lease {
+	a := p.try(name, opts...)
+	if a.err != nil {
+		p.c.refused(p, a, name, why)
+	}
+	return a.lease
+}
+
+// slow reports whether the answer took so long that it tells nothing of the driver:
+// a lease that has run out while the machine was asleep is rightly refused.
+func (a answer) slow() bool { return !a.busy() && a.ret-a.call > a.asked/2 }
+
+// refused ends the check over a name that was not to be had.
+func (c *C) refused(p *party, a answer, name, why string) {
+	if a.slow() {
+		c.Inconclusivef("%s had no answer for %q within half the TTL of %v, only after %v: %v", p.who, name, a.asked, a.ret-a.call, a.err)
+	}
+	c.Failf("%s was refused %q, %s: %v", p.who, name, why, a.err)
+}
+
+// mustBeBusy probes a name that h holds: ErrHeld, and nothing else, is the answer.
+func (p *party) mustBeBusy(name string, h *lease) {
+	until := h.end()
+	a := p.try(name)
+	switch {
+	case a.err == nil:
+		p.c.intruded(a, h, until)
+	case a.busy():
+	case a.slow():
+		p.c.refused(p, a, name, "which is held")
+	default:
+		p.c.Failf("%s asked for %q, which %s holds, and was told %q; the answer must match ErrHeld", p.who, name, h.p.who, a.err)
+	}
+}
+
+// end is the time up to which the lock is known to last without a further renewal,
+// by what its holder was told and by what it asked for.
+func (h *lease) end() time.Duration {
+	return max(h.Deadline().Sub(h.j.base), h.call+h.asked-h.p.c.skew(h.asked))
+}
+
+// intruded ends the check over a name that was granted although h held it until
+// then: unless the grant came so late that h may rightly have run out.
+func (c *C) intruded(a answer, h *lease, until time.Duration) {
+	if a.ret < until {
+		c.Failf("%s was granted %q at %s although %s held it until %s, or longer: the name had two holders at once",
+			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(until))
+	}
+	if h.believe() {
+		c.Failf("%s was granted %q at %s although %s still believes to hold it (its Err is nil, its Deadline %s)",
+			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(h.Deadline().Sub(h.j.base)))
+	}
+	c.Inconclusivef("the probe by %s came back at %s, after the lease of %s had ended", a.p.who, millis(a.ret), h.p.who)
+}
+
+// free unlocks h, whose lease has to be alive.
+func (h *lease) free() {
+	c := h.p.c
+	alive := h.Err() == nil
+	call := c.now()
+	err := h.unlock()
+	switch {
+	case err == nil:
+	case !alive || call+c.skew(c.Unit()) >= h.end() || c.now()-call > c.Unit()/2:
+		c.Inconclusivef("%s came too late to unlock %q, at %s, its lease ended at %s: %v", h.p.who, h.Name(), millis(call), millis(h.end()), err)
+	default:
+		c.Failf("%s held %q and unlocked it at %s, its lease lasting until %s, but Unlock returned: %v",
+			h.p.who, h.Name(), millis(call), millis(h.end()), err)
+	}
+}
+
+// unlock calls Unlock with the patience of a check.
+func (h *lease) unlock() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.p.c.ctx), patience+h.p.c.Slack())
+	defer cancel()
+	return h.Unlock(ctx)
+}

@@ -1,0 +1,273 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// suite is one examination of one driver.
+type suite struct {
+	config
+	Calibration
+	ctx     context.Context
+	harness Harness
+	caps    Caps
+	timing  Timing
+	checks  []Check
+	bounds  bounds
+	started time.Time
+	rerun   func(id string) string
+	trouble string // what went wrong before the first check
+
+	// alone is held for reading by every check that runs, and for writing by one
+	// that must run alone.
+	alone sync.RWMutex
+}
+
+func newSuite(ctx context.Context, h Harness, opts []Option) *suite {
+	s := &suite{config: newConfig(opts), ctx: ctx, harness: h, caps: h.Caps(), timing: h.Timing(), started: time.Now()}
+	if s.virtual {
+		// What is outside of a bubble must not end what is inside.
+		s.ctx = context.WithoutCancel(ctx)
+	}
+	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.seed) }
+	for _, k := range append(Checks(), s.extra...) {
+		if s.keep(k) {
+			s.checks = append(s.checks, k)
+		}
+	}
+	if s.virtual {
+		s.Calibration = Calibration{Unit: virtualUnit, Slack: virtualSlack, Virtual: true}
+	} else {
+		s.calibrate()
+	}
+	s.Unit, s.Slack = max(s.Unit, s.minUnit), max(s.Slack, s.minSlack)
+	return s
+}
+
+// calibrate measures machine and server through a check that is in no table.
+func (s *suite) calibrate() {
+	c := s.newC(Check{ID: "calibration", Run: func(c *C) {
+		ctx, cancel := context.WithTimeout(c.ctx, 2*patience)
+		defer cancel()
+		p := c.open("A")
+		var err error
+		s.SleepOver, s.Pair, err = calibrate(ctx, func(ctx context.Context) error {
+			l, err := p.locker.TryLock(ctx, c.Name("pair"), distlock.TTL(c.fits(2*patience)))
+			if err != nil {
+				return err
+			}
+			return l.Unlock(ctx)
+		})
+		if err != nil {
+			c.Failf("%v", err)
+		}
+	}})
+	c.run()
+	if c.status != "" {
+		s.trouble = "no lock could be taken before the first check: " + c.reason
+	}
+	s.derive(s.timing)
+}
+
+// head describes the examination in one line.
+func (s *suite) head() string {
+	return fmt.Sprintf("%s; %s; %s; seed %d", s.caps, s.timing, s.Calibration, s.seed)
+}
+
+// newC makes the recorder for one attempt at a check.
+func (s *suite) newC(k Check) *C {
+	var random [5]byte
+	_, _ = rand.Read(random[:]) // never fails, by its documentation
+	ctx, stop := context.WithCancelCause(s.ctx)
+	c := &C{
+		check:   k,
+		harness: s.harness,
+		timing:  s.timing,
+		cal:     s.Calibration,
+		seed:    s.seed,
+		prefix:  "conf-" + hex.EncodeToString(random[:]) + "-",
+		bounds:  &s.bounds,
+		ctx:     ctx,
+		stop:    stop,
+		journal: newJournal(History{
+			Backend:     s.caps.Backend,
+			Seed:        s.seed,
+			Granularity: s.timing.TTLGranularity,
+			MinTTL:      s.timing.MinTTL,
+			ExpiryLag:   s.timing.ExpiryLag,
+		}),
+	}
+	if scoped, ok := s.harness.(Scoped); ok {
+		c.harness = scoped.ForCheck(c)
+	}
+	return c
+}
+
+// all runs the checks of the suite, as many side by side as is allowed, and
+// returns the results in the order of the table.
+func (s *suite) all(progress func(Result)) []Result {
+	var mu sync.Mutex
+	l := s.launch(func(Check) bool { return true }, func(r Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		progress(r)
+	})
+	var done []Result
+	for i := range s.checks {
+		if s.ctx.Err() != nil {
+			break
+		}
+		done = append(done, l.wait(i))
+	}
+	l.stop()
+	return done
+}
+
+// launched is the checks of a suite, some of them under way.
+type launched struct {
+	futures []*future
+	end     context.CancelFunc
+	workers sync.WaitGroup
+}
+
+// future is the result of a check that is computed once, by whoever comes first: a
+// worker or the one who waits for it.
+type future struct {
+	alone  bool
+	once   sync.Once
+	run    func() Result
+	result Result
+}
+
+func (f *future) get() Result {
+	f.once.Do(func() { f.result = f.run() })
+	return f.result
+}
+
+// launch starts workers on the checks that are likely to be asked for, in the order
+// of the table. The guess need not be right: the others run when they are waited
+// for, and what is not waited for is not reported.
+func (s *suite) launch(likely func(Check) bool, tell func(Result)) *launched {
+	ctx, end := context.WithCancel(s.ctx)
+	l := &launched{end: end}
+	var queue []*future
+	for _, k := range s.checks {
+		f := &future{alone: k.Alone, run: func() Result {
+			r := s.examine(k)
+			tell(r)
+			return r
+		}}
+		l.futures = append(l.futures, f)
+		if likely(k) && !k.Alone {
+			queue = append(queue, f)
+		}
+	}
+	next := make(chan *future, len(queue))
+	for _, f := range queue {
+		next <- f
+	}
+	close(next)
+	for range min(s.parallel, len(queue)) {
+		l.workers.Go(func() {
+			for f := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				f.get()
+			}
+		})
+	}
+	return l
+}
+
+// wait returns the result of the i-th check. The workers are let finish before one
+// that must run alone: in the midst of them it would hold up all, until the longest
+// of those under way is over.
+func (l *launched) wait(i int) Result {
+	f := l.futures[i]
+	if f.alone {
+		l.workers.Wait()
+	}
+	return f.get()
+}
+
+// stop waits for the checks under way and starts no other.
+func (l *launched) stop() {
+	l.end()
+	l.workers.Wait()
+}
+
+// selected guesses whether go test was told to run the test of this name.
+func selected(name string) bool {
+	f := flag.Lookup("test.run")
+	return f != nil && matches(f.Value.String(), name)
+}
+
+// matches reports whether a pattern of go test -run selects a name, as far as that
+// can be told without the rules for alternatives.
+func matches(pattern, name string) bool {
+	parts := strings.Split(name, "/")
+	for i, p := range strings.Split(pattern, "/") {
+		if i >= len(parts) {
+			break
+		}
+		if ok, err := regexp.MatchString(p, parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// testPattern anchors every element of a test's name.
+func testPattern(name string) string {
+	return strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^")
+}
+
+// bounds remembers how near the driver came to each bound that it declares.
+type bounds struct {
+	mu    sync.Mutex
+	worst map[string]time.Duration
+}
+
+func (b *bounds) observe(name string, d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.worst == nil {
+		b.worst = make(map[string]time.Duration)
+	}
+	b.worst[name] = max(b.worst[name], d)
+}
+
+// list returns the declared bounds beside the worst that was seen.
+func (b *bounds) list(t Timing) []Bound {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	declared := map[string]time.Duration{
+		boundExpiry: t.ExpiryLag, boundWake: t.WakeLag, boundCleanup: t.CleanupBound,
+	}
+	var list []Bound
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		worst, seen := b.worst[name]
+		list = append(list, Bound{Name: name, Declared: declared[name], Worst: worst, Seen: seen})
+	}
+	return list
+}
+
+// The names of the bounds, for C.observe.
+const (
+	boundExpiry  = "expiry-lag"
+	boundWake    = "wake-lag"
+	boundCleanup = "cleanup-bound"
+)

@@ -1,0 +1,164 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Timing declares what a driver needs time for. The suite judges by these bounds
+// and fails a driver that exceeds its own; it reports how near it came.
+type Timing struct {
+	// MinTTL is the shortest TTL that the driver accepts.
+	MinTTL time.Duration `json:"min_ttl"`
+
+	// MaxTTL is the longest, where that is short: the checks ask for up to ten
+	// times their Unit, and make do with less. Zero means that there is room.
+	MaxTTL time.Duration `json:"max_ttl,omitempty"`
+
+	// TTLGranularity is what TTLs are rounded up to a multiple of.
+	TTLGranularity time.Duration `json:"ttl_granularity"`
+
+	// ExpiryLag is how long after the end of its TTL the name of a dead holder may
+	// stay held. Zero, for a store that judges expiry at every request, is a bound
+	// like any other.
+	ExpiryLag time.Duration `json:"expiry_lag"`
+
+	// WakeLag is how long after an Unlock, or after the expiry, a waiter may still
+	// be waiting.
+	WakeLag time.Duration `json:"wake_lag"`
+
+	// CleanupBound is how long after a cancelled or failed call has ended, and
+	// after its last reply has come, the name may still be taken by what the call
+	// has left.
+	CleanupBound time.Duration `json:"cleanup_bound"`
+}
+
+// TimingFrom returns the timing that the portable half gives a driver which
+// declares d. A driver that needs more for waking or cleaning up changes the result.
+func TimingFrom(d distlock.Capabilities) Timing {
+	t := Timing{
+		MinTTL:         max(d.MinTTL, time.Millisecond),
+		MaxTTL:         cmp.Or(d.MaxTTL, distlock.MaxTTL),
+		TTLGranularity: d.TTLGranularity,
+		ExpiryLag:      d.ExpiryLag,
+		WakeLag:        50 * time.Millisecond,
+		CleanupBound:   time.Second,
+	}
+	if t.TTLGranularity <= 0 {
+		t.TTLGranularity = time.Millisecond
+	}
+	if !d.Push {
+		t.WakeLag = 150 * time.Millisecond // the slowest poll, 100 ms, and its jitter
+	}
+	return t
+}
+
+// String lists the bounds in one line.
+func (t Timing) String() string {
+	return fmt.Sprintf("min-ttl=%v granularity=%v expiry-lag=%v wake-lag=%v cleanup=%v",
+		t.MinTTL, t.TTLGranularity, t.ExpiryLag, t.WakeLag, t.CleanupBound)
+}
+
+const (
+	// minUnit keeps the TTLs of a fast server well above what a busy machine
+	// delays a goroutine by: 340 ms were seen beside four competing processes.
+	minUnit = 2 * time.Second
+
+	// minSlack is what a liveness bound is widened by on an idle machine.
+	minSlack = time.Second
+
+	// In virtual time nothing is ever late, so the unit may be long enough to dwarf
+	// every constant of the portable half, and the slack need only cover the polls
+	// of the checks themselves.
+	virtualUnit  = 30 * time.Second
+	virtualSlack = 50 * time.Millisecond
+
+	// A hundred samples, so that the 99th percentile leaves out one hiccup, such as
+	// that of a server which has just started. A slow server gets by with fewer.
+	calibrationRuns  = 100
+	calibrationPairs = 20
+	calibrationSleep = 10 * time.Millisecond
+)
+
+// Calibration is what the suite has found out about machine and server before the
+// first check.
+type Calibration struct {
+	Unit  time.Duration `json:"unit"`  // the TTL that checks work with
+	Slack time.Duration `json:"slack"` // what "by then" is widened by
+
+	SleepOver time.Duration `json:"sleep_overshoot_p99"` // of sleeping for 10 ms
+	Pair      time.Duration `json:"lock_unlock_p99"`     // of TryLock and Unlock on a free name
+	Virtual   bool          `json:"virtual,omitempty"`
+}
+
+// String describes the calibration in one line.
+func (k Calibration) String() string {
+	if k.Virtual {
+		return fmt.Sprintf("virtual time, unit %v, slack %v", k.Unit, k.Slack)
+	}
+	return fmt.Sprintf("unit %v, slack %v (p99: sleep overshoot %v, lock and unlock %v)",
+		k.Unit, k.Slack, k.SleepOver.Round(10*time.Microsecond), k.Pair.Round(10*time.Microsecond))
+}
+
+// calibrate measures how late this machine wakes up a goroutine and how long the
+// server takes. A server that does not answer leaves Pair at zero: the checks will
+// say what is wrong with it.
+func calibrate(ctx context.Context, pair func(context.Context) error) (sleepOver, lockPair time.Duration, err error) {
+	var wg sync.WaitGroup
+	over := make([]time.Duration, calibrationRuns)
+	wg.Go(func() {
+		for i := range over {
+			began := time.Now()
+			time.Sleep(calibrationSleep)
+			over[i] = time.Since(began) - calibrationSleep
+		}
+	})
+	var pairs []time.Duration
+	for first := time.Now(); len(pairs) < calibrationRuns; {
+		if len(pairs) >= calibrationPairs && time.Since(first) > calibrationRuns*calibrationSleep {
+			break
+		}
+		began := time.Now()
+		if err = pair(ctx); err != nil {
+			break
+		}
+		pairs = append(pairs, time.Since(began))
+	}
+	wg.Wait()
+	return p99(over), p99(pairs), err
+}
+
+// p99 returns the 99th percentile, the greatest of fewer than 100 values.
+func p99(ds []time.Duration) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[(len(ds)*99+99)/100-1]
+}
+
+// derive sets Unit and Slack from the measurements.
+func (k *Calibration) derive(t Timing) {
+	k.Slack = max(minSlack, 10*k.SleepOver, 20*k.Pair)
+	if raceEnabled || os.Getenv("CI") == "true" {
+		k.Slack *= 4 // the detector costs up to ten times the CPU; shared runners stall
+	}
+	k.Unit = t.fitUnit(max(minUnit, 20*k.Pair/2))
+}
+
+// fitUnit makes a unit out of d: one that the driver grants as it is asked for, and
+// four times, which is what checks need.
+func (t Timing) fitUnit(d time.Duration) time.Duration {
+	if t.MaxTTL > 0 {
+		d = min(d, t.MaxTTL/4)
+	}
+	g := max(t.TTLGranularity, time.Millisecond)
+	return (max(d, t.MinTTL) + g - 1) / g * g
+}

@@ -1,0 +1,269 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// quiet is how long a check waits for something that it cannot see, such as a
+// waiter that has reached the store. On a machine that is slower than this the
+// check looks at another moment than it meant to, which can only make it pass.
+const quiet = 150 * time.Millisecond
+
+// pending is a call of Lock that is under way.
+type pending struct {
+	c      *C
+	p      *party
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{} // closed when a is set
+	a      answer
+}
+
+// begin calls Lock in a goroutine of its own.
+func (p *party) begin(name string, opts ...distlock.Option) *pending {
+	ctx, cancel := context.WithCancel(p.c.ctx)
+	w := &pending{c: p.c, p: p, name: name, cancel: cancel, done: make(chan struct{})}
+	p.c.Go(func() {
+		defer cancel()
+		defer close(w.done)
+		w.a = p.acquire(ctx, OpLock, name, opts...)
+	})
+	return w
+}
+
+// within reports whether the call has returned before so long from now.
+func (w *pending) within(d time.Duration) bool { return closedWithin(w.done, d) }
+
+// lease returns the lock that the call got within the bound, and ends the check if
+// it did not. why says what the waiter was entitled to.
+func (w *pending) lease(bound time.Duration, why string) *lease {
+	began := w.c.now()
+	if !w.within(bound) {
+		w.c.Failf("%s is still waiting for %q %v after %s; it had to get it within %v",
+			w.p.who, w.name, w.c.now()-began, why, bound)
+	}
+	if w.a.err != nil {
+		w.c.Failf("%s waited for %q, and when %s, Lock returned: %v", w.p.who, w.name, why, w.a.err)
+	}
+	return w.a.lease
+}
+
+// closedWithin reports whether ch is closed before so long from now.
+func closedWithin(ch <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ch:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// awaitQueued returns when n clients wait for name in the store, or it has been
+// likely for long enough. It reports whether they were seen there.
+func (c *C) awaitQueued(name string, n int) bool {
+	if i := c.inspector(); i != nil {
+		queues := true
+		if c.eventually(patience, func() bool {
+			got, err := i.Waiters(c.ctx, name)
+			queues = err != nil || got >= 0
+			return !queues || err == nil && got >= n
+		}) && queues {
+			return true
+		}
+	}
+	c.sleep(quiet)
+	return false
+}
+
+// pollFor has p try for a name until it gets it, and ends the check if it is not
+// to be had within the bound. why says what it was entitled to.
+//
+// It looks often at first, for what is free in a moment, and again towards the end
+// of the bound, where leases are expected to run out; in between it is content with
+// less, for the sake of the server and of the model that has to explain every look.
+func (c *C) pollFor(p *party, name string, bound time.Duration, why string, opts ...distlock.Option) *lease {
+	began := c.now()
+	end := began + bound
+	for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (end-c.now())/50)) {
+		late := c.now() > end // the last look is made after the bound has passed
+		a := p.try(name, opts...)
+		if a.err == nil {
+			return a.lease
+		}
+		if late {
+			c.Failf("%s still cannot have %q %v after %s; it had to be free within %v: %v",
+				p.who, name, c.now()-began, why, bound, a.err)
+		}
+		c.sleep(pause)
+	}
+}
+
+// long is a TTL against which a waiter that relies on the expiry, or on the poll at
+// a third of it, instead of being woken is told from a slow machine.
+func (c *C) long() time.Duration { return c.fits(max(10*c.Unit(), 12*c.soon())) }
+
+// short is the TTL of checks that let many leases run out.
+func (c *C) short() time.Duration { return c.fits(200 * time.Millisecond) }
+
+// fits returns a TTL near to d that the driver grants as it is asked for.
+func (c *C) fits(d time.Duration) time.Duration {
+	d = c.rounded(max(d, c.timing.MinTTL))
+	if limit := c.timing.MaxTTL; limit > 0 && d > limit {
+		return limit
+	}
+	return d
+}
+
+// rounded rounds a TTL up to what the driver grants anyway.
+func (c *C) rounded(ttl time.Duration) time.Duration {
+	if g := c.timing.TTLGranularity; g > 0 {
+		ttl = (ttl + g - 1) / g * g
+	}
+	return ttl
+}
+
+// granted is the longest lease that h may have, counted from its grant: what was
+// asked for, or what its deadline shows, with up to a tenth of it as a margin.
+func (h *lease) granted() time.Duration {
+	return max(h.asked, (h.Deadline().Sub(h.j.base)-h.call)*10/9)
+}
+
+// gone is when the store must have let go of h, of a fixed term, at the latest.
+func (h *lease) gone() time.Duration {
+	return h.ret + h.granted() + h.p.c.timing.ExpiryLag
+}
+
+// rounds counts to n, but ends earlier when it has taken too long: on a slow server
+// fewer rounds make a check of the same length. At least 20 are made.
+func (c *C) rounds(n int) iter.Seq[int] {
+	const enough, limit = 20, 6 * time.Second
+	return func(yield func(int) bool) {
+		began := c.now()
+		for i := range n {
+			if !c.Virtual() && i >= enough && c.now()-began > limit {
+				c.Logf("%d of %d rounds in %v", i, n, c.now()-began)
+				return
+			}
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// together runs f in n goroutines, each with a generator of its own, and returns
+// when all have.
+func (c *C) together(n int, f func(i int, rng *rand.Rand)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		rng := c.Rand() // here, so that the i-th goroutine gets the i-th stream
+		wg.Add(1)
+		c.Go(func() {
+			defer wg.Done()
+			f(i, rng)
+		})
+	}
+	wg.Wait()
+	if c.ctx.Err() != nil {
+		runtime.Goexit() // one of them has taken the verdict
+	}
+}
+
+// openPhased is open for checks that look for the right moment by chance. In
+// virtual time a call takes no time, and so has no middle to aim at, unless the
+// link gives it some.
+func (c *C) openPhased(who string) *party {
+	if _, ok := c.harness.(Proxy); !ok || !c.Virtual() {
+		return c.open(who)
+	}
+	p := c.openVia(who)
+	p.link.Delay(virtualLatency, virtualLatency)
+	return p
+}
+
+const virtualLatency = 4 * time.Millisecond
+
+// phase is the span over which such a check spreads its moments: some round trips.
+func (c *C) phase() time.Duration {
+	if c.Virtual() {
+		return 4 * virtualLatency
+	}
+	return max(2*c.cal.Pair, time.Millisecond)
+}
+
+// stalls watches the machine from now on. The function returned says how late a
+// goroutine has been woken since; a check that finds a renewed lock lost asks it
+// before it accuses anybody.
+func (c *C) stalls() func() time.Duration {
+	if c.Virtual() {
+		return func() time.Duration { return 0 }
+	}
+	const tick = 10 * time.Millisecond
+	worst := make(chan time.Duration, 1) // the one element is the worst so far
+	worst <- 0
+	c.Go(func() {
+		last := c.now()
+		for {
+			c.sleep(tick)
+			now := c.now()
+			worst <- max(<-worst, now-last-tick)
+			last = now
+		}
+	})
+	return func() time.Duration { w := <-worst; worst <- w; return w }
+}
+
+// mustLive ends the check if h, which is renewed, has been lost.
+func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
+	err := h.Err()
+	if err == nil {
+		return
+	}
+	if s := stalls(); s > c.Unit()/8 {
+		c.Inconclusivef("%s lost %q, but the machine stood still for %v meanwhile: %v", h.p.who, h.Name(), s, err)
+	}
+	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
+}
+
+// mustExtend extends a lock that is alive.
+func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
+	c := h.p.c
+	alive, end := h.Err() == nil, h.end()
+	call = c.now()
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	err := h.Extend(ctx, ttl)
+	ret = c.now()
+	switch {
+	case err == nil:
+		return call, ret
+	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > c.Unit()/2:
+		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
+			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
+	}
+	c.Failf("%s held %q until %s and extended it at %s, but Extend returned: %v", h.p.who, h.Name(), millis(end), millis(call), err)
+	return
+}
+
+// describe says what an error was where nil had to be told from others.
+func describe(err error) string {
+	if err == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("%q", err.Error())
+}
