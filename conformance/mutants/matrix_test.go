@@ -1,0 +1,118 @@
+package mutants_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/mutants"
+)
+
+// seed makes a matrix the same from run to run, as far as goroutines allow.
+const seed = 1
+
+// examine runs the checks that keep returns true for against a harness.
+func examine(t *testing.T, h conformance.Harness, keep func(conformance.Check) bool, opts ...conformance.Option) conformance.Report {
+	t.Helper()
+	opts = append(opts, conformance.WithVirtualTime(), conformance.WithSeed(seed),
+		conformance.WithFilter(keep), conformance.WithArtifacts(t.TempDir()))
+	return conformance.Collect(t, h, opts...)
+}
+
+// relevant returns the filter for a mutant: the whole table, or, in a short run,
+// its killers and what is mandatory of the core.
+func relevant(m mutants.Mutant) func(conformance.Check) bool {
+	return func(k conformance.Check) bool {
+		return !testing.Short() || k.Mandatory && k.Group() == "core" ||
+			mustFail(m, k.ID)
+	}
+}
+
+// killers collects which checks have failed on which mutant.
+type killers struct {
+	mu       sync.Mutex
+	examined int
+	killed   map[string][]string
+}
+
+// note counts a check that has failed, but not for a mutant that may fail them all,
+// unless it must fail this one: with what it gets wrong nothing can be right.
+func (k *killers) note(m mutants.Mutant, report conformance.Report) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.examined++
+	for _, r := range report.Results {
+		if r.Status == conformance.Failed && (mustFail(m, r.ID) || !slices.Contains(m.MayTrip, "*/*")) {
+			k.killed[r.ID] = append(k.killed[r.ID], m.Name)
+		}
+	}
+}
+
+func mustFail(m mutants.Mutant, check string) bool {
+	return slices.ContainsFunc(m.KilledBy, func(k mutants.Kill) bool { return k.Check == check })
+}
+
+// TestMatrix: every mutant is caught by the checks that must catch it, which say
+// what is wrong, and by no other mandatory one but those that rest on its flaw.
+func TestMatrix(t *testing.T) {
+	found := killers{killed: make(map[string][]string)}
+	t.Run("mutants", func(t *testing.T) {
+		for _, m := range mutants.All() {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				judge(t, m, examine(t, m.Harness(), relevant(m)), &found)
+			})
+		}
+	})
+	if testing.Short() || found.examined < len(mutants.All()) {
+		return // what was not run has caught nothing
+	}
+	for _, k := range conformance.Checks() {
+		why, stays := unkilling[k.ID]
+		switch by := found.killed[k.ID]; {
+		case !k.Mandatory:
+		case len(by) == 0 && !stays:
+			t.Errorf("%s catches no mutant: it cannot be told whether it works; add one, or say in unkilling why it stays", k.ID)
+		case len(by) > 0 && stays:
+			t.Errorf("%s catches %s, but unkilling says: %s", k.ID, strings.Join(by, ", "), why)
+		}
+	}
+}
+
+// judge compares what a mutant has failed with what it must and may fail.
+func judge(t *testing.T, m mutants.Mutant, report conformance.Report, found *killers) {
+	t.Helper()
+	for _, kill := range m.KilledBy {
+		r, ok := report.Result(kill.Check)
+		switch {
+		case !ok:
+			t.Errorf("there is no check %s", kill.Check)
+		case r.Status != conformance.Failed:
+			t.Errorf("SURVIVED %s, which ended as %s: %s", kill.Check, r.Status, r.Reason)
+		case !strings.Contains(r.Reason, kill.Says):
+			t.Errorf("%s does not say %q, but: %s", kill.Check, kill.Says, r.Reason)
+		}
+	}
+	found.note(m, report)
+	var tripped []string
+	for _, r := range report.Results {
+		if r.Status != conformance.Failed {
+			continue
+		}
+		if r.Mandatory && !m.Allows(r.ID) && !mustFail(m, r.ID) {
+			tripped = append(tripped, fmt.Sprintf("%s: %s", r.ID, r.Reason))
+		}
+	}
+	if len(tripped) > 0 {
+		t.Errorf("it trips besides what it may:\n%s", strings.Join(tripped, "\n"))
+	}
+}
+
+// unkilling has the mandatory checks that no mutant fails, and why they stay.
+var unkilling = map[string]string{
+	"core/cross-process":   "needs a second process, which virtual time cannot have; in one process, core/exclusive looks at the same",
+	"expiry/killed-holder": "needs a process that is killed; in one process, expiry/eventually looks at the same",
+}

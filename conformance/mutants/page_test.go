@@ -1,0 +1,143 @@
+package mutants_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/mutants"
+)
+
+var update = flag.Bool("update", false, "write docs/mutants.md anew")
+
+const page = "../../docs/mutants.md"
+
+// TestPage: the page says what the tables say, which TestMatrix holds against the
+// suite. "go generate" writes it.
+func TestPage(t *testing.T) {
+	want := render()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the tables of mutants say (%v): run go generate ./conformance/mutants", page, err)
+	}
+}
+
+// TestTables: the tables are complete, and name checks that exist.
+func TestTables(t *testing.T) {
+	var ids []string
+	mandatory := make(map[string]bool)
+	for _, k := range conformance.Checks() {
+		ids = append(ids, k.ID)
+		mandatory[k.ID] = k.Mandatory
+	}
+	seen := make(map[string]bool)
+	for _, m := range mutants.All() {
+		if seen[m.Name] || m.Flaw == "" || len(m.KilledBy) == 0 || (m.Why == "") != (len(m.MayTrip) == 0) {
+			t.Errorf("%s is there twice, or has no flaw, no killer, or patterns without a reason", m.Name)
+		}
+		seen[m.Name] = true
+		for _, kill := range m.KilledBy {
+			if !slices.Contains(ids, kill.Check) || kill.Says == "" {
+				t.Errorf("%s: %+v is no check with a message", m.Name, kill)
+			}
+		}
+		for _, pattern := range m.MayTrip {
+			one := mutants.Mutant{MayTrip: []string{pattern}}
+			if !slices.ContainsFunc(ids, func(id string) bool { return mandatory[id] && one.Allows(id) }) {
+				t.Errorf("%s: the pattern %q stands for no mandatory check", m.Name, pattern)
+			}
+		}
+	}
+	for id := range unkilling {
+		if !mandatory[id] {
+			t.Errorf("unkilling has %s, which is no mandatory check", id)
+		}
+	}
+}
+
+func render() string {
+	var b strings.Builder
+	all := mutants.All()
+	fmt.Fprintf(&b, `# The mutants
+
+<!-- Generated from the tables in package conformance/mutants by go generate. Do not edit. -->
+
+A suite that tests drivers has to be tested itself. These %d drivers are wrong in one decision each, and %d more are
+odd but right. The test of package [conformance/mutants](../conformance/mutants) runs the suite against all of them, in
+virtual time: every mutant must fail each check in its row, with a message that tells its flaw, and no other
+[mandatory check](checks.md) but those that rest on the decision which is wrong; the odd ones must fail none.
+
+    go test ./conformance/mutants                             # all of it
+    go test -short ./conformance/mutants                      # the killers and the core
+    go test -v -run 'TestMatrix/mutants/NoTTL' ./conformance/mutants
+
+| Mutant | Flaw | Caught by | May trip besides |
+|---|---|---|---|
+`, len(all), len(mutants.Odd()))
+	for _, m := range all {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m), besides(m))
+	}
+	renderChecks(&b, all)
+	renderRecord(&b, all)
+	b.WriteString("\n## Odd, but right\n\n| Driver | What is odd about it |\n|---|---|\n")
+	for _, o := range mutants.Odd() {
+		fmt.Fprintf(&b, "| %s | %s |\n", o.Name, cell(o.Odd))
+	}
+	return b.String()
+}
+
+// renderChecks is the matrix by its other side.
+func renderChecks(b *strings.Builder, all []mutants.Mutant) {
+	b.WriteString("\n## What each check must catch\n\nOther mutants fail it as well; these must. A mandatory check that none fails is listed with the reason why it stays.\n\n| Check | Mutants |\n|---|---|\n")
+	for _, k := range conformance.Checks() {
+		var by []string
+		for _, m := range all {
+			if slices.ContainsFunc(m.KilledBy, func(kill mutants.Kill) bool { return kill.Check == k.ID }) {
+				by = append(by, m.Name)
+			}
+		}
+		if why, ok := unkilling[k.ID]; ok {
+			by = append(by, "none: "+why)
+		}
+		if len(by) > 0 {
+			fmt.Fprintf(b, "| `%s` | %s |\n", k.ID, strings.Join(by, ", "))
+		}
+	}
+}
+
+// renderRecord lists what real software has shipped with.
+func renderRecord(b *strings.Builder, all []mutants.Mutant) {
+	b.WriteString("\n## Track record\n\nReal bugs, the mutant that stands for each, and the command that shows it caught.\n\n| Seen | Mutant | Command |\n|---|---|---|\n")
+	for _, m := range all {
+		if m.Seen != "" {
+			fmt.Fprintf(b, "| %s | %s | `go test -v -run 'TestMatrix/mutants/^%s$' ./conformance/mutants` |\n", cell(m.Seen), m.Name, m.Name)
+		}
+	}
+}
+
+func killersOf(m mutants.Mutant) string {
+	var texts []string
+	for _, k := range m.KilledBy {
+		texts = append(texts, "`"+k.Check+"`")
+	}
+	return strings.Join(texts, ", ")
+}
+
+func besides(m mutants.Mutant) string {
+	if len(m.MayTrip) == 0 {
+		return "nothing"
+	}
+	return cell("`" + strings.Join(m.MayTrip, "`, `") + "`: " + m.Why)
+}
+
+// cell makes a text fit into a cell of a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
