@@ -1,0 +1,180 @@
+// Package harness is the conformance harness for drivers of real servers: it starts
+// the server, puts proxies in front of it, and runs the test binary as a child
+// process. What is left for the test of a driver is to say how a client is opened,
+// and, better than asking the driver itself, how to look into its store:
+//
+//	func TestMain(m *testing.M) { harness.Main(m, open) }
+//
+//	func TestConformance(t *testing.T) {
+//		conformance.Run(t, harness.New(t, servers.Redis, open))
+//	}
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// Open opens a client on the server at rawURL. In a namespace, which may be empty,
+// it must not meet clients of another.
+type Open func(ctx context.Context, rawURL, namespace string) (distlock.Locker, error)
+
+// childVariable tells the test binary that it is a child process, and where the
+// server is.
+const childVariable = "DISTLOCK_CHILD_URL"
+
+var mainCalled atomic.Bool
+
+// Main is the TestMain of a package that uses New: it runs the tests, or is the
+// child process of one. After the tests it calls after, which may close what they
+// shared; an error of its fails the run.
+func Main(m *testing.M, open Open, after ...func() error) {
+	if url := os.Getenv(childVariable); url != "" {
+		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) { return open(ctx, url, "") }))
+	}
+	mainCalled.Store(true)
+	code := m.Run()
+	for _, f := range after {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Harness implements conformance.Harness and all of its optional interfaces but
+// ServerClock. A type that embeds it may look into the store in a better way.
+type Harness struct {
+	*servers.Server
+	open  Open
+	admin distlock.Locker // for the Inspector
+	caps  distlock.Capabilities
+}
+
+var (
+	_ conformance.Harness    = (*Harness)(nil)
+	_ conformance.Proxy      = (*Harness)(nil)
+	_ conformance.Process    = (*Harness)(nil)
+	_ conformance.Inspector  = (*Harness)(nil)
+	_ conformance.Namespaces = (*Harness)(nil)
+	_ conformance.Child      = (*Harness)(nil)
+)
+
+// New starts a server for the test and returns the harness on it. The test is
+// skipped if there is no server to be had, unless DISTLOCK_REQUIRE names it.
+func New(t *testing.T, kind servers.Kind, open Open) *Harness {
+	t.Helper()
+	if !mainCalled.Load() {
+		t.Fatal("harness: the package needs func TestMain(m *testing.M) { harness.Main(m, open) }")
+	}
+	h := &Harness{Server: servers.ForTest(t, kind), open: open}
+	var err error
+	if h.admin, err = open(t.Context(), h.URL(), ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d, ok := h.admin.(interface {
+		Capabilities() distlock.Capabilities
+	})
+	if !ok {
+		t.Fatalf("harness: %T does not tell its Capabilities", h.admin)
+	}
+	h.caps = d.Capabilities()
+	return h
+}
+
+// Open implements conformance.Harness.
+func (h *Harness) Open(ctx context.Context, _ *conformance.C) (distlock.Locker, error) {
+	return h.open(ctx, h.URL(), "")
+}
+
+// OpenIn implements conformance.Namespaces.
+func (h *Harness) OpenIn(ctx context.Context, _ *conformance.C, namespace string) (distlock.Locker, error) {
+	return h.open(ctx, h.URL(), namespace)
+}
+
+// OpenVia implements conformance.Proxy.
+func (h *Harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+	p, err := conformance.NewTCPProxy(h.Addr(), c.Rand().Uint64())
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			c.Logf("closing the proxy: %v", err)
+		}
+	})
+	l, err := h.open(ctx, h.URLVia(p.Addr()), "")
+	return l, p, err
+}
+
+// Child implements conformance.Child.
+func (h *Harness) Child() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+h.URL())
+	return cmd
+}
+
+// Caps implements conformance.Harness.
+func (h *Harness) Caps() conformance.Caps {
+	caps := conformance.CapsFrom(h.caps)
+	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
+	caps.Process, caps.ServerClock = conformance.No, conformance.No
+	if h.Controlled() { // a server given by URL is somebody else's
+		caps.Process = conformance.Yes
+	}
+	return caps
+}
+
+// Timing implements conformance.Harness.
+func (h *Harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
+
+// Records implements conformance.Inspector.
+func (h *Harness) Records(ctx context.Context, name string) (int, error) {
+	st, err := distlock.Inspect(ctx, h.admin, name)
+	n := max(st.Waiters, 0)
+	if st.Held {
+		n++
+	}
+	return n, err
+}
+
+// Waiters implements conformance.Inspector.
+func (h *Harness) Waiters(ctx context.Context, name string) (int, error) {
+	st, err := distlock.Inspect(ctx, h.admin, name)
+	return st.Waiters, err
+}
+
+// Delete implements conformance.Inspector.
+func (h *Harness) Delete(ctx context.Context, name string) error {
+	err := distlock.Break(ctx, h.admin, name)
+	if errors.Is(err, distlock.ErrLost) {
+		return nil // nobody held it
+	}
+	return err
+}
+
+// Pinned returns the option that pins which checks are skipped on a server that
+// this process controls: besides those of the driver, the two that need power over
+// the server's clock. On a server given by URL more are skipped, and none pinned.
+func Pinned(s *servers.Server, skips ...string) []conformance.Option {
+	if !s.Controlled() {
+		return nil
+	}
+	skips = append(skips, "expiry/server-clock-judges", "fault/clock-jump")
+	return []conformance.Option{conformance.WithExpect(conformance.Expect{Skips: skips})}
+}

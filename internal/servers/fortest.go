@@ -1,0 +1,56 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ForTest is [Start] for a test: the server is closed when the test ends. Where nothing can be had the test is
+// skipped, unless DISTLOCK_REQUIRE (a comma-separated list of kinds, or "all") names the kind: then it fails. A server
+// that is there but does not start always fails the test.
+func ForTest(t testing.TB, kind Kind) *Server {
+	t.Helper()
+	must, err := required(os.Getenv("DISTLOCK_REQUIRE"), kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.Context(): it ends before the clean-ups run, which may still restart a server.
+	s, err := Start(context.WithoutCancel(t.Context()), kind)
+	if errors.Is(err, ErrUnavailable) && !must {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("%s %s at %s, %s", kind, s.Version(), s.Addr(), s.Origin())
+	if s.Note() != "" {
+		t.Log(s.Note())
+	}
+	return s
+}
+
+// required reads a list such as "redis,etcd". A name that is no kind is an error: a misspelt one would let a whole
+// suite be skipped in silence.
+func required(list string, kind Kind) (bool, error) {
+	must := false
+	for name := range strings.SplitSeq(list, ",") {
+		switch name = strings.TrimSpace(name); {
+		case name == "":
+		case name == "all", name == string(kind):
+			must = true
+		case !slices.Contains(Kinds, Kind(name)):
+			return false, fmt.Errorf("servers: DISTLOCK_REQUIRE names %q: allowed are all and %v", name, Kinds)
+		}
+	}
+	return must, nil
+}

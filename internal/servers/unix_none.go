@@ -1,0 +1,24 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package servers
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// errPlatform is why nothing can be started here: there are no signals to pause with and no locks to sweep by. A
+// given URL still serves.
+var errPlatform error = unavailable{"servers are started on Unix systems only"}
+
+const (
+	sigPause  = syscall.Signal(0)
+	sigResume = syscall.Signal(0)
+)
+
+func tryLock(*os.File) error              { return errPlatform }
+func ownGroup(*exec.Cmd)                  {}
+func killGroup(*exec.Cmd) error           { return errPlatform }
+func startTied(*exec.Cmd) (func(), error) { return nil, errPlatform }
+func awaitStopped(int) error              { return errPlatform }

@@ -1,0 +1,41 @@
+//go:build darwin || dragonfly || freebsd || netbsd || openbsd
+
+package servers
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// startTied starts a command and beside it a shell that kills it when this process dies, by whatever cause: only we
+// hold the other end of the shell's standard input, and the system closes it for us. The returned function is to be
+// called once the command has ended: it sends the shell away.
+func startTied(cmd *exec.Cmd) (untie func(), err error) {
+	stdin, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	ownGroup(cmd)
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	shell := exec.Command("/bin/sh", "-c", `read -r _; kill -9 "$1"`, "sh", strconv.Itoa(cmd.Process.Pid))
+	shell.Stdin = stdin
+	ownGroup(shell)
+	if err := shell.Start(); err != nil {
+		ours.Close()
+		return func() {}, nil // best effort: the server runs, only untied
+	}
+	return func() {
+		_ = shell.Process.Kill() // before the pipe is closed, or it would kill a process id that is no longer ours
+		_ = shell.Wait()
+		ours.Close()
+	}, nil
+}
+
+// awaitStopped has no portable equivalent of Linux's: the stop takes effect at each thread's next return from the
+// kernel, which nothing here can see.
+func awaitStopped(int) error { return nil }
