@@ -1,0 +1,91 @@
+package redislock
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	pin "github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func TestConformance(t *testing.T) {
+	s := servers.ForTest(t, servers.Redis)
+	conformance.Run(t, harness{s, client(t, s.URL())}, pin.Pinned(s, "fence/over-cleanup")...)
+}
+
+// harness lets the suite examine the driver on a server of its own.
+type harness struct {
+	*servers.Server
+	admin *redis.Client
+}
+
+var (
+	_ conformance.Proxy      = harness{}
+	_ conformance.Process    = harness{}
+	_ conformance.Inspector  = harness{}
+	_ conformance.Namespaces = harness{}
+	_ conformance.Child      = harness{}
+)
+
+func (h harness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
+	return Open(ctx, h.URL(), nil)
+}
+
+func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (distlock.Locker, error) {
+	return Open(ctx, h.URL()+"?prefix="+label, nil)
+}
+
+func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+	p, err := conformance.NewTCPProxy(h.Addr(), 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Cleanup(func() { _ = p.Close() })
+	l, err := Open(ctx, h.URLVia(p.Addr()), nil)
+	return l, p, err
+}
+
+func (h harness) Child() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childURL+"="+h.URL())
+	return cmd
+}
+
+func (h harness) Caps() conformance.Caps {
+	caps := conformance.CapsFrom(new(driver).Capabilities())
+	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
+	caps.Process, caps.ServerClock = conformance.No, conformance.No
+	if h.Controlled() {
+		caps.Process = conformance.Yes
+	}
+	return caps
+}
+
+func (h harness) Timing() conformance.Timing {
+	return conformance.TimingFrom(new(driver).Capabilities())
+}
+
+// Records counts what the keys of the name say, without a script of the driver.
+func (h harness) Records(ctx context.Context, name string) (int, error) {
+	holders, err := h.admin.Exists(ctx, keyOf(defaultPrefix, name).entry()).Result()
+	if err != nil {
+		return 0, err
+	}
+	waiters, err := h.Waiters(ctx, name)
+	return int(holders) + waiters, err
+}
+
+func (h harness) Waiters(ctx context.Context, name string) (int, error) {
+	n, err := h.admin.LLen(ctx, keyOf(defaultPrefix, name).queue()).Result()
+	return int(n), err
+}
+
+func (h harness) Delete(ctx context.Context, name string) error {
+	return h.admin.Del(ctx, keyOf(defaultPrefix, name).entry()).Err()
+}

@@ -1,0 +1,238 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// long is a TTL that does not end while a test runs.
+const long = time.Minute
+
+const childURL = "DISTLOCK_REDISLOCK_CHILD_URL"
+
+// shared is the server of the tests that change nothing about it; each has a prefix
+// of its own there.
+var shared = sync.OnceValues(func() (*servers.Server, error) {
+	return servers.Start(context.Background(), servers.Redis)
+})
+
+var sharedUsed bool
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) { return Open(ctx, url, nil) }))
+	}
+	code := m.Run()
+	if sharedUsed {
+		if s, err := shared(); err == nil && s.Close() != nil {
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func server(t testing.TB) *servers.Server {
+	t.Helper()
+	sharedUsed = true
+	s, err := shared()
+	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// client returns a client of the server at rawURL with the defaults of go-redis.
+func client(t testing.TB, rawURL string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ContextTimeoutEnabled = true
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// via returns a client whose whole traffic passes the proxy.
+func via(t testing.TB, s *servers.Server) (*redis.Client, *conformance.TCPProxy) {
+	t.Helper()
+	p, err := conformance.NewTCPProxy(s.Addr(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return client(t, s.URLVia(p.Addr())), p
+}
+
+func freshPrefix() string { return "test-" + rand.Text() + ":" }
+
+// driverOn returns a driver without its Locker.
+func driverOn(t testing.TB, c redis.UniversalClient, prefix string) *driver {
+	t.Helper()
+	d, err := newDriver(c, &Options{Prefix: prefix}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func lockerOn(t testing.TB, c redis.UniversalClient, o *Options) *Locker {
+	t.Helper()
+	l, err := New(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func (d *driver) bid(name string, ttl time.Duration) *claim {
+	return d.Claim(distlock.Request{Name: name, Owner: owner(), TTL: ttl, Holder: "test"}).(*claim)
+}
+
+// tryOnly is a bid that does not queue.
+func (d *driver) tryOnly(name string, ttl time.Duration) *claim {
+	return d.Claim(distlock.Request{Name: name, Owner: owner(), TTL: ttl, NoWait: true}).(*claim)
+}
+
+func owner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// grants fails the test unless c gets its name.
+func grants(t testing.TB, c *claim) distlock.Grant {
+	t.Helper()
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatalf("Try of %.20q: %v, want a grant", c.request.Name, err)
+	}
+	if g.Token <= 0 || g.TTL < c.request.TTL {
+		t.Fatalf("Try of %.20q granted %+v for a TTL of %v", c.request.Name, g, c.request.TTL)
+	}
+	return g
+}
+
+// refuses fails the test unless c's name is held by another.
+func refuses(t testing.TB, c *claim) time.Duration {
+	t.Helper()
+	_, err := c.Try(t.Context())
+	var held *distlock.HeldError
+	if !errors.As(err, &held) {
+		t.Fatalf("Try of %.20q: %v, want ErrHeld", c.request.Name, err)
+	}
+	return held.Remaining
+}
+
+// releases fails the test unless c held its name, or waited for it.
+func releases(t testing.TB, c *claim) {
+	t.Helper()
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatalf("Release of %.20q: %v", c.request.Name, err)
+	}
+}
+
+// hears fails the test unless c is woken soon, or is not.
+func hears(t testing.TB, c *claim, want bool) {
+	t.Helper()
+	bound := 10 * time.Second
+	if !want {
+		bound = 50 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	if err := c.Wait(ctx); (err == nil) != want {
+		t.Fatalf("Wait for %.20q: %v, want a wake-up: %v", c.request.Name, err, want)
+	}
+}
+
+// queues fails the test unless c is put into the queue and listens from then on.
+func queues(t testing.TB, c *claim) {
+	t.Helper()
+	refuses(t, c)
+	if !c.listens {
+		hears(t, c, true) // the confirmation
+		refuses(t, c)
+	}
+	if !c.listens {
+		t.Fatal("the claim does not listen after its subscription was confirmed")
+	}
+}
+
+// renewals takes n names, and returns what renews them for twice as long.
+func renewals(t testing.TB, d *driver, n int) (batch []distlock.Renewal) {
+	t.Helper()
+	for i := range n {
+		a := d.bid(fmt.Sprint("x", i), long)
+		grants(t, a)
+		batch = append(batch, distlock.Renewal{Claim: a, TTL: 2 * long})
+	}
+	return batch
+}
+
+// leftovers returns the keys with the prefix that do not only remember tokens.
+func leftovers(t testing.TB, c *redis.Client, prefix string) []string {
+	t.Helper()
+	keys, err := c.Keys(context.Background(), prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, k := range keys {
+		if !strings.HasSuffix(k, ":token") {
+			left = append(left, k)
+		}
+	}
+	return left
+}
+
+// eventually polls until ok, or fails the test.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 15 s: %s", what)
+		}
+	}
+}
+
+// logBook is a Logger that can be read.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func (b *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -1,0 +1,13 @@
+-- KEYS: entry, token, waiters
+-- Returns the entry or '', how many ms it lasts, the last token or '', how many claims wait.
+
+-- include queue.lua
+
+local waiting, now = 0, millis()
+for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
+  local lease, channel = string.match(place, '^(%d+) (.*)$')
+  if tonumber(lease) > now and channel ~= ENDED then
+    waiting = waiting + 1
+  end
+end
+return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiting}

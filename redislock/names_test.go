@@ -1,0 +1,118 @@
+package redislock
+
+import (
+	"errors"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/distlock-go/distlock"
+)
+
+// oddNames are legal, and easy to mix up.
+var oddNames = []string{
+	"x", "X", " x", "x ", "x\t", "x\x00", "x\u00a0", "x\u0301", "x}", "{x", "{x}", "{}", "x%", "x%7D", "x%257D", "%", "%%",
+	"x:token", "x}:token", "x:queue", "x:waiters", "x:wake:y", "*", "x*", "?", "[x]", `\x`, `x\*`, "é", "\u65e5\u672c", "a/b", "a//b",
+	strings.Repeat("{", distlock.MaxName), strings.Repeat("n", distlock.MaxName), strings.Repeat("n", distlock.MaxName-1) + "m",
+}
+
+func TestNamesAreEncodedInjectivelyAndBack(t *testing.T) {
+	seen := make(map[string]string)
+	names := append([]string(nil), oddNames...)
+	alphabet := []rune("ab%{}:7BD \x00\x7fé*?[]\\")
+	for range 2000 {
+		var b strings.Builder
+		for range 1 + rand.N(6) {
+			b.WriteRune(alphabet[rand.N(len(alphabet))])
+		}
+		names = append(names, b.String())
+	}
+	for _, prefix := range []string{"distlock:", "d", "p%7D*["} {
+		for _, name := range names {
+			k := keyOf(prefix, name)
+			for _, key := range []string{k.entry(), k.token(), k.queue(), k.waiters()} {
+				if other, ok := seen[key]; ok && other != prefix+"\n"+name {
+					t.Fatalf("the key %q belongs to %q and %q", key, other, prefix+"\n"+name)
+				}
+				seen[key] = prefix + "\n" + name
+				if tag := hashTag(key); tag != hashTag(k.entry()) || tag == "" {
+					t.Fatalf("the key %q has the hash tag %q, the entry %q", key, tag, hashTag(k.entry()))
+				}
+			}
+			if back, ok := nameOf(prefix, k.entry()); !ok || back != name {
+				t.Fatalf("%q is stored as %q, which is read as %q, %v", name, k, back, ok)
+			}
+			for _, other := range []string{k.token(), k.queue(), k.waiters()} {
+				if back, ok := nameOf(prefix, other); ok {
+					t.Fatalf("%q is read as the entry of %q", other, back)
+				}
+			}
+		}
+	}
+}
+
+// hashTag is Redis' rule: what stands between the first { and the next }.
+func hashTag(key string) string {
+	_, tail, ok := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(tail, "}")
+	if !ok || !closed {
+		return ""
+	}
+	return tag
+}
+
+func TestForeignKeysAreNoNames(t *testing.T) {
+	for _, key := range []string{
+		"", "p", "p{", "p{}", "p{a", "pa}", "p{a}x", "p{a b}", "p{%}", "p{%4}", "p{%zz}", "p{%7d}", "p{%41}", "p{a}}", "q{a}", "P{a}",
+	} {
+		if name, ok := nameOf("p", key); ok {
+			t.Errorf("%q is read as the entry of %q", key, name)
+		}
+	}
+}
+
+func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
+	for _, start := range append([]string{""}, oddNames...) {
+		for _, name := range oddNames {
+			// path.Match has the rules of SCAN for what a pattern of ours contains,
+			// but for the slash, which it does not match with *.
+			key := strings.ReplaceAll(string(keyOf("p*", name)), "/", "|")
+			got, err := path.Match(strings.ReplaceAll(pattern("p*", start), "/", "|"), key)
+			if err != nil || got != strings.HasPrefix(name, start) {
+				t.Errorf("the pattern for %q matches %q: %v, %v", start, name, got, err)
+			}
+			if _, err := path.Match(pattern("p*", start), key+":token"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	for _, good := range []string{"a", "a:b/c-d*", "%", strings.Repeat("p", maxPrefix)} {
+		if err := checkPrefix(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"{", "a}b", "a b", "a\n", "é", strings.Repeat("p", maxPrefix+1)} {
+		if err := checkPrefix(bad); !errors.Is(err, distlock.ErrInvalid) {
+			t.Errorf("the prefix %q: %v, want ErrInvalid", bad, err)
+		}
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, name := range oddNames {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if name == "" || !utf8.ValidString(name) {
+			return
+		}
+		if back, ok := nameOf("p:", string(keyOf("p:", name))); !ok || back != name {
+			t.Errorf("%q is read back as %q, %v", name, back, ok)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://host":                              "allowed are redis, rediss, redis+sentinel",
+		"redis://u:secret@host/x":                  "the number of a database",
+		"redis://u:secret@host/-1":                 "the number of a database",
+		"redis://u:secret@a,b":                     "needs cluster=true, or master=name",
+		"redis://u:secret@a,a?cluster=true":        "listed twice",
+		"redis://u:secret@a/1?cluster=true":        "a cluster does not have",
+		"redis://u:secret@a?cluster=yes":           "true or false",
+		"redis://u:secret@a?cluster=true&master=m": "both master and cluster=true",
+		"redis+sentinel://u:secret@a":              "needs the parameter master",
+		"redis://u:secret@a?prefx=x":               `did you mean "prefix"?`,
+		"redis://u:secret@a?prefix=":               `the prefix ""`,
+		"redis://u:secret@a?prefix=%7Bx":           "the prefix",
+		"redis://u:secret@a?prefix=other":          `the options have "mine"`,
+		"redis://u:secret@a?token_memory=2h":       "the options have 3h",
+		"redis://u:secret@a?token_memory=x":        "a duration",
+		"redis://u:secret@a?request_timeout=11s":   "to 10s",
+		"redis://u:secret@a?ttl=1ms":               "100ms",
+		"redis://u:secret@a?pool_size=-1":          "0 to 10000",
+		"rediss://u:secret@a?tls=off":              "insecure-skip-verify",
+	} {
+		o := &Options{}
+		switch {
+		case strings.Contains(url, "other"):
+			o.Prefix = "mine"
+		case strings.Contains(url, "2h"):
+			o.TokenMemory = 3 * time.Hour
+		}
+		l, err := Open(t.Context(), url, o)
+		if err == nil {
+			_ = l.Close()
+		}
+		if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Open of %s: %v, want ErrInvalid and %q", url, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+func TestOpenReadsTheURL(t *testing.T) {
+	read := func(raw string) (*redis.UniversalOptions, *Options) {
+		t.Helper()
+		u, err := openurl.Parse(raw, schemes...)
+		must(t, err)
+		var o Options
+		c, err := configure(u, &o)
+		must(t, err)
+		return c, &o
+	}
+	c, o := read("rediss://me:p%40ss@h:1/3?ttl=3s&holder=who&prefix=p&token_memory=5m&dial_timeout=1s&request_timeout=200ms&pool_size=7")
+	if c.Username != "me" || c.Password != "p@ss" || c.Addrs[0] != "h:1" || c.DB != 3 || c.TLSConfig == nil ||
+		c.DialTimeout != time.Second || c.ReadTimeout != 200*time.Millisecond || c.WriteTimeout != c.ReadTimeout ||
+		c.PoolSize != 7 || c.IsClusterMode || c.MasterName != "" || !c.ContextTimeoutEnabled || c.SentinelPassword != "" {
+		t.Errorf("read as %+v", c)
+	}
+	if o.TTL != 3*time.Second || o.Holder != "who" || o.Prefix != "p" || o.TokenMemory != 5*time.Minute {
+		t.Errorf("read as %+v", o)
+	}
+	if c, _ := read("redis://"); c.Addrs[0] != "localhost:6379" || c.ReadTimeout != maxRequestTimeout || c.TLSConfig != nil {
+		t.Errorf("the defaults are %+v", c)
+	}
+	if c, _ := read("redis://h?ttl=6s"); c.ReadTimeout != time.Second {
+		t.Errorf("the time-out for a TTL of 6s is %v", c.ReadTimeout)
+	}
+	if c, _ := read("redis://h?ttl=100ms"); c.ReadTimeout != minRequestTimeout {
+		t.Errorf("the time-out for a TTL of 100ms is %v", c.ReadTimeout)
+	}
+	c, _ = read("redis+sentinel://me:pw@a,b:2/1?master=m&sentinel_auth=true")
+	if c.MasterName != "m" || c.Addrs[0] != "a:26379" || c.Addrs[1] != "b:2" || c.DB != 1 || c.SentinelPassword != "pw" || c.SentinelUsername != "me" {
+		t.Errorf("sentinels are read as %+v", c)
+	}
+	if c, _ := read("redis://a,b?cluster=true"); !c.IsClusterMode || len(c.Addrs) != 2 {
+		t.Errorf("a cluster is read as %+v", c)
+	}
+}
+
+func TestOpenFailsWithoutAServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	silent := l.Addr().String() // accepts, by the backlog, and never answers
+	defer l.Close()
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, dead.Close())
+	for addr, query := range map[string]string{dead.Addr().String(): "", silent: "?request_timeout=50ms"} {
+		_, err = Open(t.Context(), "redis://u:secret@"+addr+query, nil)
+		var network net.Error
+		if !errors.As(err, &network) || !strings.Contains(err.Error(), "redis://u:xxxxx@"+addr) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open of %s: %v, want an error of the network that names the URL", addr, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, "redis://"+silent, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Open until its context ends: %v, want DeadlineExceeded", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer c.Close()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	for _, bad := range []struct {
+		client redis.UniversalClient
+		o      Options
+		want   string
+	}{
+		{nil, Options{}, "<nil>"},
+		{ring, Options{}, "*redis.Ring"},
+		{c, Options{Prefix: "{x}"}, "{x}"},
+		{c, Options{TokenMemory: -1}, "TokenMemory"},
+		{c, Options{Options: distlock.Options{TTL: time.Millisecond}}, "100ms"},
+	} {
+		if _, err := New(bad.client, &bad.o); !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("New(%T, %+v): %v, want ErrInvalid and %q", bad.client, bad.o, err, bad.want)
+		}
+	}
+}
+
+// aclRule returns the rights that docs/redis.md recommends: all of them, or without
+// those that only a cluster asks for.
+func aclRule(t *testing.T, cluster bool) (rights []string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/redis.md")
+	must(t, err)
+	_, section, found := strings.Cut(string(page), "ACL SETUSER locker ")
+	if !cluster {
+		section, _, _ = strings.Cut(section, "On a cluster")
+	} else {
+		section, _, _ = strings.Cut(section, "With `+config")
+	}
+	for _, word := range strings.Fields(strings.ReplaceAll(section, "`", " ")) {
+		if strings.HasPrefix(word, "+") {
+			rights = append(rights, word)
+		}
+	}
+	if !found || len(rights) < 10 {
+		t.Fatal("docs/redis.md has no rule")
+	}
+	return rights
+}

@@ -1,0 +1,89 @@
+-- What the scripts share: the line of claims that wait for a name. It stands in the place of "-- include queue.lua",
+-- after what is decided without it, so that a name nobody waits for does not pay for it.
+--
+-- queue    list of owners, who is to be served first at its head
+-- waiters  hash, owner -> "<lease> <channel>"; the place counts until the lease, in ms of this server's clock
+--
+-- channel is where the waiter listens, or one of these marks:
+local DEAF = ''    -- it does not listen, or not yet: it comes by itself, and is waited for
+local ABSENT = '!' -- it said that it listens, and did not when it was called: it has probably died. It is out of the
+                   -- list, so that it stops nobody; if it comes back within its lease it is the first again
+local ENDED = 'x'  -- not a waiter: the claim was given up while a request of its was still under way, which is refused
+                   -- should it arrive after all
+
+-- millis is the time of this server.
+local function millis()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function place_of(waiters, owner)
+  local place = redis.call('HGET', waiters, owner)
+  if place then
+    local lease, channel = string.match(place, '^(%d+) (.*)$')
+    return tonumber(lease), channel
+  end
+end
+
+local function set_place(waiters, owner, lease, channel)
+  redis.call('HSET', waiters, owner, string.format('%.0f %s', lease, channel))
+end
+
+-- outlast makes a key last for at least ms from now, and never shortens that.
+local function outlast(key, ms)
+  if redis.call('PTTL', key) < ms then
+    redis.call('PEXPIRE', key, ms)
+  end
+end
+
+-- front returns the first in the queue that is alive, its lease and its channel. The dead before it are removed; me is
+-- alive whatever its lease says, because it is the one who asks.
+local function front(queue, waiters, now, me)
+  while true do
+    local owner = redis.call('LINDEX', queue, 0)
+    if not owner then
+      return nil
+    end
+    local lease, channel = place_of(waiters, owner)
+    if lease and (lease > now or owner == me) then
+      return owner, lease, channel
+    end
+    redis.call('LPOP', queue)
+    redis.call('HDEL', waiters, owner)
+  end
+end
+
+-- ahead returns the lease of the living waiter directly before owner, nil if owner is the first. The dead between them
+-- are removed. Every waiter looks again when that lease ends; so a dead one, which is called and does not come, stops
+-- the others no longer than its lease, whatever their own TTLs are.
+local function ahead(queue, waiters, now, owner)
+  while true do
+    local at = redis.call('LPOS', queue, owner)
+    if not at or at == 0 then
+      return nil
+    end
+    local other = redis.call('LINDEX', queue, at - 1)
+    local lease = place_of(waiters, other)
+    if lease and lease > now then
+      return lease
+    end
+    redis.call('LREM', queue, 1, other)
+    redis.call('HDEL', waiters, other)
+  end
+end
+
+-- ring tells the first in the queue, and it alone, that the name may be free.
+local function ring(queue, waiters, now, publish)
+  while true do
+    local owner, lease, channel = front(queue, waiters, now)
+    if not owner or channel == DEAF then
+      return
+    end
+    -- pcall: a user who may not publish must be able to release. Its waiters look again by themselves.
+    if redis.pcall(publish, channel, owner) ~= 0 then
+      return
+    end
+    redis.call('LPOP', queue)
+    set_place(waiters, owner, lease, ABSENT)
+  end
+end

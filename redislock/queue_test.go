@@ -1,0 +1,240 @@
+package redislock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// party is a driver on a connection of its own, as in another process.
+func parties(t *testing.T, n int) (drivers []*driver, prefix string) {
+	t.Helper()
+	prefix = freshPrefix()
+	for range n {
+		drivers = append(drivers, driverOn(t, client(t, server(t).URL()), prefix))
+	}
+	return drivers, prefix
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	drivers, prefix := parties(t, 6)
+	holder := drivers[0].bid("x", long)
+	grants(t, holder)
+	var line []*claim
+	for _, d := range drivers[1:] {
+		c := d.bid("x", long)
+		queues(t, c)
+		line = append(line, c)
+	}
+	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Waiters != len(line) {
+		t.Errorf("%d waiters are shown as %+v, %v", len(line), st, err)
+	}
+	for i, c := range line {
+		for _, other := range line[i:] {
+			refuses(t, other) // also keeps its place
+		}
+		releases(t, holder)
+		refuses(t, drivers[0].tryOnly("x", long)) // does not overtake
+		for _, other := range line[i+1:] {
+			refuses(t, other)
+			hears(t, other, false) // only the first is woken
+		}
+		hears(t, c, true)
+		grants(t, c)
+		holder = c
+	}
+	releases(t, holder)
+	if left := leftovers(t, client(t, server(t).URL()), prefix); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestWhoLeavesTheQueuePassesTheCallOn(t *testing.T) {
+	drivers, _ := parties(t, 3)
+	a, b, c := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[2].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	queues(t, c)
+	releases(t, a)
+	hears(t, b, true)
+	releases(t, b) // called, and gone before it came
+	hears(t, c, true)
+	grants(t, c)
+	releases(t, c)
+}
+
+// The subscription may be confirmed, for another claim, between the Try of a claim and
+// its Wait: then nobody knows where to wake it.
+func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	a, b, other := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[1].bid("x", long)
+	grants(t, a)
+	refuses(t, b)
+	queues(t, other)
+	hears(t, b, true)
+	releases(t, other)
+	releases(t, b)
+	releases(t, a)
+}
+
+// A waiter that was out of touch for longer than its TTL keeps its place if nobody has
+// come by that would have removed it.
+func TestPlaceIsKeptUntilSomebodyLooks(t *testing.T) {
+	drivers, _ := parties(t, 3)
+	a, b, c := drivers[0].bid("x", long), drivers[1].bid("x", 300*time.Millisecond), drivers[2].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	queues(t, c)
+	eventually(t, "the first waiter is taken for dead", func() bool {
+		st, err := drivers[0].Inspect(t.Context(), "x")
+		must(t, err)
+		return st.Waiters == 1
+	})
+	refuses(t, b)
+	releases(t, a)
+	hears(t, b, true)
+	grants(t, b)
+	releases(t, b)
+	hears(t, c, true)
+	grants(t, c)
+	releases(t, c)
+}
+
+// Calls that give up while the name stays held leave nothing, whoever waits before
+// them.
+func TestWhoGivesUpLeavesNothing(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	for range 100 {
+		c := drivers[0].bid("x", long)
+		refuses(t, c)
+		releases(t, c)
+	}
+	if n := drivers[0].client.LLen(t.Context(), a.key.queue()).Val(); n != 1 {
+		t.Errorf("one waits, and the queue has %d places", n)
+	}
+	releases(t, b)
+	releases(t, a)
+}
+
+// A waiter whose process has died is passed over at once if its connection is gone.
+func TestDeadWaiterWithoutConnection(t *testing.T) {
+	drivers, prefix := parties(t, 4)
+	a, c := drivers[0].bid("x", long), drivers[3].bid("x", long)
+	grants(t, a)
+	var dead []*claim
+	for _, d := range drivers[1:3] {
+		b := d.bid("x", long)
+		queues(t, b)
+		dead = append(dead, b)
+	}
+	queues(t, c)
+	for _, b := range dead {
+		b.driver.bell.close()
+	}
+	admin := client(t, server(t).URL())
+	eventually(t, "the connections are gone", func() bool {
+		ch := admin.PubSubNumSub(t.Context(), dead[0].channel, dead[1].channel).Val()
+		return ch[dead[0].channel]+ch[dead[1].channel] == 0
+	})
+	releases(t, a)
+	hears(t, c, true)
+	grants(t, c)
+
+	// They were not dead after all: then they still are the first.
+	d := drivers[0].bid("x", long)
+	queues(t, d)
+	refuses(t, dead[1])
+	refuses(t, dead[0])
+	releases(t, c)
+	refuses(t, d)
+	refuses(t, dead[1])
+	for _, next := range []*claim{dead[0], dead[1], d} {
+		grants(t, next)
+		releases(t, next)
+	}
+	if left := leftovers(t, admin, prefix); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// A waiter that is dead although its connection is there, stopped or cut off, stops
+// the others until its lease ends, and they know when that is.
+func TestDeadWaiterWithConnection(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	drivers, _ := parties(t, 3)
+	a, dead, c := drivers[0].bid("x", long), drivers[1].bid("x", ttl), drivers[2].bid("x", long)
+	grants(t, a)
+	queues(t, dead)
+	began := time.Now()
+	queues(t, c)
+	if left := refuses(t, c); left > ttl {
+		t.Errorf("the waiter is to look again in %v, the lease of who is before it ends within %v", left, ttl)
+	}
+	releases(t, a)
+	var g distlock.Grant
+	eventually(t, "the one behind the dead waiter gets the name", func() bool {
+		var err error
+		g, err = c.Try(t.Context())
+		return err == nil
+	})
+	if took := time.Since(began); g.Token <= 0 || took < ttl/2 {
+		t.Errorf("the place of a waiter with a TTL of %v was gone after %v", ttl, took)
+	}
+	releases(t, c)
+}
+
+func TestQueueEndsWithItsWaiters(t *testing.T) {
+	drivers, prefix := parties(t, 2)
+	a := drivers[0].bid("x", long)
+	grants(t, a)
+	refuses(t, drivers[1].bid("x", 100*time.Millisecond))
+	refuses(t, drivers[1].bid("x", 200*time.Millisecond))
+	releases(t, a)
+	admin := client(t, server(t).URL())
+	eventually(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
+}
+
+// Wake-ups are hints: any number of them, for whomever, changes nothing.
+func TestStrayWakeUps(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	admin := client(t, server(t).URL())
+	for i := range 5 {
+		admin.Publish(t.Context(), b.channel, b.request.Owner)
+		admin.Publish(t.Context(), b.channel, fmt.Sprint("nobody", i))
+		admin.Publish(t.Context(), b.channel, "")
+		hears(t, b, true)
+		refuses(t, b)
+	}
+	hears(t, b, false)
+	if _, err := a.Renew(t.Context(), long); err != nil {
+		t.Error(err)
+	}
+	releases(t, b)
+	releases(t, a)
+}
+
+// A subscription that breaks wakes who relied on it, and is made anew.
+func TestConnectionLost(t *testing.T) {
+	s := server(t)
+	c, proxy := via(t, s)
+	prefix := freshPrefix()
+	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
+	a, b := rival.bid("x", long), d.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	proxy.CutAll()
+	hears(t, b, true)
+	queues(t, b)
+	releases(t, a)
+	hears(t, b, true)
+	grants(t, b)
+	releases(t, b)
+}

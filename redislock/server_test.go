@@ -1,0 +1,301 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// own starts a server that the test may spoil.
+func own(t *testing.T) (*servers.Server, *redis.Client) {
+	t.Helper()
+	s := servers.ForTest(t, servers.Redis)
+	if !s.Controlled() {
+		t.Skip("the given server is not ours to change")
+	}
+	return s, client(t, s.URL())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Memory that is full is an error of the server's, not a lock that is held; and who
+// has a lock keeps it and can release it.
+func TestMemoryFull(t *testing.T) {
+	_, c := own(t)
+	d := driverOn(t, c, freshPrefix())
+	a, b := d.bid("x", long), d.bid("y", long)
+	grants(t, a)
+	grants(t, b)
+	b.unclear = true
+	must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	for _, name := range []string{"free", "x"} {
+		if _, err := d.bid(name, long).Try(t.Context()); !redis.IsOOMError(err) || errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("Try of %q with no memory: %v, want the server's OOM error", name, err)
+		}
+	}
+	refuses(t, d.tryOnly("x", long)) // which needs none
+	if _, err := a.Renew(t.Context(), 2*long); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	releases(t, a)
+	releases(t, b)
+}
+
+// A replica may lag behind its master, so it says nothing about who holds what.
+func TestReplicaDecidesNothing(t *testing.T) {
+	master, c := start(t, "repl-diskless-sync-delay 0")
+	d := driverOn(t, c, defaultPrefix)
+	a := d.bid("x", long)
+	g := grants(t, a)
+
+	_, rc := start(t)
+	host, port, err := net.SplitHostPort(master)
+	must(t, err)
+	r := driverOn(t, rc, defaultPrefix)
+	must(t, rc.ReplicaOf(t.Context(), host, port).Err())
+	eventually(t, "the replica has the entry", func() bool { return rc.Exists(t.Context(), a.key.entry()).Val() == 1 })
+
+	same := r.bid("x", long)
+	same.request.Owner, same.token = a.request.Owner, g.Token
+	gone := r.bid("gone", long)
+	gone.token = 1
+	for what, err := range map[string]error{
+		"Try of a held name":        second(r.bid("x", long).Try(t.Context())),
+		"TryLock of a held name":    second(r.tryOnly("x", long).Try(t.Context())),
+		"Try of a free name":        second(r.bid("y", long).Try(t.Context())),
+		"Renew of its own":          second(same.Renew(t.Context(), long)),
+		"Renew of what it lacks":    second(gone.Renew(t.Context(), long)),
+		"Release of what it lacks":  gone.Release(t.Context()),
+		"Release of its own":        same.Release(t.Context()),
+		"Break of what others hold": r.Break(t.Context(), "x"),
+	} {
+		if !redis.IsReadOnlyError(err) {
+			t.Errorf("%s on a replica: %v, want the server's READONLY error", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// The rule that docs/redis.md gives is enough for everything, and the one without
+// channels for everything but wake-ups.
+func TestPermissions(t *testing.T) {
+	s, admin := own(t)
+	prefix := freshPrefix()
+	rule := append([]string{"reset", "on", ">secret", "~" + prefix + "*", "&" + prefix + "*"}, aclRule(t, false)...)
+	must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
+	must(t, admin.ACLSetUser(t.Context(), "deaf", append(rule, "resetchannels")...).Err())
+	for _, user := range []string{"locker", "deaf"} {
+		t.Run(user, func(t *testing.T) {
+			var book logBook
+			l, err := Open(t.Context(), fmt.Sprintf("redis://%s:secret@%s?prefix=%s", user, s.Addr(), prefix),
+				&Options{Options: distlock.Options{Logger: book.logger(), TTL: 600 * time.Millisecond}})
+			must(t, err)
+			defer l.Close()
+			exercise(t, l)
+			if warned := strings.Contains(book.String(), "cannot subscribe"); warned != (user == "deaf") {
+				t.Errorf("the log of %s is %q", user, book.String())
+			}
+			must(t, l.Close())
+		})
+	}
+	t.Run("releases without waking", func(t *testing.T) {
+		user := func(name string) *driver {
+			return driverOn(t, client(t, fmt.Sprintf("redis://%s:secret@%s", name, s.Addr())), prefix)
+		}
+		a, b := user("deaf").bid("x", long), user("locker").bid("x", long)
+		grants(t, a)
+		queues(t, b)
+		releases(t, a)
+		grants(t, b)
+		releases(t, b)
+	})
+	if log := admin.ACLLog(t.Context(), 100).Val(); len(log) > 0 {
+		for _, e := range log {
+			switch {
+			case e.Username == "deaf":
+			case e.Object == "config|get": // Open asks for it in vain
+			case e.Object == "client|setinfo": // go-redis does by itself, in a client that is not from Open
+			default:
+				t.Errorf("denied to %s: %s %s", e.Username, e.Reason, e.Object)
+			}
+		}
+	}
+}
+
+// exercise does everything that a Locker can, with a hand-off.
+func exercise(t *testing.T, l *Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range 8 { // on a cluster, several slots
+		name := fmt.Sprint("name", i)
+		first, err := l.Lock(ctx, name)
+		must(t, err)
+		must(t, first.Extend(ctx, time.Minute))
+		if _, err := l.TryLock(ctx, name); !errors.Is(err, distlock.ErrHeld) {
+			t.Fatalf("TryLock: %v, want ErrHeld", err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			second, err := l.Lock(ctx, name)
+			if err == nil {
+				err = second.Unlock(ctx)
+			}
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool {
+			st, err := l.Inspect(ctx, name)
+			must(t, err)
+			return st.Waiters == 1
+		})
+		if list, err := l.List(ctx, "name"); err != nil || len(list) != 1 || list[0].Name != name {
+			t.Fatalf("List: %+v, %v", list, err)
+		}
+		must(t, first.Unlock(ctx))
+		must(t, <-got)
+		broken, err := l.Lock(ctx, name)
+		must(t, err)
+		must(t, l.Break(ctx, name))
+		<-broken.Done()
+		if err := broken.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
+			t.Fatalf("Unlock after Break: %v, want ErrLost", err)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s, c := own(t)
+	open := func() string {
+		var book logBook
+		l, err := Open(t.Context(), s.URL(), &Options{Options: distlock.Options{Logger: book.logger()}})
+		must(t, err)
+		must(t, l.Close())
+		return book.String()
+	}
+	if text := open(); text != "" {
+		t.Errorf("a server without a fault: %s", text)
+	}
+	must(t, c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	if text := open(); !strings.Contains(text, "noeviction") || !strings.Contains(text, "volatile-lru") {
+		t.Errorf("a server that evicts: %q", text)
+	}
+	must(t, c.ACLSetUser(t.Context(), "default", "-config").Err())
+	if text := open(); text != "" {
+		t.Errorf("a server that does not show its settings: %s", text)
+	}
+
+	var book logBook
+	o := *c.Options()
+	o.ContextTimeoutEnabled = false
+	heedless := redis.NewClient(&o)
+	defer heedless.Close()
+	lockerOn(t, heedless, &Options{Options: distlock.Options{Logger: book.logger()}})
+	if !strings.Contains(book.String(), "ContextTimeoutEnabled") {
+		t.Errorf("a client that does not heed contexts: %q", book.String())
+	}
+}
+
+// Nothing is left after Close: no connection, goroutine or key, while the user's own
+// client goes on.
+func TestCloseLeavesNothing(t *testing.T) {
+	s, admin := own(t)
+	connections := func() int {
+		return strings.Count(admin.ClientList(context.Background()).Val(), "\n")
+	}
+	must(t, admin.Ping(t.Context()).Err())
+	before, c := connections(), client(t, s.URL())
+	holder := lockerOn(t, admin, nil)
+	lock, err := holder.Lock(t.Context(), "x")
+	must(t, err)
+
+	mine := lockerOn(t, c, nil)
+	owned, err := Open(t.Context(), s.URL(), nil)
+	must(t, err)
+	errs := make(chan error, 2)
+	for _, l := range []*Locker{mine, owned} {
+		go func() {
+			_, err := l.Lock(context.Background(), "x")
+			errs <- err
+		}()
+	}
+	eventually(t, "both wait, and listen", func() bool {
+		st, err := holder.Inspect(t.Context(), "x")
+		must(t, err)
+		return st.Waiters == 2 && len(admin.PubSubChannels(t.Context(), defaultPrefix+"*").Val()) == 2
+	})
+	must(t, mine.Close())
+	must(t, owned.Close())
+	for range 2 {
+		if err := <-errs; !errors.Is(err, distlock.ErrClosed) {
+			t.Errorf("a Lock that waited when its Locker was closed: %v, want ErrClosed", err)
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	if strings.Contains(string(stacks), "redislock.(*bell)") {
+		t.Errorf("goroutines left behind:\n%s", stacks)
+	}
+	eventually(t, "the subscriptions are gone", func() bool {
+		return len(admin.PubSubChannels(t.Context(), "*").Val()) == 0
+	})
+	must(t, c.Ping(t.Context()).Err())
+	must(t, c.Close())
+	must(t, lock.Unlock(t.Context()))
+	must(t, holder.Close())
+	if left := leftovers(t, admin, ""); len(left) > 0 {
+		t.Errorf("keys left behind: %q", left)
+	}
+	eventually(t, "all connections are closed", func() bool { return connections() == before })
+}
+
+// The connection for wake-ups is there while somebody waits, and closed when nobody
+// has for a while.
+func TestBellIsClosedWhenIdle(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	d := drivers[1]
+	a, b := drivers[0].bid("x", long), d.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	d.bell.mu.Lock()
+	l, ch := d.bell.lines[""], d.bell.channels[b.channel]
+	d.bell.mu.Unlock()
+	age := func() {
+		d.bell.mu.Lock()
+		defer d.bell.mu.Unlock()
+		ch.used = time.Now().Add(-2 * quiet)
+	}
+	age()
+	if !d.bell.sweep(l) {
+		t.Fatal("closed although somebody waits")
+	}
+	releases(t, b)
+	if !d.bell.sweep(l) {
+		t.Fatal("closed at once, though the next may come soon")
+	}
+	age()
+	if d.bell.sweep(l) {
+		t.Fatal("not closed although nobody has waited for long")
+	}
+	d.bell.drop(l)
+	c := d.bid("x", long)
+	queues(t, c) // opened again
+	releases(t, a)
+	hears(t, c, true)
+	releases(t, c)
+}

@@ -1,0 +1,121 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Connections are killed, scripts flushed and the server is paused all the time,
+// while many lock and many give up. Nobody may see an error, hold what another
+// holds, get a lower token, or be forgotten: a wake-up that is lost for good shows as
+// a wait of ten seconds, the longest poll.
+func TestUnrest(t *testing.T) {
+	s, admin := own(t)
+	end := time.Now().Add(3 * time.Second)
+	var clients sync.WaitGroup
+	names := make([]unrestName, 3)
+	for range 8 {
+		l := lockerOn(t, client(t, s.URL()), &Options{Options: distlock.Options{TTL: long}})
+		for range 2 {
+			clients.Go(func() {
+				for time.Now().Before(end) {
+					i := rand.N(len(names))
+					names[i].visit(t, l, fmt.Sprint("x", i))
+				}
+			})
+		}
+	}
+	unrest := make(chan struct{})
+	go func() {
+		defer close(unrest)
+		for time.Now().Before(end) {
+			disturb(admin)
+			time.Sleep(rand.N(40 * time.Millisecond))
+		}
+	}()
+	clients.Wait()
+	<-unrest
+	holds := 0
+	for i := range names {
+		holds += names[i].holds
+	}
+	if holds < 100 {
+		t.Errorf("only %d holds: the test is none", holds)
+	}
+	eventually(t, "nobody holds a name or waits", func() bool {
+		for i := range names {
+			k := keyOf(defaultPrefix, fmt.Sprint("x", i))
+			if admin.Exists(t.Context(), k.entry(), k.queue()).Val() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func disturb(admin *redis.Client) {
+	ctx := context.Background()
+	switch rand.N(5) {
+	case 0:
+		admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	case 1:
+		admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub")
+	case 2:
+		admin.ScriptFlush(ctx)
+	case 3:
+		admin.Do(ctx, "CLIENT", "PAUSE", rand.N(20))
+	case 4:
+		for _, ch := range admin.PubSubChannels(ctx, "*").Val() {
+			admin.Publish(ctx, ch, "nobody")
+		}
+	}
+}
+
+type unrestName struct {
+	mu    sync.Mutex
+	held  bool
+	token int64
+	holds int
+}
+
+// visit takes the name for a moment. One in four has little patience.
+func (n *unrestName) visit(t *testing.T, l *Locker, name string) {
+	patience := 9 * time.Second
+	hurry := rand.N(4) == 0
+	if hurry {
+		patience = rand.N(5 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	lock, err := l.Lock(ctx, name)
+	if hurry && errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	n.mu.Lock()
+	if n.held || lock.Token() <= n.token {
+		t.Errorf("%s was granted with token %d, after %d; held by another: %v", name, lock.Token(), n.token, n.held)
+	}
+	n.held, n.token = true, lock.Token()
+	n.holds++
+	n.mu.Unlock()
+	time.Sleep(rand.N(500 * time.Microsecond))
+	n.mu.Lock()
+	n.held = false
+	n.mu.Unlock()
+	if err := lock.Unlock(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
