@@ -1,0 +1,40 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func TestConformance(t *testing.T) {
+	h := harness.New(t, servers.MySQL, openURL)
+	// MySQL has no queue over all processes: whoever asks first gets the name.
+	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
+		"fair/order", "fair/try-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped")...)
+}
+
+// inspected looks into the table without the driver.
+type inspected struct {
+	*harness.Harness
+	db *sql.DB
+}
+
+// Records implements conformance.Inspector. The row itself is no record: it stays.
+func (h inspected) Records(ctx context.Context, name string) (n int, err error) {
+	query := "SELECT COUNT(*) FROM " + DefaultTable + " WHERE name = ? AND expires > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+	err = h.db.QueryRowContext(ctx, query, []byte(name)).Scan(&n)
+	return n, err
+}
+
+// Waiters implements conformance.Inspector.
+func (h inspected) Waiters(context.Context, string) (int, error) { return -1, nil }
+
+// Delete implements conformance.Inspector.
+func (h inspected) Delete(ctx context.Context, name string) error {
+	_, err := h.db.ExecContext(ctx, "UPDATE "+DefaultTable+" SET expires = 0, owner = '' WHERE name = ?", []byte(name))
+	return err
+}

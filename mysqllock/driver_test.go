@@ -1,0 +1,358 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// TestSessions runs the life of a lock under every kind of session that a user's
+// pool may have: none of it may make a difference.
+func TestSessions(t *testing.T) {
+	modes := []string{
+		"''",
+		"'STRICT_ALL_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE'",
+		"'PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,ANSI'",
+	}
+	if strings.Contains(server(t).Version(), "MariaDB") {
+		modes = append(modes, "'SIMULTANEOUS_ASSIGNMENT'", "'ORACLE'")
+	}
+	table := freshTable(t)
+	for _, mode := range modes {
+		for _, zone := range []string{"'+00:00'", "'+12:45'", "'-12:00'", "'SYSTEM'"} {
+			for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
+				for flags := range 4 {
+					found, parse := flags&1 != 0, flags&2 != 0
+					t.Run(fmt.Sprintf("%s %s %s found=%t parse=%t", mode, zone, isolation, found, parse), func(t *testing.T) {
+						c := config(t, server(t).URL())
+						c.ClientFoundRows, c.ParseTime = found, parse
+						c.Loc = time.FixedZone("east", 9*3600)
+						c.Params = map[string]string{"sql_mode": mode, "time_zone": zone, "sql_select_limit": "1",
+							"collation_connection": "latin1_general_ci"}
+						db := poolOf(t, c)
+						level := "SET SESSION TRANSACTION ISOLATION LEVEL " + isolation
+						db.SetMaxOpenConns(1) // so that the next statement sets it for all
+						if _, err := db.Exec(level); err != nil {
+							t.Fatal(err)
+						}
+						testLife(t, testDriver(t, db, table))
+					})
+				}
+			}
+		}
+	}
+}
+
+// testLife takes one name through everything that can happen to it.
+func testLife(t *testing.T, d *driver) {
+	const ttl = 20 * time.Second
+	name := randomText()
+	a, b := d.bid(name, ttl), d.bid(name, ttl)
+
+	first := grants(t, a)
+	if again := grants(t, a); again.Token != first.Token {
+		t.Errorf("the same claim got the token %d, and then %d", first.Token, again.Token)
+	}
+	if left := refuses(t, b); left <= 0 || left > ttl {
+		t.Errorf("the lease of %v has %v left", ttl, left)
+	}
+	if _, err := a.Renew(t.Context(), ttl); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	// Longer than any renewal that follows: those change nothing, and are no loss.
+	if _, err := a.Renew(t.Context(), 10*ttl); err != nil {
+		t.Errorf("Renew for longer: %v", err)
+	}
+	for range 3 {
+		if _, err := a.Renew(t.Context(), ttl); err != nil {
+			t.Errorf("Renew that changes nothing: %v", err)
+		}
+	}
+	if left := refuses(t, b); left <= 9*ttl || left > 10*ttl {
+		t.Errorf("after renewals for %v and then %v, %v are left", 10*ttl, ttl, left)
+	}
+	for range 2 { // the second as if the reply to the first had been lost
+		a.won = true
+		if err := a.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	wantError(t, "Renew after the release", renewError(t, a), distlock.ErrLost)
+
+	second := grants(t, b)
+	if second.Token <= first.Token {
+		t.Errorf("tokens %d, %d do not rise", first.Token, second.Token)
+	}
+	a.won = true
+	wantError(t, "Release after another's grant", a.Release(t.Context()), distlock.ErrLost)
+	expire(t, d, name)
+	wantError(t, "Renew after the expiry", renewError(t, b), distlock.ErrLost)
+	for range 2 {
+		wantError(t, "Release after the expiry", b.Release(t.Context()), distlock.ErrLost)
+	}
+	c := d.bid(name, ttl)
+	third := grants(t, c)
+	if third.Token <= second.Token {
+		t.Errorf("tokens %d, %d do not rise over an expiry", second.Token, third.Token)
+	}
+	wantError(t, "Release by the former holder", b.Release(t.Context()), distlock.ErrLost)
+	refuses(t, d.bid(name, ttl))
+	if err := c.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	testBatch(t, d)
+	testOperators(t, d)
+}
+
+func renewError(t *testing.T, c *claim) error {
+	t.Helper()
+	_, err := c.Renew(t.Context(), c.request.TTL)
+	return err
+}
+
+// testBatch renews locks of which some are gone.
+func testBatch(t *testing.T, d *driver) {
+	var batch []distlock.Renewal
+	for i := range 6 {
+		c := d.bid(fmt.Sprint(randomText(), i), 20*time.Second)
+		grants(t, c)
+		batch = append(batch, distlock.Renewal{Claim: c, TTL: time.Duration(30+i%2*30) * time.Second})
+	}
+	d.RenewBatch(t.Context(), batch)
+	for i, r := range batch {
+		if r.Err != nil || r.Grant.TTL != r.TTL {
+			t.Errorf("renewal %d: %+v", i, r)
+		}
+		left := refuses(t, d.bid(r.Claim.(*claim).request.Name, time.Second))
+		if left > r.TTL || left < r.TTL-10*time.Second {
+			t.Errorf("renewal %d for %v left %v", i, r.TTL, left)
+		}
+	}
+	expire(t, d, batch[1].Claim.(*claim).request.Name)
+	if err := d.Break(t.Context(), batch[4].Claim.(*claim).request.Name); err != nil {
+		t.Error(err)
+	}
+	d.RenewBatch(t.Context(), batch)
+	for i, r := range batch {
+		if gone := i == 1 || i == 4; gone != errors.Is(r.Err, distlock.ErrLost) || !gone && r.Err != nil {
+			t.Errorf("renewal %d after the loss of 1 and 4: %v", i, r.Err)
+		}
+	}
+}
+
+// testOperators inspects, lists and breaks.
+func testOperators(t *testing.T, d *driver) {
+	prefix := randomText()
+	wantError(t, "Break of what nobody holds", d.Break(t.Context(), prefix), distlock.ErrLost)
+	for _, suffix := range []string{"/b", "/a", "/%"} {
+		grants(t, d.bid(prefix+suffix, 20*time.Second))
+	}
+	holder := d.bid(prefix+"/c", 20*time.Second)
+	g := grants(t, holder)
+
+	st, err := d.Inspect(t.Context(), prefix+"/c")
+	since := time.Since(st.AcquiredAt)
+	if err != nil || !st.Held || st.Holder != "test" || st.Token != g.Token || st.Waiters != -1 ||
+		st.Remaining <= 0 || st.Remaining > 20*time.Second || since < -time.Minute || since > time.Minute {
+		t.Errorf("Inspect: %+v, %v", st, err)
+	}
+	if err := d.Break(t.Context(), prefix+"/c"); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	st, err = d.Inspect(t.Context(), prefix+"/c")
+	if err != nil || st.Held || st.Token != g.Token {
+		t.Errorf("Inspect after Break: %+v, %v", st, err)
+	}
+	wantError(t, "Release after Break", holder.Release(t.Context()), distlock.ErrLost)
+	found, err := d.List(t.Context(), prefix+"/")
+	if err != nil || len(found) != 3 || found[0].Name != prefix+"/%" || found[2].Name != prefix+"/b" {
+		t.Errorf("List: %+v, %v", found, err)
+	}
+	if st, err := d.Inspect(t.Context(), prefix); err != nil || st.Held || st.Name != prefix {
+		t.Errorf("Inspect of an unknown name: %+v, %v", st, err)
+	}
+}
+
+// TestNames holds all names of sets at once that collations, padding, escaping or
+// cutting off would merge, in a session that is not strict.
+func TestNames(t *testing.T) {
+	d := testDriver(t, pool(t, map[string]string{"sql_mode": "''"}), freshTable(t))
+	long := strings.Repeat("n", distlock.MaxName-1)
+	names := []string{
+		"lock", "Lock", "LOCK", "l\u00f6ck", "lo\u0308ck", "lock ", "lock\t", " lock", "lock\u00a0", "lock\x00", "\x00",
+		"p", "p/q", "p/", "/p", "p//q", "a%2Fb", "a/b", "a'b", "a';--", `a\b`, `a"b`, "a`b", "a%", "a_", "%[1]s", "{name}",
+		"x'61'", "\U0001F512", long + "a", long + "b", long, long[:255], long[:256], long[:64], long[:65],
+	}
+	var claims []*claim
+	for _, name := range names {
+		c := d.bid(name, time.Minute)
+		grants(t, c)
+		claims = append(claims, c)
+	}
+	for i, c := range claims {
+		if err := c.Release(t.Context()); err != nil {
+			t.Errorf("Release of %.20q: %v", names[i], err)
+		}
+		for j, name := range names {
+			_, err := d.bid(name, time.Minute).Try(t.Context())
+			if j > i != errors.Is(err, distlock.ErrHeld) {
+				t.Fatalf("after the release of %.20q: Try of %.20q: %v", names[i], name, err)
+			}
+			if j <= i {
+				expire(t, d, name)
+			}
+		}
+	}
+	list, err := d.List(t.Context(), "")
+	if err != nil || len(list) != 0 {
+		t.Errorf("List: %d names, %v; want none held", len(list), err)
+	}
+}
+
+// TestRoundTrips counts what the server was asked.
+func TestRoundTrips(t *testing.T) {
+	db := pool(t, nil)
+	db.SetMaxOpenConns(1)
+	d := testDriver(t, db, freshTable(t))
+	questions := func() (n int) {
+		var name string
+		if err := db.QueryRow("SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	cost := func(what string, want int, f func()) {
+		t.Helper()
+		before := questions()
+		f()
+		if n := questions() - before - 1; n != want {
+			t.Errorf("%s took %d requests, want %d", what, n, want)
+		}
+	}
+	a, b, c := d.bid("n", time.Minute), d.bid("n", time.Minute), d.bid("n", time.Minute)
+	cost("taking a new name", 1, func() { grants(t, a) })
+	cost("finding it held", 1, func() { refuses(t, b) })
+	cost("releasing nothing", 0, func() { _ = b.Release(t.Context()) })
+	cost("renewing", 1, func() { _ = renewError(t, a) })
+	cost("releasing", 1, func() { _ = a.Release(t.Context()) })
+	cost("taking a free name", 1, func() { grants(t, b) })
+	expire(t, d, "n")
+	cost("taking an expired one", 1, func() { grants(t, c) })
+}
+
+// TestClock compares the statement's clock with the real one at instants that some
+// zones have twice, or not at all.
+func TestClock(t *testing.T) {
+	admin := adminPool(t)
+	// A zone whose clocks go forward an hour at 1,000,000,000 and back at 1,100,000,000.
+	const zone = "Test/Fold"
+	const id = 90001
+	for _, statement := range []string{
+		fmt.Sprintf("REPLACE INTO mysql.time_zone VALUES (%d, 'N')", id),
+		fmt.Sprintf("REPLACE INTO mysql.time_zone_name VALUES ('%s', %d)", zone, id),
+		fmt.Sprintf("REPLACE INTO mysql.time_zone_transition_type VALUES (%d, 0, 0, 0, 'A'), (%d, 1, 3600, 1, 'B')", id, id),
+		fmt.Sprintf("REPLACE INTO mysql.time_zone_transition VALUES (%d, 0, 0), (%d, 1000000000, 1), (%d, 1100000000, 0)", id, id, id),
+	} {
+		if _, err := admin.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := newStatements(DefaultTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := pool(t, map[string]string{"time_zone": "'" + zone + "'"})
+	db.SetMaxOpenConns(1)
+	for _, moment := range []int64{999_999_999, 1_000_000_000, 1_000_001_800, 1_099_996_500, 1_099_999_999, 1_100_000_000, 1_100_001_800, 1_100_003_600} {
+		if _, err := db.Exec(fmt.Sprintf("SET timestamp = %d.25", moment)); err != nil {
+			t.Fatal(err)
+		}
+		var now int64
+		if err := db.QueryRow("SELECT " + s.text["now"]).Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+		if want := moment*1e6 + 250_000; now != want {
+			t.Errorf("at %d the clock of the statements says %d, want %d", moment, now, want)
+		}
+	}
+}
+
+// TestSweep removes idle rows, and nothing but those.
+func TestSweep(t *testing.T) {
+	d := testDriver(t, pool(t, map[string]string{"sql_select_limit": "1"}), freshTable(t))
+	const rows = 1234 // more than two batches
+	last := make(map[string]int64)
+	for i := range rows {
+		c := d.bid(fmt.Sprint("idle", i), time.Minute)
+		g := grants(t, c)
+		if i%100 == 0 {
+			last[c.request.Name] = g.Token
+		}
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := d.bid("held", time.Minute)
+	grants(t, held)
+	expired := d.bid("expired", time.Minute)
+	grants(t, expired)
+	expire(t, d, "expired")
+	ahead := d.bid("ahead", time.Minute)
+	grants(t, ahead)
+	if err := ahead.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// As if the clock had been an hour ahead when the token was given out.
+	if _, err := d.db.Exec("UPDATE " + d.sql.table + " SET token = token + 3600 * 1000000 WHERE name = 'ahead'"); err != nil {
+		t.Fatal(err)
+	}
+
+	if n, err := d.Sweep(t.Context(), time.Hour); n != 0 || err != nil {
+		t.Errorf("Sweep of what was idle for an hour removed %d, %v, want 0", n, err)
+	}
+	if n, err := d.Sweep(t.Context(), time.Microsecond); n != rows+1 || err != nil {
+		t.Errorf("Sweep removed %d, %v, want %d", n, err, rows+1)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Errorf("Release after Sweep: %v", err)
+	}
+	for name, token := range last {
+		if g := grants(t, d.bid(name, time.Minute)); g.Token <= token {
+			t.Errorf("%s: token %d before the sweep, %d after it", name, token, g.Token)
+		}
+	}
+	var token int64
+	if err := d.db.QueryRow("SELECT token FROM " + d.sql.table + " WHERE name = 'ahead'").Scan(&token); err != nil {
+		t.Fatal(err)
+	}
+	if g := grants(t, d.bid("ahead", time.Minute)); g.Token <= token {
+		t.Errorf("a token ahead of the clock fell from %d to %d", token, g.Token)
+	}
+}
+
+// TestErrorsPass: what the server says of things other than the lock is returned
+// as it is.
+func TestErrorsPass(t *testing.T) {
+	db := pool(t, nil)
+	d := testDriver(t, db, freshTable(t))
+	c := d.bid("n", time.Minute)
+	grants(t, c)
+	if _, err := db.Exec("DROP TABLE " + d.sql.table); err != nil {
+		t.Fatal(err)
+	}
+	_, tried := d.bid("n", time.Minute).Try(t.Context())
+	for what, err := range map[string]error{"Try": tried, "Renew": renewError(t, c), "Release": c.Release(t.Context())} {
+		if !hasNumber(err, errNoTable) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) {
+			t.Errorf("%s without the table: %v", what, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := d.bid("n", time.Minute).Try(ctx)
+	wantError(t, "Try with a context that is over", err, context.Canceled)
+}

@@ -1,0 +1,286 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// TestWaitForRowIsNotDeducted has somebody's transaction block the row of a free
+// name: the lease must be whole when the grant comes.
+func TestWaitForRowIsNotDeducted(t *testing.T) {
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	old := d.bid("n", time.Minute)
+	grants(t, old)
+	if err := old.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tx := lockRow(t, d, "n")
+	working := watch(t, d)
+	c := d.bid("n", 2*time.Second)
+	var unblocked time.Time
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		eventually(t, "the statement waits for the row", func() bool { return working() > 0 })
+		time.Sleep(time.Second) // half the lease
+		unblocked = time.Now()
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	}()
+	g := grants(t, c)
+	<-done
+	st, err := d.Inspect(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Sent.Before(unblocked) {
+		t.Errorf("the lease is counted from %v before the row was free", unblocked.Sub(g.Sent))
+	}
+	if believed := time.Until(g.Sent.Add(g.TTL)); st.Remaining < believed {
+		t.Errorf("the server keeps the lease for %v, its holder believes in %v", st.Remaining, believed)
+	}
+}
+
+// TestLateStatementIsUndone gives up on an acquisition that the server goes on
+// with, once it waits for an existing row and once for a row not committed yet.
+func TestLateStatementIsUndone(t *testing.T) {
+	for _, exists := range []bool{true, false} {
+		t.Run(fmt.Sprintf("row exists=%t", exists), func(t *testing.T) {
+			d := testDriver(t, pool(t, nil), freshTable(t))
+			table := d.sql.table
+			tx, err := pool(t, nil).BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			insert := "INSERT INTO " + table + " VALUES ('n', '', 7, 0, 0, '', '', 0)"
+			if exists {
+				if _, err := d.db.Exec(insert); err != nil {
+					t.Fatal(err)
+				}
+				insert = "UPDATE " + table + " SET token = 8"
+			}
+			if _, err := tx.Exec(insert); err != nil {
+				t.Fatal(err)
+			}
+
+			working := watch(t, d)
+			c := d.bid("n", time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err = c.Try(ctx)
+			wantError(t, "Try", err, context.DeadlineExceeded)
+			if working() == 0 {
+				t.Fatal("the statement is gone, so this test shows nothing")
+			}
+			released := make(chan error, 1)
+			go func() { released <- c.Release(context.Background()) }()
+			eventually(t, "the release waits too", func() bool { return working() > 1 })
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-released; err != nil {
+				t.Fatalf("Release: %v", err)
+			}
+			eventually(t, "the late statement ends", func() bool { return working() == 0 })
+			grants(t, d.bid("n", time.Minute))
+		})
+	}
+}
+
+// TestVeryLateStatementIsRefused applies the acquisition after its release, as a
+// server does that finds the request in a socket long after the client has gone.
+func TestVeryLateStatementIsRefused(t *testing.T) {
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	var late []request
+	for i := range 33 { // one more than the row remembers, for the newest must win
+		c := d.bid("n", time.Minute)
+		if _, err := c.Try(over); err == nil {
+			t.Fatal("Try with a context that is over: no error")
+		}
+		for range 1 + i%2 { // a repeated release must not use up the list
+			c.unsure = true
+			if err := c.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late = append(late, d.acquire.with(c.values(), 60_000_000, 0))
+	}
+	for i, statement := range late[1:] {
+		if answer, _, err := d.exec(t.Context(), statement); answer != 0 || err != nil {
+			t.Errorf("late statement %d answered %d, %v, want 0", i+1, answer, err)
+		}
+	}
+	holder := d.bid("n", time.Minute)
+	grants(t, holder)
+	for i, statement := range late[1:] {
+		if answer, _, err := d.exec(t.Context(), statement); answer > 0 || err != nil {
+			t.Errorf("late statement %d answered %d, %v while the name is held", i+1, answer, err)
+		}
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Errorf("Release of the holder among late statements: %v", err)
+	}
+}
+
+// TestUnsureHolder repeats a Try that failed without an answer, wins, and releases.
+func TestUnsureHolder(t *testing.T) {
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	c := d.bid("n", time.Minute)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	_, err := c.Try(over)
+	wantError(t, "Try", err, context.DeadlineExceeded)
+	grants(t, c)
+	late := d.acquire.with(c.values(), 60_000_000, 0)
+	if err := c.Release(t.Context()); err != nil {
+		t.Errorf("Release of a lock held until now: %v", err)
+	}
+	if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {
+		t.Errorf("the first Try, applied after the release, answered %d, %v, want 0", answer, err)
+	}
+	lost := d.bid("n", time.Minute)
+	_, _ = lost.Try(over)
+	grants(t, lost)
+	expire(t, d, "n")
+	wantError(t, "Release after the expiry", lost.Release(t.Context()), distlock.ErrLost)
+}
+
+// TestDeadlockIsRetried makes the server choose a renewal as the victim, and
+// TestLockWaitIsRetried makes it give up on a row: neither is seen outside.
+func TestDeadlockIsRetried(t *testing.T) {
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	a, b := d.bid("a", time.Minute), d.bid("b", time.Minute)
+	grants(t, a)
+	grants(t, b)
+	tx := lockRow(t, d, "b")
+	working := watch(t, d)
+	// The server rolls back whoever has changed less.
+	for i := range 50 {
+		if _, err := tx.Exec(fmt.Sprintf("INSERT INTO %s VALUES ('x%d', '', 1, 0, 0, '', '', 0)", d.sql.table, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch := []distlock.Renewal{{Claim: a, TTL: time.Minute}, {Claim: b, TTL: time.Minute}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.RenewBatch(context.Background(), batch)
+	}()
+	eventually(t, "the renewal waits for b, having a", func() bool { return working() > 0 })
+	before := deadlocks(t)
+	if _, err := tx.Exec("UPDATE " + d.sql.table + " SET holder = 'x' WHERE name = 'a'"); err != nil {
+		t.Fatalf("the other transaction was chosen, so this test shows nothing: %v", err)
+	}
+	if deadlocks(t) == before {
+		t.Fatal("there was no deadlock, so this test shows nothing")
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	for _, r := range batch {
+		if r.Err != nil {
+			t.Errorf("renewal: %v", r.Err)
+		}
+	}
+}
+
+// deadlocks returns how many the server has found so far.
+func deadlocks(t *testing.T) (n int) {
+	t.Helper()
+	query := "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+	if err := adminPool(t).QueryRow(query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLockWaitIsRetried(t *testing.T) {
+	db := pool(t, map[string]string{"innodb_lock_wait_timeout": "1"})
+	d := testDriver(t, db, freshTable(t))
+	c := d.bid("n", time.Minute)
+	grants(t, c)
+	tx := lockRow(t, d, "n")
+	released := make(chan error, 1)
+	go func() { released <- c.Release(context.Background()) }()
+	time.Sleep(1500 * time.Millisecond) // longer than the server waits; only a pass can be false
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-released; err != nil {
+		t.Errorf("Release: %v", err)
+	}
+
+	tx = lockRow(t, d, "n")
+	defer func() { _ = tx.Rollback() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
+	defer cancel()
+	_, err := d.bid("n", time.Minute).Try(ctx)
+	wantError(t, "Try without end", err, context.DeadlineExceeded)
+	if errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("a row that cannot be read is reported as held: %v", err)
+	}
+}
+
+// TestGuard writes under a lock in a transaction.
+func TestGuard(t *testing.T) {
+	db := pool(t, nil)
+	l, err := New(db, &Options{Table: freshTable(t), Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := held.(*Lock)
+	d := lock.claim.driver
+	working := watch(t, d)
+
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := lock.Guard(t.Context(), tx); err != nil {
+		t.Fatalf("Guard of a held lock: %v", err)
+	}
+	rival := d.bid("n", time.Minute)
+	tried := make(chan error, 1)
+	go func() {
+		_, err := rival.Try(context.Background())
+		tried <- err
+	}()
+	eventually(t, "the rival waits", func() bool { return working() > 0 })
+	if err := lock.Guard(t.Context(), tx); err != nil {
+		t.Fatalf("Guard, repeated: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, "the rival's Try", <-tried, distlock.ErrHeld)
+
+	// The holder does not know yet that it has lost the name to the rival.
+	expire(t, d, "n")
+	grants(t, rival)
+	tx2, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, "Guard by the former holder", lock.Guard(t.Context(), tx2), distlock.ErrLost)
+	if err := tx2.Rollback(); err != nil { // the row stays locked for as long as tx2 is open
+		t.Fatal(err)
+	}
+	_ = lock.Unlock(t.Context())
+	wantError(t, "Guard after Unlock", lock.Guard(t.Context(), tx2), distlock.ErrUnlocked)
+}

@@ -1,0 +1,259 @@
+package mysqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// shared is the server of all tests of the package: starting one takes longer than
+// most tests do, and each test has a table of its own.
+var shared = sync.OnceValues(func() (*servers.Server, error) {
+	return servers.Start(context.Background(), servers.MySQL)
+})
+
+var sharedUsed bool
+
+func TestMain(m *testing.M) { harness.Main(m, openURL, closeShared) }
+
+func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error) {
+	return Open(ctx, url, &Options{Table: namespace, Create: true})
+}
+
+func closeShared() error {
+	if !sharedUsed {
+		return nil
+	}
+	s, err := shared()
+	if err != nil {
+		return nil // the tests have said so
+	}
+	return s.Close()
+}
+
+func server(t testing.TB) *servers.Server {
+	t.Helper()
+	sharedUsed = true
+	s, err := shared()
+	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// config returns what the client needs to reach the server by one of its URLs.
+func config(t testing.TB, rawURL string) *mysql.Config {
+	t.Helper()
+	u, err := openurl.Parse(rawURL, "mysql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mysql.NewConfig()
+	c.Net, c.Addr = "tcp", u.HostsDefault("3306")[0]
+	c.DBName = strings.TrimPrefix(u.Path(), "/")
+	c.User, c.Passwd, _ = u.User()
+	c.Logger = &mysql.NopLogger{}
+	return c
+}
+
+// pool opens a *sql.DB with session variables, as a user's DSN would set them.
+func pool(t testing.TB, params map[string]string) *sql.DB {
+	t.Helper()
+	c := config(t, server(t).URL())
+	c.Params = params
+	return poolOf(t, c)
+}
+
+func poolOf(t testing.TB, c *mysql.Config) *sql.DB {
+	t.Helper()
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(100)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// adminPool opens a pool of a user who may create users, or skips the test.
+func adminPool(t testing.TB) *sql.DB {
+	t.Helper()
+	url := server(t).AdminURL()
+	if url == "" {
+		t.Skip("the given server is not ours to change")
+	}
+	return poolOf(t, config(t, url))
+}
+
+func randomText() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// freshTable returns the name of a table that does not exist, and drops it in the
+// end.
+func freshTable(t testing.TB) string {
+	t.Helper()
+	table := "t" + randomText()
+	t.Cleanup(func() {
+		db := pool(t, nil)
+		if _, err := db.Exec("DROP TABLE IF EXISTS " + table); err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// testDriver makes a driver on db with a new table, or with one that exists.
+func testDriver(t testing.TB, db *sql.DB, table string) *driver {
+	t.Helper()
+	statements, err := newStatements(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &driver{db: db, sql: statements}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := d.start(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *driver) bid(name string, ttl time.Duration) *claim {
+	return d.Claim(distlock.Request{Name: name, Owner: randomText(), TTL: ttl, Holder: "test"}).(*claim)
+}
+
+// grants fails the test unless c gets its name.
+func grants(t testing.TB, c *claim) distlock.Grant {
+	t.Helper()
+	g, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatalf("Try of %.20q: %v, want a grant", c.request.Name, err)
+	}
+	if g.Token <= 0 || g.TTL < c.request.TTL {
+		t.Fatalf("Try of %.20q granted %+v for a TTL of %v", c.request.Name, g, c.request.TTL)
+	}
+	return g
+}
+
+// refuses fails the test unless c's name is held by another.
+func refuses(t testing.TB, c *claim) time.Duration {
+	t.Helper()
+	_, err := c.Try(t.Context())
+	var held *distlock.HeldError
+	if !errors.As(err, &held) {
+		t.Fatalf("Try of %.20q: %v, want HeldError", c.request.Name, err)
+	}
+	return held.Remaining
+}
+
+func wantError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// expire ends the lease of name as time would.
+func expire(t testing.TB, d *driver, name string) {
+	t.Helper()
+	query := "UPDATE " + d.sql.table + " SET expires = expires - 3600 * 1000000 WHERE name = " + "x'" + hexOf(name) + "'"
+	if _, err := d.db.ExecContext(t.Context(), query); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lockRow starts a transaction of somebody else's that locks the row of name.
+func lockRow(t testing.TB, d *driver, name string) *sql.Tx {
+	t.Helper()
+	tx, err := pool(t, nil).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var token int64
+	query := "SELECT token FROM " + d.sql.table + " WHERE name = " + "x'" + hexOf(name) + "'" + " FOR UPDATE"
+	if err := tx.QueryRowContext(t.Context(), query).Scan(&token); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// watch returns a function that says how many statements on d's table the server is
+// working on, or keeps waiting.
+func watch(t testing.TB, d *driver) func() int {
+	t.Helper()
+	db := pool(t, nil)
+	return func() int {
+		t.Helper()
+		return statementsWith(t, db, d.sql.table)
+	}
+}
+
+func statementsWith(t testing.TB, db *sql.DB, text string) int {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SHOW FULL PROCESSLIST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := slices.Index(columns, "Info")
+	n := 0
+	for rows.Next() {
+		values := make([]sql.NullString, len(columns))
+		into := make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(values[info].String, text) {
+			n++
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// eventually polls until ok, or fails the test after a time that no working server
+// needs.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}

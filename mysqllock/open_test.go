@@ -1,0 +1,239 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func TestOpenURL(t *testing.T) {
+	table := freshTable(t)
+	url := server(t).URL() + "?create=true&max_conns=3&ttl=7s&table=" + table
+	l, err := Open(t.Context(), url, &Options{Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	lock, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := lock.Deadline().Sub(start); d < 6*time.Second || d > 7*time.Second+time.Since(start) {
+		t.Errorf("with ttl=7s the deadline is in %v", d)
+	}
+	db := lock.(*Lock).claim.driver.db
+	if n := db.Stats().MaxOpenConnections; n != 3 {
+		t.Errorf("with max_conns=3 the pool's limit is %d", n)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if db.Ping() == nil {
+		t.Error("the pool is open after Close")
+	}
+	second, err := OpenDSN(t.Context(), config(t, server(t).URL()).FormatDSN(), &Options{Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if st, err := second.Inspect(t.Context(), "n"); err != nil || st.Held || st.Token != lock.Token() {
+		t.Errorf("what the first Locker left: %+v, %v", st, err)
+	}
+}
+
+// TestOpenRefuses wants errors that say what was wrong, and no password.
+func TestOpenRefuses(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, c := range []struct {
+		url     string
+		options *Options
+		want    string
+		invalid bool
+	}{
+		{"mysql://u:secret@h1,h2/db", nil, "2 hosts", true},
+		{"mysql://u:secret@h/db?tabel=x", nil, `did you mean "table"`, true},
+		{"mysql://u:secret@h/db?table=a", &Options{Table: "b"}, "table is a in the URL and b", true},
+		{"mysql://u:secret@h/db?max_conns=3", &Options{MaxConns: 4}, "3 in the URL and 4", true},
+		{"mysql://u:secret@h/db?table=a%60b", nil, "letters, digits", true},
+		{"mysql://u:secret@h/db?ttl=1ms", nil, "100ms", true},
+		{"mysql://u:secret@h/db", &Options{MaxConns: -1}, "MaxConns is -1", true},
+		{"mysql://u:secret@h/db?doorbells=3", &Options{Doorbells: -1}, "doorbells is 3 in the URL and -1", true},
+		{"mysql://u:secret@h/db?doorbells=-1", nil, "0 to 1000", true},
+		{"redis://u:secret@h/db", nil, "allowed are mysql, mysqls", true},
+		{"mysql://u:secret@127.0.0.1:1/db", nil, "connection refused", false},
+		{"mysql://u:secret@" + silent.Addr().String() + "/db", nil, "deadline", false},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := Open(ctx, c.url, c.options)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, distlock.ErrInvalid) != c.invalid {
+			t.Errorf("Open(%q, %+v): %v, want %q, ErrInvalid=%t", c.url, c.options, err, c.want, c.invalid)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open(%q): the error shows the password: %v", c.url, err)
+		}
+	}
+	if _, err := OpenDSN(t.Context(), "u:secret@/db?timeout=secret", nil); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("OpenDSN: %v", err)
+	}
+}
+
+func TestTableNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"locks": true, "app.locks": true, "_a$1": true, strings.Repeat("t", 64): true,
+		"": false, "a b": false, "a`b": false, "1a": false, "a.b.c": false, ".a": false, "a.": false, "a;b": false,
+		"t\u00e4ble": false, strings.Repeat("t", 65): false, "a\n": false, "a-b": false, "%s": false,
+	} {
+		_, err := Schema(name)
+		if ok != (err == nil) || !ok && !errors.Is(err, distlock.ErrInvalid) {
+			t.Errorf("Schema(%q): %v", name, err)
+		}
+	}
+	text, err := Schema("app.locks")
+	if err != nil || !strings.HasPrefix(text, "CREATE TABLE IF NOT EXISTS `app`.`locks` (") || strings.Contains(text, "{") {
+		t.Errorf("Schema: %v\n%s", err, text)
+	}
+}
+
+// TestTable opens tables that are missing or unfit.
+func TestTable(t *testing.T) {
+	db := pool(t, nil)
+	table := freshTable(t)
+	good, err := Schema(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(old, text string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("the schema does not contain %q", old)
+		}
+		return strings.Replace(good, old, text, 1)
+	}
+	for _, c := range []struct{ create, want string }{
+		{"", "does not exist"},
+		{good, ""},
+		{replace("undone", "undome"), "lacks a column"},
+		{replace("VARBINARY(512)", "VARBINARY(511)"), "varbinary(511), it must be varbinary(512)"},
+		{replace("VARBINARY(512)", "VARCHAR(512) CHARACTER SET latin1"), "varchar(512)"},
+		{replace("BIGINT", "INT"), "it must be bigint"},
+		{replace("PRIMARY KEY (name)", "PRIMARY KEY (name, token)"), "primary key"},
+		{replace("PRIMARY KEY (name)", "UNIQUE KEY (name)"), "primary key"},
+		{replace("InnoDB ROW_FORMAT=DYNAMIC", "MyISAM"), "InnoDB"},
+	} {
+		if _, err := db.Exec("DROP TABLE IF EXISTS " + table); err != nil {
+			t.Fatal(err)
+		}
+		if c.create != "" {
+			if _, err := db.Exec(c.create); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := New(db, &Options{Table: table})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("New on %.300q: %v, want %q", c.create, err, c.want)
+		}
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	off := pool(t, map[string]string{"autocommit": "0"})
+	if _, err := New(off, &Options{Table: freshTable(t), Create: true}); !errors.Is(err, distlock.ErrInvalid) {
+		t.Errorf("New on a pool without autocommit: %v", err)
+	}
+}
+
+// TestRights opens the table as users who may do less and less.
+func TestRights(t *testing.T) {
+	admin := adminPool(t)
+	schema := config(t, server(t).URL()).DBName
+	table := freshTable(t)
+	user := "u" + randomText()[:20]
+	exec := func(format string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE USER %s IDENTIFIED BY 'pw'", user)
+	defer exec("DROP USER %s", user)
+	c := config(t, server(t).URL())
+	c.User, c.Passwd, c.DBName = user, "pw", ""
+	db := poolOf(t, c)
+	options := &Options{Table: schema + "." + table, Create: true}
+	refused := func(what string) {
+		t.Helper()
+		_, err := New(db, options)
+		if err == nil || !strings.Contains(err.Error(), "user needs SELECT, INSERT and UPDATE") {
+			t.Errorf("New %s: %v", what, err)
+		}
+	}
+	refused("without any right")
+	exec("GRANT SELECT, INSERT, UPDATE ON %s.* TO %s", schema, user)
+	refused("without CREATE")
+	exec("GRANT CREATE ON %s.* TO %s", schema, user)
+	l, err := New(db, options)
+	if err != nil {
+		t.Fatalf("New with every right: %v", err)
+	}
+	defer l.Close()
+	exec("REVOKE CREATE ON %s.* FROM %s", schema, user)
+	again, err := New(db, options)
+	if err != nil {
+		t.Fatalf("New without CREATE on a table that exists: %v", err)
+	}
+	defer again.Close()
+	lock, err := again.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := again.Sweep(t.Context(), time.Hour); err != nil {
+		t.Errorf("Sweep that finds nothing: %v", err)
+	}
+	exec("REVOKE UPDATE ON %s.* FROM %s", schema, user)
+	refused("without UPDATE")
+	exec("GRANT UPDATE ON %s.* TO %s", schema, user)
+	exec("REVOKE INSERT ON %s.* FROM %s", schema, user)
+	refused("without INSERT")
+}
+
+// TestCreateTogether has many processes find that the table is missing.
+func TestCreateTogether(t *testing.T) {
+	for range 5 {
+		table := freshTable(t)
+		var wg sync.WaitGroup
+		for range 8 {
+			db := pool(t, nil)
+			wg.Go(func() {
+				l, err := New(db, &Options{Table: table, Create: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer l.Close()
+				lock, err := l.Lock(t.Context(), "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := lock.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}

@@ -1,0 +1,1 @@
+SELECT name, token, acquired, expires - {now}, holder FROM {table} WHERE name = {name}

@@ -1,0 +1,130 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestStress has workers of as many Lockers contend for two names of a table that
+// has just been made. DISTLOCK_STRESS=10s makes it longer.
+func TestStress(t *testing.T) {
+	duration := 2 * time.Second
+	if text := os.Getenv("DISTLOCK_STRESS"); text != "" {
+		var err error
+		if duration, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := pool(t, nil)
+	db.SetMaxOpenConns(80)
+	table := freshTable(t)
+	if _, err := New(db, &Options{Table: table, Create: true}); err != nil {
+		t.Fatal(err)
+	}
+	const workers = 64
+	var counters [2]struct{ plain, exact atomic.Int64 }
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
+	defer cancel()
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			l, err := New(db, &Options{Table: table})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for i := w; ctx.Err() == nil; i++ {
+				lock, err := l.Lock(ctx, fmt.Sprint("name", i%2))
+				if err != nil {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("Lock: %v", err)
+					}
+					return
+				}
+				c := &counters[i%2]
+				n := c.plain.Load()
+				runtime.Gosched()
+				c.plain.Store(n + 1)
+				c.exact.Add(1)
+				if err := lock.Unlock(context.WithoutCancel(ctx)); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	l, err := New(db, &Options{Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for i := range counters {
+		c := &counters[i]
+		if c.plain.Load() != c.exact.Load() || c.exact.Load() == 0 {
+			t.Errorf("name%d: %d of %d increments survived", i, c.plain.Load(), c.exact.Load())
+		}
+		if st, err := l.Inspect(t.Context(), fmt.Sprint("name", i)); err != nil || st.Held {
+			t.Errorf("name%d after all releases: %+v, %v", i, st, err)
+		}
+	}
+	t.Logf("%d and %d turns", counters[0].exact.Load(), counters[1].exact.Load())
+}
+
+// TestOneConnection has 50 waiters of two Lockers share a single connection with
+// the holder, which must still be able to release.
+func TestOneConnection(t *testing.T) {
+	db := pool(t, nil)
+	db.SetMaxOpenConns(1)
+	table := freshTable(t)
+	var lockers [2]*Locker
+	for i := range lockers {
+		l, err := New(db, &Options{Table: table, Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		lockers[i] = l
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	holder, err := lockers[0].Lock(ctx, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			lock, err := lockers[i%2].Lock(ctx, "n")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := lock.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := holder.Extend(ctx, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := holder.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
