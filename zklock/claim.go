@@ -1,0 +1,261 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+// claim is a node in the queue of a name, or the attempt to make one.
+type claim struct {
+	driver  *driver
+	request distlock.Request
+	parent  string
+	turn    turn
+
+	// The fields below belong to whoever has the turn, and to everybody once the
+	// claim is won: then they stay as they are until Release.
+	path    string // of our node; "" if none is known
+	session int64  // which our node lives by
+	czxid   int64
+	unsure  bool   // a node may have been created: the reply to that was lost
+	ahead   string // the node in front of ours when we last looked; "" if there is none
+	won     bool
+}
+
+// Try implements distlock.Claim.
+func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
+	return await(ctx, c.turn, func() (distlock.Grant, error) { return c.try(ctx) })
+}
+
+func (c *claim) try(ctx context.Context) (distlock.Grant, error) {
+	d := c.driver
+	children, err := c.look(ctx)
+	if err != nil {
+		return distlock.Grant{}, err
+	}
+	line := lineup(children)
+	place := slices.IndexFunc(line, func(n node) bool { return n.name == path.Base(c.path) })
+	switch {
+	case place < 0:
+		return distlock.Grant{}, fmt.Errorf("the place in the queue is lost: somebody has deleted %s", c.path)
+	case place > 0:
+		c.ahead = c.parent + "/" + line[place-1].name
+		return distlock.Grant{}, c.held()
+	}
+	// The list was read on one server, and may be old. It cannot be too old to
+	// show a claim before ours, as it shows ours. But that our own session is
+	// still alive has to be said by a majority.
+	c.ahead = ""
+	if err := d.prove(ctx, c.session, c.request.TTL, c.request.TTL); err != nil {
+		return distlock.Grant{}, err
+	}
+	c.won = true
+	return distlock.Grant{Token: c.czxid, TTL: c.request.TTL}, nil
+}
+
+// held is what Try returns behind another claim.
+func (c *claim) held() error {
+	if c.request.NoWait {
+		if err := c.release(); err != nil {
+			return err // a place may be left in the queue, so Release has to come
+		}
+	}
+	return distlock.ErrHeld
+}
+
+// look returns the children of the name's node, ours among them, and joins the
+// queue if we are not in it. Its error is ErrHeld if nothing has changed.
+func (c *claim) look(ctx context.Context) ([]string, error) {
+	d := c.driver
+	if c.path == "" {
+		return c.join(ctx)
+	}
+	if d.conn.SessionID() != c.session {
+		return nil, zk.ErrSessionExpired // and with it our place
+	}
+	// In a queue of ten thousand, each of whom looks every few seconds, the list
+	// is what would bring the servers down. One small question does.
+	if c.ahead != "" && !d.watches.fired(c.ahead) && !d.watches.fired(c.path) {
+		var there bool
+		err := again(ctx, func() (err error) {
+			there, _, err = d.conn.Exists(c.ahead)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			return nil, distlock.ErrHeld
+		}
+	}
+	return d.children(ctx, c.parent)
+}
+
+// joinTries bounds the rounds of join: the name's node may have to be made, the
+// server may remove it as empty before we are in it, and a reply may be lost.
+const joinTries = 4
+
+// join makes our node, however often that takes, and never two of them.
+func (c *claim) join(ctx context.Context) (children []string, err error) {
+	for range joinTries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if c.unsure {
+			children, err = c.find(ctx)
+			if err != nil || c.path != "" {
+				return children, err
+			}
+		}
+		children, err = c.create(ctx)
+		switch {
+		case err == nil || c.path != "":
+			return children, err
+		case errors.Is(err, zk.ErrNoNode):
+			if err := c.driver.makeNode(ctx, c.parent, zk.FlagContainer); err != nil {
+				return nil, err
+			}
+		case !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// create makes our node, and where it is alone, that is all it takes to have the
+// lock: the second operation of the transaction tells how its parent looks after
+// the first. That is also where our czxid is to be had, the same as the parent's
+// mzxid. A list that is asked for in the same round trip would prove it as well, but
+// costs a request.
+func (c *claim) create(ctx context.Context) ([]string, error) {
+	d := c.driver
+	session := d.conn.SessionID()
+	c.unsure = true
+	sent := time.Now()
+	results, err := d.conn.Multi(
+		&zk.CreateRequest{
+			Path:  c.parent + "/" + claimPrefix + c.request.Owner + "-",
+			Data:  []byte(c.request.Holder),
+			Acl:   d.acl,
+			Flags: zk.FlagEphemeralSequential,
+		},
+		&zk.SetDataRequest{Path: c.parent, Version: -1})
+	if errors.Is(err, zk.ErrNoNode) {
+		c.unsure = false
+	}
+	if err != nil {
+		return nil, err
+	}
+	if session == 0 || session != d.conn.SessionID() {
+		return nil, zk.ErrSessionExpired // or so it seems; find will tell whose the node is
+	}
+	parent := results[1].Stat
+	c.unsure = false
+	c.path, c.session, c.czxid = results[0].String, session, parent.Mzxid
+	d.proved(session, sent)
+	if parent.NumChildren == 1 {
+		return []string{path.Base(c.path)}, nil
+	}
+	return d.children(ctx, c.parent)
+}
+
+// find learns what became of a creation whose reply was lost, and adopts the node
+// if it lives by the present session. If it does not, its session has expired: it
+// is about to go, and its order in the queue is worth nothing.
+func (c *claim) find(ctx context.Context) ([]string, error) {
+	d := c.driver
+	// The reconnected server may be behind, and not show a node that is there. A
+	// write of our own brings it past that. A sync would not always: a leader
+	// that has lost its majority still answers one.
+	if err := again(ctx, d.write); err != nil {
+		return nil, err
+	}
+	children, err := d.children(ctx, c.parent)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	for _, n := range lineup(children) {
+		if n.owner != c.request.Owner {
+			continue
+		}
+		found := c.parent + "/" + n.name
+		there, stat, err := d.conn.Exists(found)
+		switch {
+		case err != nil:
+			return nil, err
+		case there && stat.EphemeralOwner == d.conn.SessionID():
+			c.path, c.session, c.czxid = found, stat.EphemeralOwner, stat.Czxid
+		case there:
+			if err := d.conn.Delete(found, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return nil, err
+			}
+		}
+	}
+	c.unsure = false
+	return children, nil
+}
+
+// Wait implements distlock.Claim. It watches the claim ahead alone, so that a
+// release wakes one waiter, and our own node, which a session takes along when it
+// expires.
+func (c *claim) Wait(ctx context.Context) error {
+	ahead, own := c.driver.watches.on(c.ahead), c.driver.watches.on(c.path)
+	if ahead.await(ctx) != nil || own.await(ctx) != nil {
+		return ctx.Err() // or nil: the node is not there, or the connection broke; Try will see
+	}
+	select {
+	case <-ahead.events:
+	case <-own.events:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// Renew implements distlock.Claim.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
+	batch := []distlock.Renewal{{Claim: c, TTL: ttl}}
+	c.driver.RenewBatch(ctx, batch)
+	return batch[0].Grant, batch[0].Err
+}
+
+// Release implements distlock.Claim.
+func (c *claim) Release(ctx context.Context) error {
+	_, err := await(ctx, c.turn, func() (struct{}, error) {
+		if c.unsure {
+			if _, err := c.find(ctx); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, c.release()
+	})
+	return err
+}
+
+// release deletes our node. A request that got no reply is not repeated here but
+// by the portable half, which knows until when we were the holder.
+func (c *claim) release() error {
+	d := c.driver
+	if c.path == "" {
+		return nil
+	}
+	err := d.conn.Delete(c.path, -1)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	// With another session than ours, the node was a leftover that the servers
+	// had not come to yet.
+	lost := c.won && (err != nil || c.session != d.conn.SessionID())
+	c.path, c.won = "", false
+	if lost {
+		return distlock.ErrLost
+	}
+	return nil
+}

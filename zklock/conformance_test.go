@@ -1,0 +1,129 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	pin "github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// childURL is where a process that the suite starts finds the server.
+const childURL = "DISTLOCK_ZKLOCK_CHILD_URL"
+
+// suiteSession is the session time-out of the suite's clients. Where a holder dies,
+// the checks wait for the end of it, but they want TTLs of four units, 8 s.
+const suiteSession = 13 * time.Second
+
+func suiteOptions() *Options {
+	return &Options{SessionTimeout: suiteSession, TickTime: tick}
+}
+
+func TestConformance(t *testing.T) {
+	s := servers.ForTest(t, servers.ZooKeeper)
+	admin, _, err := zk.Connect([]string{s.Addr()}, bound, zk.WithLogger(debugLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	l, err := Open(t.Context(), s.URL(), suiteOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps := l.Capabilities()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup")...)
+}
+
+// harness lets the suite examine the driver on a server of its own.
+type harness struct {
+	*servers.Server
+	admin *zk.Conn
+	caps  distlock.Capabilities
+}
+
+var (
+	_ conformance.Proxy      = harness{}
+	_ conformance.Process    = harness{}
+	_ conformance.Inspector  = harness{}
+	_ conformance.Namespaces = harness{}
+	_ conformance.Child      = harness{}
+)
+
+func (h harness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
+	return Open(ctx, h.URL(), suiteOptions())
+}
+
+func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (distlock.Locker, error) {
+	o := suiteOptions()
+	o.Prefix = "/" + encode(label)
+	return Open(ctx, h.URL(), o)
+}
+
+func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+	p, err := conformance.NewTCPProxy(h.Addr(), 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Cleanup(func() { _ = p.Close() })
+	l, err := Open(ctx, h.URLVia(p.Addr()), suiteOptions())
+	return l, p, err
+}
+
+func (h harness) Child() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childURL+"="+h.URL())
+	return cmd
+}
+
+func (h harness) Caps() conformance.Caps {
+	caps := conformance.CapsFrom(h.caps)
+	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
+	caps.Process, caps.ServerClock = conformance.No, conformance.No
+	if h.Controlled() {
+		caps.Process = conformance.Yes
+	}
+	return caps
+}
+
+func (h harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
+
+// line lists the claims on a name, first come, first.
+func (h harness) line(name string) ([]node, error) {
+	if _, err := h.admin.Sync(DefaultPrefix); err != nil {
+		return nil, err
+	}
+	children, _, err := h.admin.Children(DefaultPrefix + "/" + encode(name))
+	if errors.Is(err, zk.ErrNoNode) {
+		err = nil
+	}
+	return lineup(children), err
+}
+
+func (h harness) Records(ctx context.Context, name string) (int, error) {
+	line, err := h.line(name)
+	return len(line), err
+}
+
+func (h harness) Waiters(ctx context.Context, name string) (int, error) {
+	line, err := h.line(name)
+	return max(len(line)-1, 0), err
+}
+
+func (h harness) Delete(ctx context.Context, name string) error {
+	line, err := h.line(name)
+	if err != nil || len(line) == 0 {
+		return err
+	}
+	return h.admin.Delete(DefaultPrefix+"/"+encode(name)+"/"+line[0].name, -1)
+}

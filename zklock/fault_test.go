@@ -1,0 +1,326 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+// TestReplyCut breaks the connection at each request of a TryLock and an Unlock,
+// before and after the server has got it. Whatever the calls return, a lock that
+// was taken is one node, and nothing is left in the end.
+func TestReplyCut(t *testing.T) {
+	conn := connect(t)
+	for _, f := range []fault{loseRequest, loseReply} {
+		for k := 1; k <= 8; k++ {
+			t.Run(fmt.Sprintf("%d/%d", f, k), func(t *testing.T) {
+				w, prefix := newWire(t), freshPrefix()
+				l := open(t, w, prefix, 30*time.Second)
+				unlock(t, lock(t, l, "x"))
+				w.on(once(0, k, f))
+				for range 3 {
+					held, err := l.TryLock(t.Context(), "x")
+					if err != nil {
+						t.Logf("TryLock: %v", err)
+						continue
+					}
+					if n := len(claimsOf(t, conn, prefix, "x")); n != 1 {
+						t.Errorf("%d claims while the lock is held", n)
+					}
+					if err := held.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+				eventually(t, bound, func() string {
+					if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
+						return fmt.Sprintf("%d claims are left", n)
+					}
+					return ""
+				})
+			})
+		}
+	}
+}
+
+// TestCreateCutOnce: the lost reply to a creation is found out, and the lock taken.
+func TestCreateCutOnce(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	l := open(t, w, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "x"))
+	w.on(once(opMulti, 1, loseReply))
+	held, err := l.TryLock(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stat, err := conn.Exists(held.(*Lock).Path())
+	if err != nil || stat.Czxid != held.Token() {
+		t.Errorf("the token is %d, the node's czxid %d, %v", held.Token(), stat.Czxid, err)
+	}
+	unlock(t, held)
+}
+
+// TestCreateCutForLong: no look-up succeeds either while the call lasts. The node is
+// there, unknown to all, and goes when the connection is back.
+func TestCreateCutForLong(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	l := open(t, w, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "x"))
+	created := false
+	w.on(func(op int32) fault {
+		switch {
+		case op == opMulti && !created:
+			created = true
+			return loseReply
+		case created:
+			return loseRequest
+		}
+		return pass
+	})
+	if held, err := l.TryLock(t.Context(), "x"); err == nil {
+		t.Fatal("got the lock:", held.Token())
+	}
+	if n := len(claimsOf(t, conn, prefix, "x")); n != 1 {
+		t.Fatalf("%d claims, want the unknown one", n)
+	}
+	w.on(nil)
+	eventually(t, bound, func() string {
+		if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
+			return fmt.Sprintf("%d claims are left", n)
+		}
+		return ""
+	})
+}
+
+// TestLongCutLeavesNoGhost: the server is away for longer than the TTL of a failed
+// attempt, but not for a session. What is left lives by the session, so it would
+// stay for ever if nobody came back for it.
+func TestLongCutLeavesNoGhost(t *testing.T) {
+	for _, how := range []string{"silent", "refused"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+			l := open(t, w, prefix, 30*time.Second)
+			unlock(t, lock(t, l, "x"))
+			w.on(func(op int32) fault {
+				switch {
+				case op != opMulti:
+				case how == "silent":
+					w.gate.TryLock() // what was sent is still done, but no answer comes
+				default:
+					w.away.Store(true)
+					return loseReply
+				}
+				return pass
+			})
+			if _, err := l.TryLock(t.Context(), "x", distlock.TTL(500*time.Millisecond)); err == nil {
+				t.Fatal("got the lock")
+			}
+			w.on(nil)
+			time.Sleep(8 * time.Second) // not to wait for something: this is how long it is away
+			if n := len(claimsOf(t, conn, prefix, "x")); n != 1 {
+				t.Fatalf("%d claims, want the unknown one", n)
+			}
+			if how == "silent" {
+				w.gate.Unlock()
+			}
+			w.away.Store(false)
+			eventually(t, bound, func() string {
+				if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
+					return fmt.Sprintf("%d claims are left", n)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// TestForeignSessionIsNotAdopted: a node with our owner, but of another session, is
+// a leftover of one that has expired. It is as good as gone.
+func TestForeignSessionIsNotAdopted(t *testing.T) {
+	prefix, dying, conn := freshPrefix(), connect(t), connect(t)
+	c := claimOn(t, conn, prefix, "x", false)
+	if err := c.driver.makeNode(t.Context(), c.parent, zk.FlagContainer); err != nil {
+		t.Fatal(err)
+	}
+	leftover, err := dying.Create(c.parent+"/"+claimPrefix+c.request.Owner+"-", nil,
+		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.unsure = true
+	grant, err := c.Try(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there, _, err := dying.Exists(leftover); err != nil || there {
+		t.Error("the leftover is still there:", err)
+	}
+	_, stat, err := conn.Exists(c.path)
+	if err != nil || stat.EphemeralOwner != conn.SessionID() || stat.Czxid != grant.Token {
+		t.Errorf("the claim is %s of session %x: %v", c.path, stat.EphemeralOwner, err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExpiredWhileHeld: the session ends under a lock; the holder hears of it, and
+// the next lock lives by the next session.
+func TestExpiredWhileHeld(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	l := open(t, w, prefix, 6*time.Second)
+	held := lock(t, l, "x")
+	w.expire()
+	select {
+	case <-held.Done():
+	case <-time.After(bound):
+		t.Fatal("the loss was not told")
+	}
+	if err := held.Err(); !errors.Is(err, distlock.ErrLost) {
+		t.Error(err)
+	}
+	if err := held.Unlock(t.Context()); !errors.Is(err, distlock.ErrLost) {
+		t.Error("Unlock:", err)
+	}
+	next := lock(t, l, "x")
+	if next.Token() <= held.Token() {
+		t.Errorf("the token fell from %d to %d", held.Token(), next.Token())
+	}
+	unlock(t, next)
+}
+
+// TestExpiredWhileWaiting: a waiter whose session has ended is told soon, and does
+// not hold up the queue.
+func TestExpiredWhileWaiting(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	holder, doomed, third := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
+	held := lock(t, holder, "x")
+	queued := func(n int) {
+		t.Helper()
+		eventually(t, bound, func() string {
+			if got := len(claimsOf(t, conn, prefix, "x")); got != n {
+				return fmt.Sprintf("%d claims, want %d", got, n)
+			}
+			return ""
+		})
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := doomed.Lock(context.WithoutCancel(t.Context()), "x")
+		failed <- err
+	}()
+	queued(2)
+	won := make(chan *Lock, 1)
+	go func() { won <- lock(t, third, "x") }()
+	queued(3)
+	w.expire()
+	select {
+	case err := <-failed:
+		if errors.Is(err, distlock.ErrHeld) || !errors.Is(err, zk.ErrSessionExpired) {
+			t.Error("the waiter got", err)
+		}
+	case <-time.After(3 * time.Second): // the library learns of it when it has reconnected
+		t.Error("the waiter was not told")
+	}
+	unlock(t, held)
+	unlock(t, <-won)
+}
+
+// TestFencedBeforeExpiry cuts a holder off. It must give up before the server lets
+// go of its node.
+func TestFencedBeforeExpiry(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	l := open(t, w, prefix, 2*time.Second)
+	held := lock(t, l, "x")
+	var fenced atomic.Bool
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	go func() {
+		<-held.Done()
+		fenced.Store(true)
+	}()
+	eventually(t, bound, func() string {
+		before := fenced.Load()
+		if len(claimsOf(t, conn, prefix, "x")) != 0 {
+			return "the node of the dead session is still there"
+		}
+		if !before {
+			t.Error("the holder had not given up when its node went away")
+		}
+		return ""
+	})
+	if !errors.Is(held.Err(), distlock.ErrLost) {
+		t.Error(held.Err())
+	}
+}
+
+// TestExpiredClaim: what was held by a session that is over is lost, also if the
+// servers have not come to its node yet.
+func TestExpiredClaim(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	conn := w.connect()
+	c := claimOn(t, conn, prefix, "x", false)
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expire()
+	eventually(t, bound, func() string {
+		if id := conn.SessionID(); id == 0 || id == c.session {
+			return "no new session"
+		}
+		return ""
+	})
+	c.driver.proof = proof{c.session, time.Now()} // good as it was, it proves nothing any more
+	if _, err := c.Renew(t.Context(), time.Second); !errors.Is(err, distlock.ErrLost) {
+		t.Error("Renew:", err)
+	}
+	leftover := c.path
+	if err := c.driver.makeNode(t.Context(), leftover, zk.FlagPersistent); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context()); !errors.Is(err, distlock.ErrLost) {
+		t.Error("Release:", err)
+	}
+	if there, _, err := conn.Exists(leftover); err != nil || there {
+		t.Error("the leftover is still there:", err)
+	}
+}
+
+// TestPlaceDeletedByHand: a waiter that has lost its place is told, and does not
+// wait for the next poll to find out.
+func TestPlaceDeletedByHand(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	holder, waiter := open(t, nil, prefix, 90*time.Second), open(t, nil, prefix, 90*time.Second)
+	held := lock(t, holder, "x")
+	failed := make(chan error, 1)
+	go func() {
+		_, err := waiter.Lock(context.WithoutCancel(t.Context()), "x", distlock.TTL(40*time.Second)) // polls after 10 s
+		failed <- err
+	}()
+	eventually(t, bound, func() string {
+		line := claimsOf(t, conn, prefix, "x")
+		if len(line) != 2 || monitor(t, "zk_watch_count") != "2" {
+			return "the waiter does not wait"
+		}
+		if err := conn.Delete(prefix+"/x/"+line[1].name, -1); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	})
+	select {
+	case err := <-failed:
+		if err == nil || errors.Is(err, distlock.ErrHeld) {
+			t.Error("the waiter got", err)
+		}
+	case <-time.After(7 * time.Second):
+		t.Error("the waiter was not told")
+	}
+	unlock(t, held)
+}

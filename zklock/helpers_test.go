@@ -1,0 +1,142 @@
+package zklock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// shared is the server of all tests of the package: each has a prefix of its own.
+var shared = sync.OnceValues(func() (*servers.Server, error) {
+	sharedUsed = true
+	return servers.Start(context.Background(), servers.ZooKeeper)
+})
+
+var sharedUsed bool
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) {
+			return Open(ctx, url, suiteOptions())
+		}))
+	}
+	code := m.Run()
+	if sharedUsed {
+		if s, err := shared(); err == nil && s.Close() != nil {
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func server(t testing.TB) *servers.Server {
+	t.Helper()
+	s, err := shared()
+	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tick is the tickTime of the test server.
+const tick = 200 * time.Millisecond
+
+// bound is how long a test waits for something that takes milliseconds.
+const bound = 10 * time.Second
+
+// connect returns a connection of the test's own, past the driver.
+func connect(t testing.TB) *zk.Conn {
+	t.Helper()
+	return connectTo(t, server(t).Addr())
+}
+
+func connectTo(t testing.TB, addr string) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{addr}, 30*time.Second, zk.WithLogger(debugLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, _, err := conn.Exists("/"); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func freshPrefix() string { return "/t" + rand.Text() }
+
+// open returns a Locker under prefix, through w if that is not nil.
+func open(t testing.TB, w *wire, prefix string, session time.Duration) *Locker {
+	t.Helper()
+	url := server(t).URL()
+	if w != nil {
+		url = server(t).URLVia(w.addr())
+	}
+	l, err := Open(t.Context(), url, &Options{Prefix: prefix, SessionTimeout: session, TickTime: tick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// claimOn returns a claim on the driver of a connection.
+func claimOn(t testing.TB, conn *zk.Conn, prefix, name string, nowait bool) *claim {
+	t.Helper()
+	d := &driver{conn: conn, prefix: prefix, acl: zk.WorldACL(zk.PermAll)}
+	d.granted = func() time.Duration { return 30 * time.Second }
+	d.finish(tick)
+	return d.Claim(distlock.Request{
+		Name: name, Owner: newOwner(), TTL: 10 * time.Second, Holder: "me", NoWait: nowait,
+	}).(*claim)
+}
+
+func newOwner() string {
+	const hexadecimal = "0123456789abcdef"
+	b := make([]byte, ownerDigits)
+	_, _ = rand.Read(b)
+	for i := range b {
+		b[i] = hexadecimal[b[i]%16]
+	}
+	return string(b)
+}
+
+// eventually waits until f returns "" and fails with what it returns otherwise.
+func eventually(t testing.TB, within time.Duration, f func() string) {
+	t.Helper()
+	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
+		last := f()
+		if last == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %v: %s", within, last)
+		}
+	}
+}
+
+// claimsOf lists the claims on a name as the server has them.
+func claimsOf(t testing.TB, conn *zk.Conn, prefix, name string) []node {
+	t.Helper()
+	if _, err := conn.Sync(prefix); err != nil {
+		t.Fatal(err)
+	}
+	children, _, err := conn.Children(prefix + "/" + encode(name))
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	return lineup(children)
+}

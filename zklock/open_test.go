@@ -1,0 +1,228 @@
+package zklock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
+
+	"github.com/distlock-go/distlock"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h":                         "allowed are zk, zks",
+		"zk://h//a":                         "prefix",
+		"zk://h/a/../b":                     "prefix",
+		"zk://h?prefix=/a":                  `unknown parameter "prefix"`,
+		"zk://h?sesion_timeout=1s":          `did you mean "session_timeout"`,
+		"zk://h?session_timeout=0s":         "session_timeout",
+		"zk://h?acl=everybody":              "acl",
+		"zk://h?acl=creator":                "needs a user",
+		"zk://me:s3cret@h?acl=x":            "acl",
+		"zk://me:s3cret@h,h":                "listed twice",
+		"zks://me:s3cret@h?tls=off":         "tls",
+		"zk://me:s3cret@h/p?tick_time=2m":   "tick_time",
+		"zk://me:s3cret@h/p?ttl=-1s":        "ttl",
+		"zk://me:s3cret@h/other?ttl=2s":     "the prefix is /other in the URL",
+		"zk://me:s3cret@h?dial_timeout=now": "dial_timeout",
+	} {
+		_, err := Open(t.Context(), url, &Options{Prefix: "/mine"})
+		if !errors.Is(err, distlock.ErrInvalid) && !strings.Contains(want, "prefix") {
+			t.Errorf("%s: %v is no ErrInvalid", url, err)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q and no password", url, err, want)
+		}
+	}
+}
+
+// TestOpenFails: what cannot be reached fails here, in time, and without a word on
+// standard error.
+func TestOpenFails(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if _, err := Open(t.Context(), "zk://me:s3cret@"+closed.Addr().String(), nil); !errors.Is(err, zk.ErrNoServer) {
+		t.Error("nobody there:", err)
+	}
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, "zk://"+silent.Addr().String(), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("nobody answers:", err)
+	}
+	// The bound on one server holds until it has answered, not until it accepts.
+	if _, err := Open(t.Context(), "zk://"+silent.Addr().String()+"?dial_timeout=100ms", nil); !errors.Is(err, zk.ErrNoServer) {
+		t.Error("nobody answers:", err)
+	}
+}
+
+// TestRota: each host gets its turn, the pause comes when all have had one in vain,
+// and none comes just after a connection.
+func TestRota(t *testing.T) {
+	var r rota
+	if err := r.Init([]string{"a", "b"}); err != nil || r.Len() != 2 {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, step := range "nnnnncnnn" {
+		if step == 'c' {
+			r.Connected()
+			continue
+		}
+		host, pause := r.Next()
+		if pause {
+			got.WriteString("-")
+		}
+		got.WriteString(host)
+	}
+	if want := "ab-ab-aba-b"; got.String() != want {
+		t.Errorf("the hosts come as %s, want %s", got.String(), want)
+	}
+}
+
+// TestNegotiated: the servers grant less than was asked for, or more. What they
+// grant decides on the TTLs.
+func TestNegotiated(t *testing.T) {
+	for _, tc := range []struct{ ask, want time.Duration }{
+		{time.Hour, 120 * time.Second},
+		{time.Millisecond, 400 * time.Millisecond},
+		{7 * time.Second, 7 * time.Second},
+	} {
+		l := open(t, nil, freshPrefix(), tc.ask)
+		lease := leaseOf(tc.want, tick)
+		if got := l.Capabilities().MaxTTL; got != (lease - lease/sharing).Truncate(time.Millisecond) {
+			t.Errorf("asked for %v: TTLs up to %v, which are not those of a session of %v", tc.ask, got, tc.want)
+		}
+		conn, _, err := zk.Connect([]string{server(t).Addr()}, tc.ask, zk.WithLogger(debugLog{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := New(conn, nil); conn.State() != zk.StateHasSession && !errors.Is(err, distlock.ErrInvalid) {
+			t.Error("New before there is a session:", err)
+		}
+		if _, _, err := conn.Exists("/"); err != nil {
+			t.Fatal(err)
+		}
+		n, err := New(conn, &Options{TickTime: tick})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Capabilities().MaxTTL; got != l.Capabilities().MaxTTL {
+			t.Errorf("New finds TTLs up to %v, Open up to %v", got, l.Capabilities().MaxTTL)
+		}
+		if _, err := New(conn, &Options{SessionTimeout: tc.want + 1}); !errors.Is(err, distlock.ErrInvalid) {
+			t.Error("New with a longer time-out than was granted:", err)
+		}
+	}
+	_, err := Open(t.Context(), server(t).URL()+"?ttl=90s", nil)
+	if !errors.Is(err, distlock.ErrInvalid) {
+		t.Error("a TTL that the longest session does not carry:", err)
+	}
+	_, err = Open(t.Context(), server(t).URL()+"?session_timeout=1s&tick_time=2s", nil)
+	if !errors.Is(err, distlock.ErrInvalid) {
+		t.Error("a session shorter than the ticks allow:", err)
+	}
+}
+
+// TestNew: the user's connection outlives the Locker.
+func TestNew(t *testing.T) {
+	conn := connect(t)
+	l, err := New(conn, &Options{Prefix: freshPrefix()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, l, "x")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(held.Err(), distlock.ErrUnlocked) {
+		t.Error(held.Err())
+	}
+	if there, _, err := conn.Exists(held.Path()); err != nil || there {
+		t.Error("the node is still there:", err)
+	}
+	if _, err := New(conn, &Options{Prefix: "relative"}); !errors.Is(err, distlock.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestCloseLeavesNothing: the session is closed, not left to expire, and nothing of
+// it runs any more.
+func TestCloseLeavesNothing(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/distlock-go/distlock/zklock.(*wire).serve"))
+	var log bytes.Buffer
+	l, err := Open(t.Context(), server(t).URLVia(w.addr()), &Options{
+		Prefix:  prefix,
+		Options: distlock.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock(t, l, "x")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
+		t.Errorf("%d claims are left", n)
+	}
+	if n := w.count()[opClose]; n != 1 {
+		t.Errorf("the session was closed %d times", n)
+	}
+	if !strings.Contains(log.String(), "level=DEBUG") {
+		t.Error("the library's messages did not reach the logger")
+	}
+}
+
+// TestCreatorACL: with acl=creator, nobody else reads or touches what we make.
+func TestCreatorACL(t *testing.T) {
+	prefix, stranger := freshPrefix(), connect(t)
+	url := strings.Replace(server(t).URL(), "zk://", "zk://me:s3cret@", 1) + prefix + "?acl=creator"
+	l, err := Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held := lock(t, l, "x")
+	if _, _, err := stranger.Get(held.Path()); !errors.Is(err, zk.ErrNoAuth) {
+		t.Error("a stranger reads the node:", err)
+	}
+	if err := stranger.Delete(held.Path(), -1); !errors.Is(err, zk.ErrNoAuth) {
+		t.Error("a stranger deletes the node:", err)
+	}
+	other, err := New(stranger, &Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.TryLock(t.Context(), "x"); !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, distlock.ErrHeld) {
+		t.Error("a stranger's TryLock:", err)
+	}
+	second, err := Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if _, err := second.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Error("our own TryLock:", err)
+	}
+	unlock(t, held)
+}

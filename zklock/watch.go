@@ -1,0 +1,104 @@
+package zklock
+
+import (
+	"context"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// watch is the subscription to one node, shared by all who wait for it. It fires
+// once: when the node changes or goes away, or when its session has expired.
+type watch struct {
+	ready chan struct{} // closed when the servers have answered; the fields below are set then
+	err   error         // zk.ErrNoNode if there is no such node
+	// events gets one element and is then closed, both by the library, so that
+	// it wakes any number of readers.
+	events <-chan zk.Event
+}
+
+// await blocks until the subscription is made.
+func (w *watch) await(ctx context.Context) error {
+	select {
+	case <-w.ready:
+		return w.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fired reports whether the watch has nothing more to tell.
+func (w *watch) fired() bool {
+	select {
+	case <-w.ready:
+	default:
+		return false
+	}
+	if w.err != nil {
+		return true
+	}
+	select {
+	case <-w.events:
+		return true
+	default:
+		return false
+	}
+}
+
+// watches are the subscriptions of a driver, one per node however often it is
+// asked for. The library cannot take a watch back and keeps one more channel for
+// every call, so a waiter that looked again and again, or a hundred that gave up,
+// would leave as many behind for as long as the holder stays.
+type watches struct {
+	conn *zk.Conn
+
+	mu      sync.Mutex
+	byPath  map[string]*watch
+	sweepAt int
+}
+
+// on returns the watch of a node, which is made if there is none that has yet to
+// fire. It does not wait for the servers.
+func (ws *watches) on(path string) *watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byPath[path]; w != nil && !w.fired() {
+		return w
+	}
+	w := &watch{ready: make(chan struct{})}
+	ws.sweep()
+	ws.byPath[path] = w
+	go func() {
+		defer close(w.ready)
+		// getData and not exists, which would watch for the creation of a
+		// node that is gone, and so for ever.
+		w.err = again(context.Background(), func() (err error) {
+			_, _, w.events, err = ws.conn.GetW(path)
+			return err
+		})
+	}()
+	return w
+}
+
+// fired reports whether a watch on the node was made and has fired.
+func (ws *watches) fired(path string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byPath[path]
+	return w != nil && w.fired()
+}
+
+// sweep removes the watches that have fired, each time the number has doubled: most
+// of them fire when nobody waits any more, such as those on nodes that were
+// released. ws.mu is held.
+func (ws *watches) sweep() {
+	if len(ws.byPath) < ws.sweepAt {
+		return
+	}
+	for path, w := range ws.byPath {
+		if w.fired() {
+			delete(ws.byPath, path)
+		}
+	}
+	ws.sweepAt = max(2*len(ws.byPath), 64)
+}

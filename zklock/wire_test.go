@@ -1,0 +1,302 @@
+package zklock
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Operations by their number in the protocol.
+const (
+	opDelete    int32 = 2
+	opExists    int32 = 3
+	opGetData   int32 = 4
+	opSync      int32 = 9
+	opPing      int32 = 11
+	opChildren  int32 = 12
+	opMulti     int32 = 14
+	opContainer int32 = 19
+	opClose     int32 = -11
+)
+
+// fault is what becomes of one request.
+type fault int
+
+const (
+	pass        fault = iota
+	loseRequest       // the connection breaks before the server gets it
+	loseReply         // the connection breaks after the server has done it
+	refuse            // the server does not know such a request
+)
+
+// wire is a path to the server that knows where requests begin and end.
+type wire struct {
+	t        testing.TB
+	listener net.Listener
+	gate     sync.RWMutex // locked while nothing comes through
+	away     atomic.Bool  // the server cannot be reached
+
+	mu       sync.Mutex
+	judge    func(op int32) fault
+	counts   map[int32]int
+	conns    []net.Conn
+	greeting []byte // the latest answer to a connect request
+}
+
+func newWire(t testing.TB) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{t: t, listener: l, counts: make(map[int32]int)}
+	target := server(t).Addr()
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { w.serve(client, target) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.cut()
+		running.Wait()
+	})
+	return w
+}
+
+func (w *wire) addr() string { return w.listener.Addr().String() }
+
+// connect returns a connection through the wire.
+func (w *wire) connect() *zk.Conn { return connectTo(w.t, w.addr()) }
+
+// on sets the judge of all requests to come.
+func (w *wire) on(judge func(op int32) fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge = judge
+}
+
+// count returns how many requests there were, by operation, since the last call;
+// pings do not count.
+func (w *wire) count() map[int32]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := w.counts
+	w.counts = make(map[int32]int)
+	delete(counts, opPing)
+	return counts
+}
+
+// cut breaks all connections.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.conns = nil
+}
+
+// expire ends the client's session on the server, the way its expiry does.
+func (w *wire) expire() {
+	w.t.Helper()
+	// The client reconnects as soon as another has come for its session, and would
+	// take it back.
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	w.mu.Lock()
+	greeting := w.greeting
+	w.mu.Unlock()
+	conn, err := net.Dial("tcp", server(w.t).Addr())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	request := make([]byte, 4+8+4)                               // protocol version, last zxid seen, time-out
+	request = append(request, greeting[8:8+8+4+16]...)           // session id, and the password with its length
+	closing := binary.BigEndian.AppendUint32(nil, 1)             // xid
+	closing = binary.BigEndian.AppendUint32(closing, 0xfffffff5) // closeSession
+	for _, frame := range [][]byte{request, closing} {
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)); err != nil {
+			w.t.Fatal(err)
+		}
+		if _, err := readFrame(conn); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// comeThrough waits until the gate is open.
+func (w *wire) comeThrough() {
+	w.gate.RLock()
+	defer w.gate.RUnlock()
+}
+
+func readFrame(r io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	frame := make([]byte, 4+binary.BigEndian.Uint32(head))
+	copy(frame, head)
+	_, err := io.ReadFull(r, frame[4:])
+	return frame, err
+}
+
+func (w *wire) serve(client net.Conn, target string) {
+	defer client.Close()
+	if w.away.Load() {
+		return
+	}
+	server, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	w.mu.Lock()
+	w.conns = append(w.conns, client, server)
+	w.mu.Unlock()
+	p := &pair{wire: w, client: client, server: server, lost: make(map[int32]bool)}
+	var replies sync.WaitGroup
+	replies.Go(p.replies)
+	p.requests()
+	client.Close()
+	server.Close()
+	replies.Wait()
+}
+
+// pair is one connection through a wire.
+type pair struct {
+	*wire
+	client, server net.Conn
+
+	lostMu sync.Mutex // also held to write to client
+	lost   map[int32]bool
+}
+
+func (p *pair) requests() {
+	for first := true; ; first = false {
+		frame, err := readFrame(p.client)
+		if err != nil {
+			return
+		}
+		p.comeThrough()
+		if first {
+			_, err = p.server.Write(frame)
+		} else {
+			err = p.request(frame)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+var errCut = errors.New("cut")
+
+func (p *pair) request(frame []byte) error {
+	xid := int32(binary.BigEndian.Uint32(frame[4:]))
+	op := int32(binary.BigEndian.Uint32(frame[8:]))
+	p.mu.Lock()
+	p.counts[op]++
+	verdict := pass
+	if p.judge != nil && op != opPing {
+		verdict = p.judge(op)
+	}
+	p.mu.Unlock()
+	switch verdict {
+	case loseRequest:
+		return errCut
+	case refuse:
+		reply := binary.BigEndian.AppendUint32(nil, 16)
+		reply = binary.BigEndian.AppendUint32(reply, uint32(xid))
+		reply = append(reply, make([]byte, 8)...)                // zxid
+		reply = binary.BigEndian.AppendUint32(reply, 0xfffffffa) // -6, unimplemented
+		p.lostMu.Lock()
+		defer p.lostMu.Unlock()
+		_, err := p.client.Write(reply)
+		return err
+	case loseReply:
+		p.lostMu.Lock()
+		p.lost[xid] = true
+		p.lostMu.Unlock()
+	}
+	_, err := p.server.Write(frame)
+	return err
+}
+
+func (p *pair) replies() {
+	defer p.client.Close()
+	for first := true; ; first = false {
+		frame, err := readFrame(p.server)
+		if err != nil {
+			return
+		}
+		p.comeThrough()
+		if first {
+			p.mu.Lock()
+			p.greeting = frame[4:]
+			p.mu.Unlock()
+		}
+		p.lostMu.Lock()
+		if !first && p.lost[int32(binary.BigEndian.Uint32(frame[4:]))] {
+			p.lostMu.Unlock()
+			return
+		}
+		_, err = p.client.Write(frame)
+		p.lostMu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// once returns a judge that lets the k-th request of an operation fail, 1 being
+// the next; of any operation, if op is 0.
+func once(op int32, k int, f fault) func(int32) fault {
+	return func(got int32) fault {
+		if op != 0 && got != op {
+			return pass
+		}
+		if k--; k == 0 {
+			return f
+		}
+		return pass
+	}
+}
+
+// monitor asks the server for one of the values it counts.
+func monitor(t testing.TB, key string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", server(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("mntr")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, key+"\t"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatalf("the server does not count %s", key)
+	return ""
+}

@@ -1,0 +1,253 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+func lock(t testing.TB, l distlock.Locker, name string, opts ...distlock.Option) *Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	held, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held.(*Lock)
+}
+
+func unlock(t testing.TB, l distlock.Lock) {
+	t.Helper()
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRequests pins what each operation costs: one round trip to take a free lock
+// and one to give it back.
+func TestRequests(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	a, b := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
+	expect := func(what string, want map[int32]int) {
+		t.Helper()
+		if got := w.count(); !maps.Equal(got, want) {
+			t.Errorf("%s took the requests %v, want %v", what, got, want)
+		}
+	}
+	w.count()
+	unlock(t, lock(t, a, "x"))
+	w.count() // a name that is new costs more
+	unlock(t, lock(t, a, "x"))
+	expect("Lock and Unlock", map[int32]int{opMulti: 1, opDelete: 1})
+
+	theirs := lock(t, b, "x")
+	if _, err := a.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Fatal(err)
+	}
+	expect("a failed TryLock", map[int32]int{opMulti: 1, opChildren: 1, opDelete: 1})
+	if n := len(claimsOf(t, connect(t), prefix, "x")); n != 1 {
+		t.Errorf("a failed TryLock left %d claims beside the holder's", n-1)
+	}
+	unlock(t, theirs)
+}
+
+// TestWaiterRequests: to look again costs a waiter one small question, and to be
+// woken one list. How long the queue is does not matter to the first.
+func TestWaiterRequests(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
+	if _, err := holder.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held := func() {
+		t.Helper()
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	held()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := waiter.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	w.count()
+	held()
+	if got := w.count(); !maps.Equal(got, map[int32]int{opExists: 1}) {
+		t.Error("looking again took", got)
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := waiter.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := waiter.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := w.count()
+	delete(got, opGetData) // if Wait came after the release, it had to ask
+	if !maps.Equal(got, map[int32]int{opChildren: 1}) {
+		t.Error("being woken took", got)
+	}
+	if err := waiter.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEntry looks at what is stored.
+func TestEntry(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	l := open(t, nil, prefix, 30*time.Second)
+	before := time.Now().Add(-time.Second)
+	held := lock(t, l, "a/b", distlock.Holder("me"))
+	if !strings.HasPrefix(held.Path(), prefix+"/a%2Fb/claim-") {
+		t.Error("the path is", held.Path())
+	}
+	data, stat, err := conn.Get(held.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(data) != "me" || stat.Czxid != held.Token() || stat.EphemeralOwner == 0 {
+		t.Errorf("the node has %q, czxid %d, owner %d; the token is %d", data, stat.Czxid, stat.EphemeralOwner, held.Token())
+	}
+	status, err := l.Inspect(t.Context(), "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !status.Held || status.Holder != "me" || status.Token != held.Token() || status.AcquiredAt.Before(before) {
+		t.Errorf("the status is %+v", status)
+	}
+	// Path and version 0 fence a write to ZooKeeper.
+	guard := func() error {
+		_, err := conn.Multi(&zk.CheckVersionRequest{Path: held.Path(), Version: 0},
+			&zk.SetDataRequest{Path: prefix, Data: []byte("x"), Version: -1})
+		return err
+	}
+	if err := guard(); err != nil {
+		t.Error(err)
+	}
+	unlock(t, held)
+	if err := guard(); !errors.Is(err, zk.ErrNoNode) {
+		t.Error("a write under a lock that has ended:", err)
+	}
+}
+
+// TestForeignChildren: what others keep beside our claims is nobody's turn.
+func TestForeignChildren(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	l := open(t, nil, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "x"))
+	for _, name := range []string{"_c_6c9d1d7e-lock-0000000000", "note", "claim-0000000000", "lock-"} {
+		if _, err := conn.Create(prefix+"/x/"+name, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Create(prefix+"/%zz", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, l, "x")
+	list, err := l.List(t.Context(), "")
+	if err != nil || len(list) != 1 || list[0].Name != "x" {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	unlock(t, held)
+}
+
+// TestContainerGone: the server removes an empty name at any time, and counts from
+// 0 again when it comes back. Tokens rise nevertheless.
+func TestContainerGone(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	l := open(t, nil, prefix, 30*time.Second)
+	first := lock(t, l, "x")
+	unlock(t, first)
+	eventually(t, bound, func() string {
+		if there, _, err := conn.Exists(prefix + "/x"); err != nil || there {
+			return "the empty container is still there"
+		}
+		return ""
+	})
+	second := lock(t, l, "x")
+	defer unlock(t, second)
+	if !strings.HasSuffix(second.Path(), "-0000000000") {
+		t.Error("the count did not start again:", second.Path())
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("the token fell from %d to %d", first.Token(), second.Token())
+	}
+}
+
+// TestNoContainers: servers before 3.5 do not know them.
+func TestNoContainers(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	w.on(func(op int32) fault {
+		if op == opContainer {
+			return refuse
+		}
+		return pass
+	})
+	l := open(t, w, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "x"))
+	_, stat, err := connect(t).Exists(prefix + "/x")
+	if err != nil || stat.EphemeralOwner != 0 {
+		t.Errorf("the node of the name is owned by %d: %v", stat.EphemeralOwner, err)
+	}
+}
+
+// TestQueue: a TryLock does not overtake, and waiters come in order.
+func TestQueue(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	holder, waiter, other := open(t, nil, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
+	held := lock(t, holder, "x")
+	won := make(chan *Lock, 1)
+	go func() { won <- lock(t, waiter, "x") }()
+	eventually(t, bound, func() string {
+		if len(claimsOf(t, conn, prefix, "x")) != 2 {
+			return "the waiter is not in the queue"
+		}
+		return ""
+	})
+	unlock(t, held)
+	if _, err := other.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Error("a TryLock overtook the waiter:", err)
+	}
+	unlock(t, <-won)
+}
+
+// TestWatchesDoNotPile: 200 waits in vain leave one watch, not 200.
+func TestWatchesDoNotPile(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	holder, waiter := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second)
+	held := lock(t, holder, "x")
+	w.count()
+	for waits := 0; waits < 200; {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := waiter.Lock(ctx, "x")
+		cancel()
+		if errors.Is(err, distlock.ErrHeld) {
+			waits++
+		} else if !errors.Is(err, context.DeadlineExceeded) { // too short to get as far as waiting
+			t.Fatal(err)
+		}
+	}
+	// A watch on each of the waiter's own nodes has fired when that was deleted.
+	eventually(t, bound, func() string {
+		if n := monitor(t, "zk_watch_count"); n != "1" {
+			return "the server has " + n + " watches, want 1"
+		}
+		return ""
+	})
+	// One request for each own node, and one for the holder's, not one for each wait.
+	if n := w.count()[opGetData]; n > 250 {
+		t.Errorf("200 waits have set %d watches", n)
+	}
+	unlock(t, held)
+}
