@@ -1,0 +1,354 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// A put whose reply is lost has been applied. Repeated, Try must find its own key,
+// not somebody else's, and keep its place.
+func testLostReplyOfTry(t *testing.T, s *servers.Server) {
+	for name, with := range map[string]func(*distlock.Request){
+		"wait": nil, "no-wait": noWait, "fixed": noRenewal,
+		"fixed, no-wait": func(r *distlock.Request) { r.NoWait, r.NoRenewal = true, true },
+	} {
+		st := newStore(t, s)
+		c := st.claim("x", with)
+		st.wire.next("Txn", loseReply)
+		if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+			t.Fatalf("%s: Try: %v, want the client's error", name, err)
+		}
+		rival := st.claim("x", nil)
+		st.held(rival)
+		g := st.grant(c)
+		kvs := st.keys()
+		if len(kvs) != 2 || g.Token != kvs[slices.IndexFunc(kvs, isKey(c.key))].CreateRevision {
+			t.Fatalf("%s: token %d, keys %v", name, g.Token, kvs)
+		}
+		st.release(c, nil)
+		if g2 := st.grant(rival); g2.Token <= g.Token {
+			t.Errorf("%s: token %d after %d", name, g2.Token, g.Token)
+		}
+		st.release(rival, nil)
+		st.wantKeys(0)
+	}
+}
+
+// A put that the server gets only after the clean-up behind it leaves a key that
+// nobody wants, on a lease that others keep alive. The next renewal removes it.
+func testLateTry(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	other := st.won("other", nil)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", late)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its request")
+	}
+	st.release(c, nil)
+	st.wantKeys(1)
+	st.wire.deliver()
+	st.wantKeys(2)
+
+	if err := st.renew(other)[0]; err != nil {
+		t.Fatal(err)
+	}
+	st.wantKeys(1)
+	st.grant(st.claim("x", noWait))
+	if err := st.renew(other)[0]; err != nil {
+		t.Fatal("what the others want went with it:", err)
+	}
+	st.wantKeys(2)
+}
+
+// A fixed term has a lease of its own, and once that is revoked nothing comes.
+func testLateTryOfFixedTerm(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.claim("x", noRenewal)
+	st.wire.next("Txn", late)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its request")
+	}
+	l := c.lease
+	st.release(c, nil)
+	st.wire.deliver()
+	st.wantKeys(0)
+	if st.exists(l) {
+		t.Error("the lease is still there")
+	}
+}
+
+// The outcome of a release whose reply was lost is not known to the driver; that
+// the key is gone is.
+func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
+	for _, with := range []func(*distlock.Request){nil, noRenewal} {
+		st := newStore(t, s)
+		c := st.won("x", with)
+		st.wire.next("Txn", loseReply)
+		if err := c.Release(t.Context()); err == nil || errors.Is(err, distlock.ErrLost) {
+			t.Fatalf("Release: %v, want the client's error", err)
+		}
+		st.wantKeys(0)
+		st.release(c, distlock.ErrLost)
+	}
+}
+
+// The lease of a fixed term goes with it. The client library repeats a revocation
+// by itself, and the second answer is "not found"; a Release that is repeated after
+// only the revocation has failed must still give the answer of the first.
+func testLostReplyOfRevoke(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", noRenewal)
+	st.wire.next("LeaseRevoke", loseReply)
+	st.release(c, nil)
+
+	c = st.won("x", noRenewal)
+	st.wire.faults(func(method string) fault {
+		if method == "LeaseRevoke" {
+			return late
+		}
+		return pass
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Release(ctx); err == nil {
+		t.Fatal("Release has ended well, but the lease is not revoked")
+	}
+	st.wire.faults(nil)
+	st.release(c, nil)
+	if st.exists(c.lease) {
+		t.Error("the lease is still there")
+	}
+}
+
+func testNoWaitLeavesNothing(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	holder := st.won("x", nil)
+	waiter := st.claim("x", nil)
+	st.held(waiter)
+	st.wantKeys(2)
+	st.held(st.claim("x", noWait))
+	st.wantKeys(2)
+	// It does not overtake the queue in the moment in which nobody holds the name.
+	st.release(holder, nil)
+	st.held(st.claim("x", noWait))
+	st.grant(waiter)
+	st.release(waiter, nil)
+	st.grant(st.claim("x", noWait))
+}
+
+func testRefusedFixedTermWritesNothing(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.won("x", nil)
+	before := st.wire.count("Txn") + st.wire.count("LeaseGrant")
+	st.held(st.claim("x", func(r *distlock.Request) { r.NoWait, r.NoRenewal = true, true }))
+	if after := st.wire.count("Txn") + st.wire.count("LeaseGrant"); after != before {
+		t.Errorf("%d requests that write", after-before)
+	}
+}
+
+// First come, first served, each waiter woken by the one before it, over two
+// processes and with one that leaves from the middle.
+func testQueue(t *testing.T, s *servers.Server) {
+	a := newStore(t, s)
+	b := storeAt(t, s, a.prefix)
+	holder := a.won("x", nil)
+	last := holder.rev
+	var waiters []*claim
+	for i := range 6 {
+		st := []*store{a, b}[i%2]
+		c := st.claim("x", nil)
+		st.held(c)
+		waiters = append(waiters, c)
+	}
+	outcomes := make([]<-chan error, len(waiters))
+	for _, i := range []int{0, 1, 2, 4, 5} {
+		outcomes[i] = a.waiting(waiters[i])
+	}
+	b.release(waiters[3], nil)
+	a.woken(outcomes[4]) // its predecessor has left, it looks and waits for the next
+	b.held(waiters[4])
+	outcomes[4] = a.waiting(waiters[4])
+
+	current := holder
+	for _, i := range []int{0, 1, 2, 4, 5} {
+		a.release(current, nil)
+		a.woken(outcomes[i])
+		current = waiters[i]
+		g := a.grant(current)
+		if g.Token <= last {
+			t.Errorf("token %d after %d", g.Token, last)
+		}
+		last = g.Token
+	}
+	a.release(current, nil)
+	a.wantKeys(0)
+}
+
+// A waiter whose lease dies has lost its place: it is told so, and those behind it
+// do not wait for it.
+func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	others := storeAt(t, s, st.prefix)
+	holder := others.won("x", nil)
+	c := st.claim("x", nil)
+	st.held(c)
+	next := others.claim("x", nil)
+	others.held(next)
+
+	mine, theirs := st.waiting(c), others.waiting(next)
+	st.revokeAsAdmin(c.lease)
+	st.woken(mine)
+	if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
+		t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+	}
+	others.woken(theirs)
+	others.held(next)
+	theirs = others.waiting(next)
+	others.release(holder, nil)
+	others.woken(theirs)
+	others.grant(next)
+
+	// The shared lease is replaced within the same Try.
+	st.release(c, nil)
+	st.grant(st.claim("y", nil))
+}
+
+func testDeletedWaiter(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.won("x", nil)
+	c := st.claim("x", nil)
+	st.held(c)
+	outcome := st.waiting(c)
+	if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
+		t.Fatal(err)
+	}
+	st.woken(outcome)
+	if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
+		t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+	}
+}
+
+// An Extend beyond what the lease gives moves the key, whether or not the first
+// request for it is answered; the token stays, and the old lease goes.
+func testMoveToLongerLease(t *testing.T, s *servers.Server) {
+	for name, f := range map[string]fault{"answered": pass, "reply lost": loseReply} {
+		for _, with := range []func(*distlock.Request){nil, noRenewal} {
+			st := newStore(t, s)
+			c := st.won("x", with)
+			token, old := c.rev, c.lease
+			st.wire.next("Txn", f)
+			g, err := c.Renew(t.Context(), 2*time.Minute)
+			if f != pass {
+				if err == nil || errors.Is(err, distlock.ErrLost) {
+					t.Fatalf("%s: Renew: %v, want the client's error", name, err)
+				}
+				// A renewal for the old TTL must first find out where the key is.
+				if err := st.renew(c)[0]; err != nil {
+					t.Fatalf("%s: the renewal after it: %v", name, err)
+				}
+				g, err = c.Renew(t.Context(), 2*time.Minute)
+			}
+			if err != nil || g.Token != token || g.TTL < 2*time.Minute {
+				t.Fatalf("%s: Renew: %+v, %v", name, g, err)
+			}
+			if kvs := st.keys(); len(kvs) != 1 || clientv3.LeaseID(kvs[0].Lease) != c.lease.id || string(kvs[0].Value) != "tester" {
+				t.Errorf("%s: the keys are %v, want one on %x", name, kvs, c.lease.id)
+			}
+			if !old.shared && st.exists(old) {
+				t.Errorf("%s: the old lease is still there", name)
+			}
+			if err := st.renew(c)[0]; err != nil {
+				t.Errorf("%s: the next renewal: %v", name, err)
+			}
+			st.release(c, nil)
+			st.wantKeys(0)
+		}
+	}
+}
+
+// A request that comes late must not move the key back to a lease that has been
+// left: its holder believes in the longer one.
+func testLateMove(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", nil)
+	st.wire.next("Txn", late)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil {
+		t.Fatal("Renew has moved the key without its request")
+	}
+	for _, ttl := range []time.Duration{2 * time.Minute, 4 * time.Minute} {
+		if _, err := c.Renew(t.Context(), ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.wire.deliver()
+	if kvs := st.keys(); clientv3.LeaseID(kvs[0].Lease) != c.lease.id {
+		t.Errorf("the key is on the lease %x, want %x", kvs[0].Lease, c.lease.id)
+	}
+}
+
+func testMoveOfLostLock(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", nil)
+	if err := st.Break(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	st.wantKeys(0)
+	st.release(c, distlock.ErrLost)
+}
+
+// However many wait, and whatever their callers put into their contexts, the
+// watches of a process share one stream.
+func testOneStreamForAllWaiters(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	var waiters sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	var claims []*claim
+	for _, name := range []string{"a", "b", "c", "d"} {
+		st.won(name, nil)
+		c := st.claim(name, nil)
+		st.held(c)
+		claims = append(claims, c)
+	}
+	streams, watches := st.wire.count("Watch"), st.wire.count("WatchCreate")
+	for _, c := range claims {
+		waiters.Go(func() {
+			if err := c.Wait(metadata.AppendToOutgoingContext(ctx, "request", c.key)); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait: %v, want %v", err, context.Canceled)
+			}
+		})
+	}
+	st.eventually("four waiters watch two keys each", func() bool { return st.wire.count("WatchCreate") == watches+8 })
+	cancel()
+	waiters.Wait()
+	if n := st.wire.count("Watch") - streams; n != 1 {
+		t.Errorf("%d streams of watches, want 1", n)
+	}
+	// The watches stay for the next Wait, which needs no request then.
+	c := claims[0]
+	wait := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Wait: %v, want %v", err, context.DeadlineExceeded)
+		}
+	}
+	st.eventually("both watches have begun", func() bool { wait(); return c.watches[0].key != "" && c.watches[1].key != "" })
+	watches, reads := st.wire.count("WatchCreate"), st.wire.count("Range")
+	wait()
+	if st.wire.count("WatchCreate") != watches || st.wire.count("Range") != reads {
+		t.Error("the next Wait has sent requests")
+	}
+}

@@ -1,0 +1,273 @@
+package etcdlock
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// age makes the driver believe that it has not heard of a lease for d longer.
+func (l *lease) age(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = l.sent.Add(-d)
+	if !l.listed.IsZero() {
+		l.listed = l.listed.Add(-d)
+	}
+	for _, seen := range l.members {
+		*seen = seen.Add(-d)
+	}
+}
+
+// requests counts what is sent while f runs.
+func (st *store) requests(f func()) map[string]int {
+	before := make(map[string]int)
+	methods := []string{"Txn", "Range", "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseRevoke"}
+	for _, m := range methods {
+		before[m] = st.wire.count(m)
+	}
+	f()
+	for _, m := range methods {
+		if before[m] = st.wire.count(m) - before[m]; before[m] == 0 {
+			delete(before, m)
+		}
+	}
+	return before
+}
+
+func (st *store) wantRequests(what string, want string, f func()) {
+	st.t.Helper()
+	if got := fmt.Sprint(st.requests(f)); got != want {
+		st.t.Errorf("%s: the requests are %s, want %s", what, got, want)
+	}
+}
+
+// A free lock costs one request, a renewal two for all locks, a release one.
+func testRequests(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	first := st.won("first", nil)
+	var second *claim
+	st.wantRequests("a lock", "map[Txn:1]", func() { second = st.won("second", nil) })
+	first.lease.age(3 * time.Second)
+	st.wantRequests("a lock, the lease being 3 s old", "map[LeaseKeepAlive:1 Txn:1]", func() { st.won("third", nil) })
+	first.lease.age(10 * time.Second)
+	st.wantRequests("a renewal", "map[LeaseKeepAlive:1 LeaseTimeToLive:1]", func() {
+		for _, err := range st.renew(first, second) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	st.wantRequests("an Extend within the lease", "map[Range:1]", func() {
+		if _, err := first.Renew(t.Context(), 20*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	st.wantRequests("a release", "map[Txn:1]", func() { st.release(first, nil) })
+	st.wantRequests("a refused TryLock", "map[Txn:1]", func() { st.held(st.claim("second", noWait)) })
+	var fixed *claim
+	st.wantRequests("a fixed term", "map[LeaseGrant:1 Txn:1]", func() { fixed = st.won("fixed", noRenewal) })
+	st.wantRequests("its release", "map[LeaseRevoke:1 Txn:1]", func() { st.release(fixed, nil) })
+	waiter := st.claim("second", nil)
+	st.held(waiter)
+	st.wantRequests("a look of a waiter", "map[Range:1]", func() { st.held(waiter) })
+}
+
+// Five thousand locks live by two leases, and are renewed by two requests for each,
+// although the batches come in pieces and at the same time.
+func testManyLocks(t *testing.T, s *servers.Server) {
+	const locks, pieces = 5000, 10
+	st := newStore(t, s)
+	claims := make([]*claim, locks)
+	var takers sync.WaitGroup
+	for g := range pieces {
+		takers.Go(func() {
+			for i := g; i < locks; i += pieces {
+				claims[i] = st.claim(fmt.Sprint(i), nil)
+				if _, err := claims[i].Try(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	takers.Wait()
+	if t.Failed() {
+		return
+	}
+	if n := st.wire.count("LeaseGrant"); n != 2 {
+		t.Errorf("%d leases, want 2", n)
+	}
+	for _, l := range st.leases {
+		l.age(20 * time.Second)
+	}
+	st.wantRequests("the renewal", "map[LeaseKeepAlive:2 LeaseTimeToLive:2]", func() {
+		for g := range pieces {
+			takers.Go(func() {
+				began := time.Now()
+				batch := make([]distlock.Renewal, 0, locks/pieces)
+				for _, c := range claims[g*locks/pieces : (g+1)*locks/pieces] {
+					batch = append(batch, distlock.Renewal{Claim: c, TTL: c.request.TTL})
+				}
+				st.RenewBatch(t.Context(), batch)
+				for _, r := range batch {
+					if r.Err != nil || r.Grant.Sent.Add(r.Grant.TTL).Before(began.Add(r.TTL)) {
+						t.Errorf("the renewal of %s: %+v, %v", r.Claim.(*claim).request.Name, r.Grant, r.Err)
+						return
+					}
+				}
+			})
+		}
+		takers.Wait()
+	})
+	// A crash of this process leaves them to their leases; here that is faster.
+	for _, l := range st.leases {
+		st.revokeAsAdmin(l)
+	}
+	st.wantKeys(0)
+}
+
+// When an administrator revokes a lease, what lives by it is lost at its next
+// renewal, and a new lock gets a new lease without noticing.
+func testLeaseDiesUnderHolders(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	a, b := st.won("a", nil), st.won("b", nil)
+	elsewhere := st.won("c", noRenewal)
+	st.revokeAsAdmin(a.lease)
+	c := st.won("a", nil)
+	if c.lease == a.lease || c.rev <= a.rev {
+		t.Errorf("the next lock has token %d after %d, same lease: %v", c.rev, a.rev, c.lease == a.lease)
+	}
+	errs := st.renew(a, b, c, elsewhere)
+	for i, want := range []error{distlock.ErrLost, distlock.ErrLost, nil, nil} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("renewal %d: %v, want %v", i, errs[i], want)
+		}
+	}
+	if _, err := a.Renew(t.Context(), time.Second); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	st.release(a, distlock.ErrLost)
+	st.release(b, distlock.ErrLost)
+	st.wantKeys(2)
+}
+
+// The lease may live on when a key is deleted, or is made to live by another lease,
+// or by none.
+func testTamperedKeys(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	intact := st.won("intact", nil)
+	tampered := map[string]func(key string){
+		"deleted": func(key string) {
+			if _, err := st.admin.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"overwritten": func(key string) {
+			if _, err := st.admin.Put(t.Context(), key, "mine"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"made anew": func(key string) {
+			txn := st.admin.Txn(t.Context())
+			if _, err := txn.Then(clientv3.OpDelete(key)).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.admin.Put(t.Context(), key, "mine", clientv3.WithLease(intact.lease.id)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, tamper := range tampered {
+		c := st.won(name, nil)
+		if errs := st.renew(intact, c); errs[0] != nil || errs[1] != nil {
+			t.Fatal(errs)
+		}
+		tamper(c.key)
+		if _, err := c.Renew(t.Context(), time.Second); !errors.Is(err, distlock.ErrLost) {
+			t.Errorf("%s: Renew: %v, want ErrLost", name, err)
+		}
+		intact.lease.age(20 * time.Second)
+		errs := st.renew(intact, c)
+		if errs[0] != nil {
+			t.Errorf("%s: the other lock: %v", name, errs[0])
+		}
+		if name != "made anew" && !errors.Is(errs[1], distlock.ErrLost) {
+			t.Errorf("%s: RenewBatch: %v, want ErrLost", name, errs[1])
+		}
+	}
+}
+
+// The library repeats a grant by itself; both must be for the same lease.
+func testLostReplyOfGrant(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.wire.next("LeaseGrant", loseReply)
+	st.wantRequests("a lock, the reply to the grant being lost", "map[LeaseGrant:2 LeaseKeepAlive:1 Txn:1]",
+		func() { st.won("x", nil) })
+}
+
+// What was asked for is rounded up to what etcd can do, and what it has granted is
+// what the holder is told.
+func testGrantedTTL(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	tests := []struct {
+		ttl   time.Duration
+		fixed bool
+		want  time.Duration
+	}{
+		{time.Second, true, 2 * time.Second}, // the server's minimum
+		{time.Second, false, 2 * time.Second},
+		{2 * time.Second, true, 2 * time.Second},
+		{2*time.Second + 1, true, 3 * time.Second},
+		{2 * time.Second, false, 3 * time.Second},
+		{3100 * time.Millisecond, false, 6 * time.Second},
+		{30 * time.Second, true, 30 * time.Second},
+		{30 * time.Second, false, 32 * time.Second},
+		{distlock.MaxTTL, false, distlock.MaxTTL + 2*time.Second},
+	}
+	for i, tt := range tests {
+		began := time.Now()
+		c := st.claim(fmt.Sprint(i), func(r *distlock.Request) { r.TTL, r.NoRenewal = tt.ttl, tt.fixed })
+		g := st.grant(c)
+		resp, err := st.admin.TimeToLive(t.Context(), c.lease.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if server := time.Duration(resp.GrantedTTL) * time.Second; g.TTL != tt.want || server != tt.want {
+			t.Errorf("%v (fixed: %v): told %v, the server says %v, want %v", tt.ttl, tt.fixed, g.TTL, server, tt.want)
+		}
+		if g.Sent.Add(g.TTL).Before(began.Add(tt.ttl)) {
+			t.Errorf("%v: the grant ends %v after the start", tt.ttl, g.Sent.Add(g.TTL).Sub(began))
+		}
+		if lag := g.TTL - tt.ttl; lag > expiryLag-time.Second {
+			t.Errorf("%v: granted %v longer than asked for, more than the lag has room for", tt.ttl, lag)
+		}
+		st.release(c, nil)
+	}
+}
+
+func testCloseRevokes(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	a, b := st.won("a", nil), st.won("b", func(r *distlock.Request) { r.TTL = 5 * time.Second })
+	unused := st.claim("a", nil) // joined a lease, and left it
+	st.held(unused)
+	for _, c := range []*claim{a, b, unused} {
+		st.release(c, nil)
+	}
+	if !st.exists(a.lease) || !st.exists(b.lease) {
+		t.Fatal("a shared lease has gone before Close")
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st.exists(a.lease) || st.exists(b.lease) {
+		t.Error("a shared lease has outlived Close")
+	}
+}

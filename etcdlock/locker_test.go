@@ -1,0 +1,288 @@
+package etcdlock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// Cmp lets a transaction through for as long as the lock is held, and not a moment
+// longer, whatever the holder knows.
+func testCmp(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	locker, err := New(st.client, &Options{Prefix: st.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := locker.Lock(t.Context(), "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := lock.(*Lock)
+	write := func(balance string) bool {
+		t.Helper()
+		resp, err := st.admin.Txn(t.Context()).
+			If(held.Cmp()).
+			Then(clientv3.OpPut("balance of "+st.prefix, balance)).
+			Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Succeeded
+	}
+	if i := slices.IndexFunc(st.keys(), isKey(held.Key())); i < 0 || !write("900") {
+		t.Error("the holder cannot write")
+	}
+	if err := distlock.Break(t.Context(), locker, "account"); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Err(); err != nil {
+		t.Fatal("the holder knows already:", err)
+	}
+	if write("800") {
+		t.Error("a stale write was applied")
+	}
+	next, err := locker.Lock(t.Context(), "account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if write("700") {
+		t.Error("a stale write was applied under the next holder")
+	}
+	if next.Token() <= held.Token() {
+		t.Errorf("token %d after %d", next.Token(), held.Token())
+	}
+	if err := locker.Close(); err != nil {
+		t.Error(err)
+	}
+	st.wantKeys(0)
+}
+
+// A watch that was cut off and whose revision has been compacted in the meantime
+// ends with an error. The waiter must look again, not fail, nor take it for a
+// release.
+func testCompaction(t *testing.T, s *servers.Server) {
+	proxy, err := conformance.NewTCPProxy(s.Addr(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	st := newStore(t, s)
+	holder := st.won("x", nil)
+	through, err := Open(t.Context(), s.URLVia(proxy.Addr()), &Options{Prefix: st.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = through.Close() })
+	got := make(chan distlock.Lock, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		lock, err := through.Lock(ctx, "x")
+		if err != nil {
+			t.Error("Lock:", err)
+		}
+		got <- lock
+	}()
+	st.eventually("the waiter is queued", func() bool { return len(st.keys()) == 2 })
+	for range 3 {
+		resp, err := st.admin.Put(t.Context(), "elsewhere of "+st.prefix, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// In two steps, so that the stream resumes from before the compaction, or
+		// just finds it done: either way it must go on.
+		proxy.CutAll()
+		if _, err := st.admin.Compact(t.Context(), resp.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-got:
+		t.Fatal("Lock has returned while the name was held")
+	case <-time.After(50 * time.Millisecond):
+	}
+	st.release(holder, nil)
+	select {
+	case lock := <-got:
+		if lock != nil && lock.Unlock(t.Context()) != nil {
+			t.Error("the lock was not held")
+		}
+	case <-time.After(bound):
+		t.Fatal("the waiter was not woken")
+	}
+}
+
+// A watch of a past revision is served by a loop that runs every 100 ms. On a store
+// that others write to, a waiter must not depend on it: its wake-ups are compared
+// with those of such a watch, beside it, on the same server.
+func testWakeIsNotPolled(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	stop := make(chan struct{})
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := st.admin.Put(context.Background(), "noise of "+st.prefix, "x"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	var ours, polled []time.Duration
+	for range 15 {
+		holder := st.won("x", nil)
+		c := st.claim("x", nil)
+		st.held(c)
+		past := st.admin.Watch(t.Context(), holder.key, clientv3.WithRev(c.asOf+1), clientv3.WithFilterPut())
+		woken := st.waiting(c)
+		time.Sleep(time.Millisecond) // any number will do; a longer hold only favours the poller
+		released := time.Now()
+		st.release(holder, nil)
+		st.woken(woken)
+		ours = append(ours, time.Since(released))
+		<-past
+		polled = append(polled, time.Since(released))
+		st.grant(c)
+		st.release(c, nil)
+	}
+	close(stop)
+	<-written
+	slices.Sort(ours)
+	slices.Sort(polled)
+	if a, b := ours[len(ours)/2], polled[len(polled)/2]; a > b/2 {
+		t.Errorf("a release wakes a waiter after %v (median), a watch of the past after %v", a, b)
+	}
+}
+
+func testInspect(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	nested := storeAt(t, s, st.prefix+"jobs/") // its keys begin with our prefix
+	nested.won("a", nil)
+	if _, err := st.admin.Put(t.Context(), st.prefix+"foreign", "x"); err != nil {
+		t.Fatal(err)
+	}
+	holders := make(map[string]*claim)
+	for _, name := range []string{"jobs/b", "jobs/a", "jobs", "käse", "jo!bs%"} {
+		holders[name] = st.won(name, nil)
+	}
+	for range 2 {
+		st.held(st.claim("jobs", nil))
+	}
+	got, err := st.Inspect(t.Context(), "jobs")
+	want := distlock.Status{Name: "jobs", Held: true, Holder: "tester", Token: holders["jobs"].rev, Waiters: 2, Remaining: got.Remaining}
+	if err != nil || got != want || got.Remaining < 20*time.Second || got.Remaining > 32*time.Second {
+		t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
+	}
+	if got, err := st.Inspect(t.Context(), "free"); err != nil || got != (distlock.Status{Name: "free"}) {
+		t.Errorf("Inspect of a free name: %+v, %v", got, err)
+	}
+	for prefix, want := range map[string][]string{
+		"": {"jo!bs%", "jobs", "jobs/a", "jobs/b", "käse"}, "jobs/": {"jobs/a", "jobs/b"}, "k\xc3": {"käse"}, "x": nil,
+	} {
+		list, err := st.List(t.Context(), prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, status := range list {
+			names = append(names, status.Name)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("List(%q): %q, want %q", prefix, names, want)
+		}
+	}
+}
+
+// Break takes the lock away and leaves the queue as it is.
+func testBreak(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	if err := st.Break(t.Context(), "x"); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Break of a free name: %v, want ErrLost", err)
+	}
+	holder := st.won("x", nil)
+	first, second := st.claim("x", nil), st.claim("x", nil)
+	st.held(first)
+	st.held(second)
+	woken := st.waiting(first)
+	if err := st.Break(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	st.woken(woken)
+	st.grant(first)
+	st.held(second)
+	if errs := st.renew(holder, first); !errors.Is(errs[0], distlock.ErrLost) || errs[1] != nil {
+		t.Errorf("the renewals: %v", errs)
+	}
+	st.release(holder, distlock.ErrLost)
+	st.wantKeys(2)
+}
+
+// TestNothingLeft has a server of its own, so that it can count all leases.
+func TestNothingLeft(t *testing.T) {
+	s := servers.ForTest(t, servers.Etcd)
+	admin := newClient(t, s.Addr())
+	a, err := Open(t.Context(), s.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(newClient(t, s.Addr()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := [][]distlock.Option{nil, {distlock.NoRenewal()}, {distlock.TTL(3 * time.Second)}, {distlock.TTL(time.Second), distlock.NoRenewal()}}
+	waiters := make(chan error, len(opts))
+	cancelled, cancel := context.WithCancel(t.Context())
+	for _, o := range opts {
+		name := rand.Text()
+		lock, err := a.Lock(t.Context(), name, o...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Extend(t.Context(), time.Minute); err != nil {
+			t.Error(err)
+		}
+		if _, err := b.TryLock(t.Context(), name, o...); !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
+		go func() {
+			_, err := b.Lock(cancelled, name, o...)
+			waiters <- err
+		}()
+	}
+	st := &store{t: t, driver: &driver{prefix: DefaultPrefix}, admin: admin}
+	st.eventually("all are queued", func() bool { return len(st.keys()) == 2*len(opts) })
+	cancel()
+	for range opts {
+		if err := <-waiters; !errors.Is(err, distlock.ErrHeld) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v, want ErrHeld and %v", err, context.Canceled)
+		}
+	}
+	for _, l := range []*Locker{b, a} {
+		if err := l.Close(); err != nil {
+			t.Error("Close:", err)
+		}
+	}
+	st.wantKeys(0)
+	resp, err := admin.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Leases) != 0 {
+		t.Errorf("%d leases are left", len(resp.Leases))
+	}
+}
