@@ -1,0 +1,141 @@
+// Package backends opens a Locker by URL or from a configuration, so that which
+// store keeps the locks is decided where the program runs:
+//
+//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
+//
+// docs/config.md lists the schemes, their parameters and the fields of Config.
+//
+// This package imports every driver. A program that knows its store and wants one
+// client library only imports redislock, mysqllock, zklock or etcdlock instead.
+package backends
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/etcdlock"
+	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/mysqllock"
+	"github.com/distlock-go/distlock/redislock"
+	"github.com/distlock-go/distlock/zklock"
+)
+
+// Default is the registry with the drivers of this module, which Open and
+// Config.Open use. Programs that add schemes do it before they open anything.
+var Default = newDefault()
+
+func newDefault() *Registry {
+	r := new(Registry)
+	r.Register(newMemory().open, "mem")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(redislock.Open(ctx, url, &redislock.Options{Options: *o}))
+	}, "redis", "rediss", "redis+sentinel")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(mysqllock.Open(ctx, url, &mysqllock.Options{Options: *o}))
+	}, "mysql", "mysqls")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(zklock.Open(ctx, url, &zklock.Options{Options: *o}))
+	}, "zk", "zks")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(etcdlock.Open(ctx, url, &etcdlock.Options{Options: *o}))
+	}, "etcd", "etcds")
+	return r
+}
+
+// locker keeps a nil pointer of a driver from becoming a Locker that is not nil.
+func locker[L distlock.Locker](l L, err error) (distlock.Locker, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Open opens a Locker on the backend that url names, with the Default registry. It
+// connects and checks, for as long as ctx allows: a backend that cannot be reached
+// fails here. A URL that is not understood, in whatever detail, fails with
+// distlock.ErrInvalid before any server is asked. No error shows a password.
+//
+// The caller closes the Locker, which closes the connections that Open has made.
+func Open(ctx context.Context, url string, opts ...Option) (distlock.Locker, error) {
+	return Default.Open(ctx, Config{URL: url}, opts...)
+}
+
+// Option is an option that is a value of the program rather than of its
+// configuration.
+type Option func(*distlock.Options)
+
+// Observer has o told what happens to the locks.
+func Observer(o *distlock.Observer) Option {
+	return func(opts *distlock.Options) { opts.Observer = o }
+}
+
+// Logger has l receive what callers cannot see from results.
+func Logger(l *slog.Logger) Option {
+	return func(opts *distlock.Options) { opts.Logger = l }
+}
+
+// Opener opens a Locker for a URL whose scheme it was registered with. It must not
+// change o, which is never nil, must fail where it does not understand the URL, and
+// must not show a password in an error. ctx bounds the call only.
+type Opener func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error)
+
+// Registry says which Opener serves which scheme. The zero value serves none. Open
+// may be called concurrently, Register may not.
+type Registry struct {
+	openers map[string]Opener
+}
+
+// Register adds the schemes of a backend. It panics if one of them is taken, or is
+// not in lower case: that is a mistake in the program, not in its input.
+func (r *Registry) Register(open Opener, schemes ...string) {
+	if r.openers == nil {
+		r.openers = make(map[string]Opener)
+	}
+	for _, s := range schemes {
+		if s == "" || openurl.Scheme(s+"://") != s {
+			panic(fmt.Sprintf("distlock/backends: %q is not a scheme in lower case", s))
+		}
+		if _, taken := r.openers[s]; taken {
+			panic(fmt.Sprintf("distlock/backends: the scheme %q is registered twice", s))
+		}
+		r.openers[s] = open
+	}
+}
+
+// Schemes returns the registered schemes, sorted.
+func (r *Registry) Schemes() []string {
+	return slices.Sorted(maps.Keys(r.openers))
+}
+
+// Open is Config.Open with the schemes of r.
+func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (distlock.Locker, error) {
+	if err := c.check(); err != nil {
+		return nil, opened(err)
+	}
+	open, ok := r.openers[openurl.Scheme(c.URL)]
+	if !ok {
+		return nil, opened(fmt.Errorf("%w: the URL %s has none of the known schemes: %s",
+			distlock.ErrInvalid, openurl.Redact(c.URL), strings.Join(r.Schemes(), ", ")))
+	}
+	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	l, err := open(ctx, c.URL, &o)
+	if err != nil {
+		return nil, err
+	}
+	if err := unmet(l, c.Require); err != nil {
+		l.Close() // nothing is held, and the error to tell is the other one
+		return nil, opened(fmt.Errorf("%w: %s %w", distlock.ErrUnsupported, openurl.Redact(c.URL), err))
+	}
+	return l, nil
+}
+
+// opened words an error like those of the drivers.
+func opened(err error) error { return fmt.Errorf("distlock: open: %w", err) }

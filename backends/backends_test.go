@@ -1,0 +1,315 @@
+package backends_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// kinds are the servers behind the schemes, and their forms for TLS.
+var kinds = map[string]servers.Kind{
+	"redis": servers.Redis, "rediss": servers.Redis, "redis+sentinel": servers.Redis,
+	"mysql": servers.MySQL, "mysqls": servers.MySQL,
+	"zk": servers.ZooKeeper, "zks": servers.ZooKeeper,
+	"etcd": servers.Etcd, "etcds": servers.Etcd,
+}
+
+// wantError checks that err matches target and says every one of parts.
+func wantError(t *testing.T, err, target error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("the error is %v, want one that matches %q", err, target)
+	}
+	for _, p := range append(parts, "distlock: open") {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("the error does not say %q: %v", p, err)
+		}
+	}
+	if strings.Contains(err.Error(), password) {
+		t.Errorf("the error shows the password: %v", err)
+	}
+}
+
+const password = "s3cret%2Fpw"
+
+func open(t *testing.T, url string, opts ...backends.Option) distlock.Locker {
+	t.Helper()
+	l, err := backends.Open(t.Context(), url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// serverURL returns the URL of a real server. On MySQL somebody has to create the
+// table; here it is the Locker.
+func serverURL(t *testing.T, kind servers.Kind) string {
+	url := servers.ForTest(t, kind).URL()
+	if kind != servers.MySQL {
+		return url
+	}
+	if strings.Contains(url, "?") {
+		return url + "&create=true"
+	}
+	return url + "?create=true"
+}
+
+// Two Lockers by the same URL contend, on each backend, whatever the scheme.
+func TestOpen(t *testing.T) {
+	urls := map[string]func(t *testing.T) string{
+		"mem": func(*testing.T) string { return "mem://" + strings.ToLower(t.Name()) },
+	}
+	for _, kind := range servers.Kinds {
+		urls[string(kind)] = func(t *testing.T) string { return serverURL(t, kind) }
+	}
+	for scheme, url := range urls {
+		t.Run(scheme, func(t *testing.T) {
+			url := url(t)
+			var acquired atomic.Int32
+			observer := &distlock.Observer{Acquired: func(distlock.Acquired) { acquired.Add(1) }}
+			alice, bob := open(t, url, backends.Observer(observer)), open(t, url, backends.Logger(slog.New(slog.DiscardHandler)))
+			name := fmt.Sprintf("backends/%d", time.Now().UnixNano())
+			lock, err := alice.TryLock(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bob.TryLock(t.Context(), name); !errors.Is(err, distlock.ErrHeld) {
+				t.Errorf("the second locker got %v, want ErrHeld", err)
+			}
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			lock, err = bob.TryLock(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			checkPromises(t, scheme, url)
+			if n := acquired.Load(); n != 1 {
+				t.Errorf("the observer was told of %d locks, want 1", n)
+			}
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	a, b, c := open(t, "mem://memory-a"), open(t, "mem://memory-b"), open(t, "mem://")
+	for _, l := range []distlock.Locker{a, b, c} { // three stores
+		lock, err := l.TryLock(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Unlock(t.Context())
+	}
+	for _, url := range []string{"mem://a,b", "mem://me:" + password + "@a", "mem://a/b"} {
+		_, err := backends.Open(t.Context(), url)
+		wantError(t, err, distlock.ErrInvalid, "allowed is mem://name")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := backends.Open(ctx, "mem://a")
+	wantError(t, err, context.Canceled)
+}
+
+// A URL that is wrong in any way is refused before a server is asked.
+func TestStrict(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Error("a server was asked")
+			conn.Close()
+		}
+	}()
+	for _, scheme := range backends.Default.Schemes() {
+		t.Run(scheme, func(t *testing.T) {
+			base := scheme + "://"
+			if scheme == "mem" {
+				base += "x"
+			} else {
+				base += "me:" + password + "@" + listener.Addr().String() + "/"
+			}
+			for query, want := range map[string]string{
+				"?holdr=me":        `unknown parameter "holdr" (did you mean "holder"?), allowed are `,
+				"?nonsense=1":      `unknown parameter "nonsense", allowed are `,
+				"?ttl=10":          `the parameter ttl is "10", allowed is a duration`,
+				"?ttl=0s":          "1ms to 8760h",
+				"?ttl=10s&ttl=10s": "twice",
+				"?ttl":             "key=value",
+			} {
+				_, err := backends.Open(t.Context(), base+query)
+				wantError(t, err, distlock.ErrInvalid, want)
+			}
+			_, err := backends.Config{URL: base + "?ttl=10s", TTL: backends.Duration(time.Second)}.Open(t.Context())
+			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the options")
+			_, err = backends.Config{URL: base + "?holder=me", Holder: "you"}.Open(t.Context())
+			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the options")
+		})
+	}
+}
+
+func TestUnknownScheme(t *testing.T) {
+	for _, url := range []string{"postgres://me:" + password + "@h/db", "localhost:6379", "me:" + password + "@tcp(h:3306)/db", "redis:me:" + password + "@h"} {
+		_, err := backends.Open(t.Context(), url)
+		wantError(t, err, distlock.ErrInvalid, "none of the known schemes", "mem, mysql, mysqls")
+	}
+	_, err := backends.Open(t.Context(), "")
+	wantError(t, err, distlock.ErrInvalid, "the URL is empty")
+}
+
+// A server that is not there fails at open, soon, and without a word of the
+// password.
+func TestDeadServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	listener.Close() // its port refuses connections now
+	for _, scheme := range backends.Default.Schemes() {
+		if kinds[scheme] == "" {
+			continue
+		}
+		url := scheme + "://me:" + password + "@" + addr + "/"
+		if scheme == "redis+sentinel" {
+			url += "?master=x"
+		}
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				l, err := backends.Open(ctx, url)
+				if err == nil {
+					l.Close()
+				}
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Fatal("opened")
+				}
+				if errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrHeld) {
+					t.Errorf("the error is %v, want one of the network", err)
+				}
+				if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "distlock: open") {
+					t.Errorf("the error is %v", err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("Open goes on eight seconds after its context has ended")
+			}
+		})
+	}
+}
+
+// What a backend does not promise fails at open, and the Locker is closed.
+func TestRequire(t *testing.T) {
+	l, err := backends.Config{
+		URL:     "mem://require",
+		Require: []backends.Requirement{backends.Fair, backends.Push},
+	}.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+
+	fake := &closeCounter{Locker: l}
+	r := new(backends.Registry)
+	r.Register(func(context.Context, string, *distlock.Options) (distlock.Locker, error) { return fake, nil }, "fake")
+	r.Register(func(context.Context, string, *distlock.Options) (distlock.Locker, error) {
+		return struct{ distlock.Locker }{fake}, nil
+	}, "mute")
+	for _, tc := range []struct {
+		caps     distlock.Capabilities
+		required backends.Requirement
+		ok       bool
+	}{
+		{distlock.Capabilities{}, backends.Fair, false},
+		{distlock.Capabilities{Fair: true}, backends.Fair, true},
+		{distlock.Capabilities{Fair: true}, backends.Push, false},
+		{distlock.Capabilities{Push: true}, backends.Push, true},
+		{distlock.Capabilities{}, backends.Durable, false},
+		{distlock.Capabilities{Durability: distlock.Volatile}, backends.Durable, false},
+		{distlock.Capabilities{Durability: distlock.Restart}, backends.Durable, true},
+		{distlock.Capabilities{Durability: distlock.Quorum}, backends.Durable, true},
+		{distlock.Capabilities{Durability: distlock.Restart}, backends.Quorum, false},
+		{distlock.Capabilities{Durability: distlock.Quorum}, backends.Quorum, true},
+	} {
+		fake.caps, fake.closed = tc.caps, 0
+		c := backends.Config{URL: "fake://me:" + password + "@h", Require: []backends.Requirement{tc.required}}
+		_, err := r.Open(t.Context(), c)
+		if tc.ok {
+			if err != nil || fake.closed != 0 {
+				t.Errorf("%s of %+v: %v, closed %d times", tc.required, tc.caps, err, fake.closed)
+			}
+			continue
+		}
+		wantError(t, err, distlock.ErrUnsupported, "fake://me:xxxxx@h does not promise to be "+string(tc.required))
+		if fake.closed != 1 {
+			t.Errorf("the locker was closed %d times, want once", fake.closed)
+		}
+	}
+	_, err = r.Open(t.Context(), backends.Config{URL: "mute://", Require: []backends.Requirement{backends.Fair}})
+	wantError(t, err, distlock.ErrUnsupported, "does not say what it promises")
+	_, err = backends.Config{URL: "mem://", Require: []backends.Requirement{"durible"}}.Open(t.Context())
+	wantError(t, err, distlock.ErrInvalid, `"durible" is not known, allowed are durable, fair, push, quorum`)
+}
+
+type closeCounter struct {
+	distlock.Locker
+	caps   distlock.Capabilities
+	closed int
+}
+
+func (c *closeCounter) Capabilities() distlock.Capabilities { return c.caps }
+func (c *closeCounter) Close() error                        { c.closed++; return nil }
+
+func TestRegister(t *testing.T) {
+	open := func(context.Context, string, *distlock.Options) (distlock.Locker, error) { return nil, io.EOF }
+	r := new(backends.Registry)
+	r.Register(open, "b", "a")
+	if got, want := r.Schemes(), []string{"a", "b"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the schemes are %q, want %q", got, want)
+	}
+	if _, err := r.Open(t.Context(), backends.Config{URL: "B://x"}); err != io.EOF {
+		t.Errorf("the error is %v, want the opener's as it is", err)
+	}
+	for scheme, want := range map[string]string{"a": "twice", "": "not a scheme", "A": "lower case", "c:": "not a scheme"} {
+		func() {
+			defer func() {
+				if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
+					t.Errorf("the panic for %q is %s", scheme, p)
+				}
+			}()
+			r.Register(open, scheme)
+		}()
+	}
+}
