@@ -1,0 +1,114 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// Schema is the version of the JSON form of a Report. It changes when a field
+// changes its meaning or goes away; new fields may come without notice.
+const Schema = 1
+
+// Report is what a run has found.
+type Report struct {
+	Schema      int        `json:"schema"`
+	Started     time.Time  `json:"started"`
+	Finished    time.Time  `json:"finished"`
+	Interrupted bool       `json:"interrupted,omitempty"`
+	Command     []string   `json:"command"`
+	Machine     Machine    `json:"machine"`
+	Params      Params     `json:"params"`
+	Backends    []*Backend `json:"backends"`
+	// Missing are the backends that were asked for and could not be had, with the reason.
+	Missing map[string]string `json:"missing,omitempty"`
+}
+
+// Machine says where a run took place.
+type Machine struct {
+	OS, Arch, Go string
+	CPUs         int
+	Version      string // of distlock
+}
+
+// Backend is what was measured on one backend.
+type Backend struct {
+	Name         string            `json:"name"`
+	URL          string            `json:"url"` // redacted
+	Origin       string            `json:"origin"`
+	Version      string            `json:"version"`
+	BareCommands string            `json:"bare_commands,omitempty"`
+	Figures      map[Figure]Series `json:"figures"`
+	Failed       map[string]string `json:"failed,omitempty"` // workload: why
+}
+
+// Series is one value for each round.
+type Series []float64
+
+// Median returns the middle value, and false if nothing was measured.
+func (s Series) Median() (float64, bool) {
+	if len(s) == 0 {
+		return 0, false
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	mid := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[mid], true
+	}
+	return (sorted[mid-1] + sorted[mid]) / 2, true
+}
+
+// Spread returns half of the distance between the extremes, as a part of the
+// median: 0.1 reads "give or take ten per cent".
+func (s Series) Spread() float64 {
+	m, ok := s.Median()
+	if !ok || m == 0 {
+		return 0
+	}
+	return (slices.Max(s) - slices.Min(s)) / 2 / m
+}
+
+// Ratio returns the median of s by t, round by round: what two series taken in
+// alternation say about each other, less what the machine did in between.
+func (s Series) Ratio(t Series) Series {
+	var r Series
+	for i := range min(len(s), len(t)) {
+		if t[i] != 0 {
+			r = append(r, s[i]/t[i])
+		}
+	}
+	return r
+}
+
+func newReport(p Params) *Report {
+	return &Report{
+		Schema:  Schema,
+		Started: time.Now(),
+		Command: slices.Clone(os.Args),
+		Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
+			CPUs: runtime.GOMAXPROCS(0), Version: version()},
+		Params:  p,
+		Missing: make(map[string]string),
+	}
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(info.Main.Version, "(devel)")
+	}
+	return "(devel)"
+}
+
+// Err returns an error if a workload failed on a backend.
+func (r *Report) Err() error {
+	for _, b := range r.Backends {
+		if len(b.Failed) > 0 {
+			return fmt.Errorf("%d workloads failed on %s", len(b.Failed), b.Name)
+		}
+	}
+	return nil
+}
