@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+const configHelp = `
+The backend comes from --url, else from DISTLOCK_URL, else from "url:" in the file
+that --config or DISTLOCK_CONFIG names. The file is YAML with the fields of
+backends.Config: url, ttl, holder, require. ttl and holder are also taken from
+DISTLOCK_TTL and DISTLOCK_HOLDER.`
+
+// addBackendFlags gives cmd the flags that say which backend to use.
+func addBackendFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.String("url", "", `backend, like "redis://localhost:6379" (default $DISTLOCK_URL)`)
+	f.String("config", "", "YAML `file` with url, ttl, holder and require (default $DISTLOCK_CONFIG)")
+	cmd.Long = strings.TrimSpace(cmd.Long + "\n" + configHelp)
+}
+
+// fields are what the environment and the flags may set. What a backend has to
+// promise is for the file alone: it belongs to the deployment, not to one call.
+var fields = []string{"url", "ttl", "holder"}
+
+// loadConfig puts the configuration together: the file, over it the environment,
+// over it the flags that were set.
+func loadConfig(cmd *cobra.Command) (backends.Config, error) {
+	var c backends.Config
+	k := koanf.New(".")
+	name, err := cmd.Flags().GetString("config")
+	if err != nil {
+		return c, err
+	}
+	if name == "" {
+		name = os.Getenv("DISTLOCK_CONFIG")
+	}
+	if name != "" {
+		if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
+			return c, usage(fmt.Errorf("the configuration %s: %w", name, err))
+		}
+	}
+	environment := env.Provider(".", env.Opt{Prefix: "DISTLOCK_", TransformFunc: envField})
+	if err := errors.Join(k.Load(environment, nil), k.Load(posflag.ProviderWithFlag(cmd.Flags(), ".", k, flagField(cmd)), nil)); err != nil {
+		return c, err
+	}
+	err = k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result:      &c,
+		TagName:     "yaml",
+		ErrorUnused: true,
+		DecodeHook:  mapstructure.TextUnmarshallerHookFunc(),
+	}})
+	if err != nil {
+		return c, usage(fmt.Errorf("the configuration: %w", err))
+	}
+	if c.URL == "" {
+		return c, usage(errors.New(`no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL`))
+	}
+	return c, nil
+}
+
+// envField takes what has a field from the environment; DISTLOCK_REDIS_URL and its
+// like are for the tests.
+func envField(key, value string) (string, any) {
+	field := strings.ToLower(strings.TrimPrefix(key, "DISTLOCK_"))
+	for _, f := range fields {
+		if f == field && value != "" {
+			return field, value
+		}
+	}
+	return "", nil
+}
+
+// flagField takes what has a field from the flags that were set.
+func flagField(cmd *cobra.Command) func(f *pflag.Flag) (string, any) {
+	return func(f *pflag.Flag) (string, any) {
+		for _, field := range fields {
+			if f.Name == field && f.Changed {
+				return field, f.Value.String()
+			}
+		}
+		return "", nil
+	}
+}
+
+// openBackend opens the Locker that the configuration names. A backend that cannot
+// be reached, and a configuration that is wrong, have exit statuses of their own.
+func openBackend(ctx context.Context, cmd *cobra.Command) (distlock.Locker, error) {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.Open(ctx)
+	switch {
+	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
+		return nil, usage(err)
+	case err != nil:
+		return nil, &exit{statusUnavailable, onBackend(c.URL, err)}
+	}
+	return l, nil
+}
+
+// onBackend says which backend an error is about, if it does not say so itself.
+func onBackend(url string, err error) error {
+	if shown := openurl.Redact(url); !strings.Contains(err.Error(), shown) {
+		return fmt.Errorf("%s cannot be used: %w", shown, err)
+	}
+	return err
+}

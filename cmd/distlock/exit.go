@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The exit statuses, as far as they are this program's own: those of flock(1)
+// where it has one, of sysexits.h else, and the shell's for what cannot be run.
+const (
+	statusBusy          = 1
+	statusUsage         = 64 // EX_USAGE
+	statusUnavailable   = 69 // EX_UNAVAILABLE
+	statusFailed        = 70 // EX_SOFTWARE
+	statusLost          = 75 // EX_TEMPFAIL
+	statusNotExecutable = 126
+	statusNotFound      = 127
+)
+
+const exitHelp = `
+Exit status:
+  0      the command ran and succeeded, or the request was carried out
+  1      the name is held by another, or did not become free in time (-E changes it)
+  64     usage: a flag, argument, URL or configuration that is not allowed
+  69     the backend cannot be reached or failed
+  70     the lock could not be kept for --min-hold or --once-per
+  75     the lock was lost while the command ran, and the command was ended
+  126    the command cannot be executed
+  127    the command was not found
+  128+n  the command, or distlock while it waited, was ended by signal n
+  other  that of the command`
+
+// exit is an error with an exit status. A nil error says nothing more: whoever
+// made it has told the user already.
+type exit struct {
+	status int
+	err    error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+func usage(err error) error { return &exit{statusUsage, err} }
+
+// statusOf returns what the process exits with, and whether there is something to
+// say.
+func statusOf(err error) (status int, tell bool) {
+	var e *exit
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.As(err, &e):
+		return e.status, e.err != nil
+	}
+	return statusFailed, true
+}

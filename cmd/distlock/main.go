@@ -1,0 +1,55 @@
+// Command distlock works with distributed locks from the shell. See distlock --help.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	// go-redis writes to standard error what its callers are told anyway.
+	redis.SetLogger(&logging.VoidLogger{})
+	if status, child := isChild(); child {
+		os.Exit(status)
+	}
+	ctx, signals := interruptible(context.Background())
+	err := root(signals).ExecuteContext(ctx)
+	status, tell := statusOf(err)
+	if tell {
+		say("%v", err)
+	}
+	os.Exit(status)
+}
+
+func root(signals *interrupts) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "distlock",
+		Short:         "Distributed locks on Redis, MySQL, ZooKeeper and etcd",
+		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.\n" + exitHelp,
+		SilenceErrors: true, // main prints them, once
+		SilenceUsage:  true, // an error of a backend is no reason to print the flags
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(), versionCommand())
+	for _, c := range cmd.Commands() {
+		c.Args = usageArgs(c.Args)
+	}
+	cmd.Args = usageArgs(cmd.Args)
+	return cmd
+}
+
+// usageArgs gives errors about arguments the exit status for usage.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usage(err)
+		}
+		return nil
+	}
+}
