@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// TestMain lets the test binary be its own worker processes.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		work(os.Stdin, os.Stdout)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// testTTL is short, for the sake of the modes that outlast it. A worker that loses
+// its lock because the machine is busy is refused, and withdraws again.
+const testTTL = backends.Duration(2 * time.Second)
+
+func TestModes(t *testing.T) {
+	for _, kind := range servers.Kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			s := settings{url: servers.ForTest(t, kind).URL(), ttl: testTTL}
+			if kind == servers.MySQL { // whose table somebody has to create
+				separator := "?"
+				if strings.Contains(s.url, "?") {
+					separator = "&"
+				}
+				s.url += separator + "create=true"
+			}
+			for _, m := range modes {
+				t.Run(m.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					r, err := playMode(ctx, m, s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.print(t.Output())
+					if err := r.verdict(); err != nil {
+						t.Error(err)
+					}
+					if m.name == "unlocked" {
+						// For none to be lost, ten processes that were told to begin at the same time
+						// would have to have computed for 100 ms one after another.
+						if balance, _ := r.account.state(); balance == 0 {
+							t.Error("no withdrawal was lost without a lock")
+						}
+						return
+					}
+					checkVisits(t, r.crew.visits())
+					check(t, m, r.crew.visits())
+				})
+			}
+		})
+	}
+}
+
+// checkVisits checks what is true of all runs under a lock: one at a time, each with
+// a higher token, and each reads what the one before has written.
+func checkVisits(t *testing.T, all []visit) {
+	t.Helper()
+	balance := opening
+	for i, v := range all {
+		if i > 0 && v.from.Before(all[i-1].to) {
+			t.Errorf("worker %d held the lock from %v, worker %d until %v", v.worker, v.from, all[i-1].worker, all[i-1].to)
+		}
+		if i > 0 && v.token <= all[i-1].token {
+			t.Errorf("worker %d got the token %d after %d", v.worker, v.token, all[i-1].token)
+		}
+		if v.read != balance {
+			t.Errorf("worker %d read %d, want %d", v.worker, v.read, balance)
+		}
+		if !v.refused {
+			balance = v.result
+		}
+	}
+	if balance != 0 {
+		t.Errorf("the last write was %d, want 0", balance)
+	}
+}
+
+// check checks that a run did what its mode is about.
+func check(t *testing.T, m mode, all []visit) {
+	t.Helper()
+	first, last := all[0], all[len(all)-1]
+	switch m.name {
+	case "outlast":
+		if first.worker != 1 || !first.to.After(first.lease) {
+			t.Errorf("worker %d was first and held the lock until %v, want worker 1 to hold it for longer than its lease, %v",
+				first.worker, first.to, first.lease)
+		}
+	case "stalled":
+		if first.worker != 1 || !first.refused || last.worker != 1 || last.refused {
+			t.Errorf("worker %d was first (refused %v) and worker %d last (refused %v), want worker 1, refused, and worker 1 again",
+				first.worker, first.refused, last.worker, last.refused)
+		}
+		if len(all) != workers+1 {
+			t.Errorf("the lock was held %d times, want %d", len(all), workers+1)
+		}
+	}
+}
+
+func TestFence(t *testing.T) {
+	a := &account{balance: 10}
+	url, stop, err := a.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	r, ctx := remote(url), t.Context()
+	write := func(balance int, token int64, want error) {
+		t.Helper()
+		if err := r.write(ctx, balance, token); !errors.Is(err, want) {
+			t.Errorf("writing with token %d: %v, want %v", token, err, want)
+		}
+	}
+	write(9, 0, nil)
+	write(8, 5, nil)
+	write(7, 5, nil)
+	write(1, 4, errStale)
+	write(1, 0, errStale)
+	if b, err := r.read(ctx, 6); b != 7 || err != nil {
+		t.Errorf("read %d, %v, want 7", b, err)
+	}
+	write(1, 5, errStale) // although 6 has only read so far
+	if _, err := r.read(ctx, 5); !errors.Is(err, errStale) {
+		t.Errorf("reading with a stale token: %v", err)
+	}
+	if balance, refused := a.state(); balance != 7 || refused != 3 {
+		t.Errorf("the balance is %d and %d writes were refused, want 7 and 3", balance, refused)
+	}
+}
+
+func TestHelpHidesPassword(t *testing.T) {
+	t.Setenv(backends.EnvURL, "redis://:s3cret@127.0.0.1:1?tll=3s")
+	var out strings.Builder
+	if err := demonstrate(t.Context(), []string{"--help"}, &out); err != nil || !strings.Contains(out.String(), "-url") {
+		t.Errorf("--help prints %q, %v", out.String(), err)
+	}
+	err := demonstrate(t.Context(), nil, &out)
+	if err == nil || !strings.Contains(err.Error(), "unknown parameter") || strings.Contains(err.Error()+out.String(), "s3cret") {
+		t.Errorf("the error is %v after %s", err, out.String())
+	}
+}
+
+func TestRefusedArguments(t *testing.T) {
+	t.Setenv(backends.EnvURL, "")
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--url", "mem://"}, "the memory of one process"},
+		{[]string{"--url", "mem://", "--mode", "x"}, `no mode "x"`},
+		{[]string{"--url", "mem://", "x"}, "no arguments but flags"},
+		{[]string{"--url", "redis://:s3cret@127.0.0.1:1?tll=3s"}, "unknown parameter"},
+		{nil, "no --url"},
+	} {
+		err := demonstrate(t.Context(), tc.args, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: the error is %v, want one that says %q", tc.args, err, tc.want)
+		}
+	}
+}
+
+// A worker that cannot go on is an error of the run, not one that hangs.
+func TestWorkerFails(t *testing.T) {
+	_, err := playMode(t.Context(), modes[1], settings{url: "mem://x?tll=1s", ttl: testTTL})
+	if err == nil || !strings.Contains(err.Error(), "unknown parameter") {
+		t.Errorf("the error is %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = playMode(ctx, modes[0], settings{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v, want that of the context", err)
+	}
+}

@@ -1,0 +1,106 @@
+// Command account is the classic proof that a lock works. An account has a balance
+// of 1,000, and ten processes withdraw 100 each, at the same time: they read the
+// balance, compute for a while, and write it back.
+//
+//	go run ./examples/account --url redis://localhost:6379
+//
+// It does so four times: without a lock, where withdrawals are lost; with one, where
+// the balance ends at 0; with one worker that works for longer than its lease, which
+// renewal covers; and with one that is stopped for longer than its lease and wakes
+// up as a holder that does not know that it has lost: the account refuses its
+// write, which has a lower fencing token than the account has seen.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+)
+
+func main() {
+	if os.Getenv(workerEnv) != "" {
+		work(os.Stdin, os.Stdout)
+		return
+	}
+	// A worker that is stopped must not be left behind, so ^C ends the run in order.
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := demonstrate(ctx, os.Args[1:], os.Stdout)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "account:", err)
+		os.Exit(1)
+	}
+}
+
+// demonstrate runs the modes that the arguments ask for.
+func demonstrate(ctx context.Context, args []string, w io.Writer) error {
+	flags := flag.NewFlagSet("account", flag.ContinueOnError)
+	flags.SetOutput(w)
+	// No default: --help would show it, and the password in it.
+	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
+	ttl := flags.Duration("ttl", 3*time.Second, "lease of the lock; 0 means that of the URL")
+	name := flags.String("mode", "all", "unlocked, locked, outlast, stalled or all")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	chosen := modes
+	if *name != "all" {
+		i := slices.IndexFunc(modes, func(m mode) bool { return m.name == *name })
+		if i < 0 {
+			return fmt.Errorf("there is no mode %q, allowed are unlocked, locked, outlast, stalled and all", *name)
+		}
+		chosen = modes[i : i+1]
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q: there are no arguments but flags", flags.Arg(0))
+	}
+	if *url == "" {
+		c, err := backends.FromEnv()
+		if err != nil {
+			return fmt.Errorf("no --url: %w", err)
+		}
+		*url = c.URL
+	}
+	s := settings{*url, backends.Duration(*ttl)}
+	if err := checkBackend(ctx, s); err != nil {
+		return err
+	}
+	for _, m := range chosen {
+		fmt.Fprintf(w, "Ten withdrawals of %d from %d, %s:\n", amount, opening, m.title)
+		r, err := playMode(ctx, m, s)
+		if err != nil {
+			return err
+		}
+		r.print(w)
+		if err := r.verdict(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBackend fails, before ten processes do, if the backend cannot be used.
+func checkBackend(ctx context.Context, s settings) error {
+	locker, err := backends.Config{URL: s.url, TTL: s.ttl}.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	c, ok := locker.(interface{ Capabilities() distlock.Capabilities })
+	if ok && c.Capabilities().Backend == "memory" {
+		return errors.New("mem:// is the memory of one process, and this needs several: " +
+			"pass the --url of a server (redis://, mysql://, zk:// or etcd://)")
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// visit is what one worker did between getting the lock and giving it back, or
+// between reading and writing if there is no lock.
+type visit struct {
+	worker       int
+	token        int64
+	from, to     time.Time // while it had reason to believe that it held the lock
+	lease        time.Time // until when it was granted at first
+	read, result int
+	refused      bool
+}
+
+// visits returns what happened, by the time it began.
+func (c *crew) visits() []visit {
+	var all []visit
+	open := make(map[int]*visit) // by worker
+	for _, e := range c.log {
+		if open[e.Worker] == nil {
+			open[e.Worker] = &visit{worker: e.Worker, from: e.At}
+		}
+		v := open[e.Worker]
+		switch e.What {
+		case ready:
+			delete(open, e.Worker)
+		case holds:
+			v.token, v.from, v.lease = e.Token, e.At, e.Until
+		case reads:
+			v.read = e.Balance
+		case wrote, refused:
+			v.to, v.result, v.refused = e.At, e.Balance, e.What == refused
+		case released:
+			v.to = e.Until
+			all = append(all, *v)
+			delete(open, e.Worker)
+		case done:
+			if !v.to.IsZero() { // no lock was taken, so none was released
+				all = append(all, *v)
+			}
+			delete(open, e.Worker)
+		}
+	}
+	slices.SortFunc(all, func(a, b visit) int { return a.from.Compare(b.from) })
+	return all
+}
+
+// barWidth is the number of columns of the longest bar.
+const barWidth = 40
+
+// print shows who held the lock when, and how it ended.
+func (r *run) print(w io.Writer) {
+	all := r.crew.visits()
+	begin, end := all[0].from, all[0].to
+	for _, v := range all {
+		if v.to.After(end) {
+			end = v.to
+		}
+	}
+	column := max(end.Sub(begin)/barWidth, 1)
+	width := max(len("token"), len(fmt.Sprint(all[len(all)-1].token))) // tokens rise
+	fmt.Fprintf(w, "worker %*s     from       to   read   wrote\n", width, "token")
+	for _, v := range all {
+		token, result := "none", fmt.Sprint(v.result)
+		if v.token > 0 {
+			token = fmt.Sprint(v.token)
+		}
+		if v.refused {
+			result = "refused"
+		}
+		from := min(int(v.from.Sub(begin)/column), barWidth-1)
+		length := max(1, min(int(v.to.Sub(v.from)/column), barWidth-from))
+		fmt.Fprintf(w, "%6d %*s %7.3fs %7.3fs %6d %7s |%s%s%s|\n", v.worker, width, token,
+			v.from.Sub(begin).Seconds(), v.to.Sub(begin).Seconds(), v.read, result,
+			strings.Repeat(" ", from), strings.Repeat("#", length), strings.Repeat(" ", barWidth-from-length))
+	}
+	balance, refused := r.account.state()
+	fmt.Fprintf(w, "The balance is %d", balance)
+	if lost := balance / amount; lost > 0 {
+		fmt.Fprintf(w, ": %d of %d withdrawals are lost", lost, workers)
+	}
+	if refused > 0 {
+		fmt.Fprint(w, "; a stale write was refused by its fencing token, and the withdrawal done again")
+	}
+	fmt.Fprint(w, ".\n\n")
+}

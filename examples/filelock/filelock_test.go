@@ -1,0 +1,77 @@
+//go:build unix
+
+package filelock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/examples/filelock"
+)
+
+// The whole test of a driver: a harness and one call.
+func TestConformance(t *testing.T) {
+	dir := t.TempDir()
+	admin, err := filelock.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	conformance.Run(t, &harness{dir, admin})
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		os.Exit(conformance.ChildMain(func(context.Context) (distlock.Locker, error) { return filelock.Open(dir, nil) }))
+	}
+	os.Exit(m.Run())
+}
+
+const childDir = "FILELOCK_CHILD_DIR"
+
+type harness struct {
+	dir   string
+	admin *distlock.Client
+}
+
+func (h *harness) Open(context.Context, *conformance.C) (distlock.Locker, error) {
+	return filelock.Open(h.dir, nil)
+}
+
+// Caps: what the driver promises is known; what the harness can do is added.
+func (h *harness) Caps() conformance.Caps {
+	caps := conformance.CapsFrom(h.admin.Capabilities())
+	caps.Inspector, caps.Child = conformance.Yes, conformance.Yes
+	caps.Proxy, caps.Process, caps.ServerClock, caps.Namespaces = conformance.No, conformance.No, conformance.No, conformance.No
+	return caps
+}
+
+func (h *harness) Timing() conformance.Timing { return conformance.TimingFrom(h.admin.Capabilities()) }
+
+func (h *harness) Child() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+h.dir)
+	return cmd
+}
+
+func (h *harness) Records(ctx context.Context, name string) (int, error) {
+	st, err := distlock.Inspect(ctx, h.admin, name)
+	if st.Held {
+		return 1, err
+	}
+	return 0, err
+}
+
+func (h *harness) Waiters(context.Context, string) (int, error) { return -1, nil }
+
+func (h *harness) Delete(ctx context.Context, name string) error {
+	if err := distlock.Break(ctx, h.admin, name); !errors.Is(err, distlock.ErrLost) {
+		return err
+	}
+	return nil // nobody held it
+}
