@@ -44,6 +44,12 @@ type Backend struct {
 	BareCommands string            `json:"bare_commands,omitempty"`
 	Figures      map[Figure]Series `json:"figures"`
 	Failed       map[string]string `json:"failed,omitempty"` // workload: why
+
+	Facts         []Fact                  `json:"facts,omitempty"`
+	Safety        map[Hazard]Outcome      `json:"safety,omitempty"`
+	Distributions map[string]Distribution `json:"distributions,omitempty"` // by workload: "solo", "hot", "handoff"
+	Curves        map[string]Curve        `json:"curves,omitempty"`        // "hot_by_clients", "held_memory", …
+	Traffic       map[string]Traffic      `json:"traffic,omitempty"`       // by workload
 }
 
 // Series is one value for each round.
