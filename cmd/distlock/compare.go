@@ -15,53 +15,84 @@ import (
 	"github.com/distlock-go/distlock/internal/compare"
 )
 
-const compareHelp = `Compare measures lock backends side by side, in alternating rounds: one lock after
-the other, many names in parallel, many clients on one name, and the hand-off from
-Unlock to the next waiter; the store's own bare commands beside them as the limit.
+const compareHelp = `Compare measures lock backends side by side, in alternating rounds:
+
+  bare               the store's own commands that no lock can do without: the limit
+  solo               one lock and unlock after the other
+  parallel           many names at once, by one client
+  hot                many clients, one name
+  handoff            from Unlock to the return of the next client's Lock
+  waiting            many goroutines of one process that wait for one name
+  try                all clients TryLock all names at the same moment
+  arrivals           calls that begin at a rate; latency from when each was to begin
+  hot_by_clients     hot, with 2, 4, 8 ... clients
+  parallel_by_names  parallel, with 1, 8, 64 ... names
+  failover           the holder's packets vanish: until a waiting client holds
+  held               many locks held and renewed: memory, requests, losses
+  traffic            requests and bytes of a lock and unlock, counted by a proxy
 
 Without a URL it compares the backends it can have on this machine: memory, and
 Redis, MySQL, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL,
 DISTLOCK_ZK_URL and DISTLOCK_ETCD_URL, or in containers, or as local processes that
-it starts on loopback and stops again. What cannot be had is listed with the reason.`
+it starts on loopback and stops again. What cannot be had is listed with the reason.
 
-func compareCommand() *cobra.Command {
-	p := compare.Params{}
+On a server that was given it touches only keys with a random prefix, two tables or a
+node with a random name, within the prefix, schema or node of the URL; it removes them
+and says so. MySQL needs the rights to CREATE and DROP them.
+
+Interrupted by a signal, it stops within seconds, removes what it has made, prints what
+was measured until then, and exits with 128+n: 130 after Ctrl-C. It exits with 70 if a
+workload failed, or if something could not be removed.
+`
+
+func compareCommand(signals *interrupts) *cobra.Command {
+	c := compareParams{}
 	var jsonFile string
 	var markdown bool
 	cmd := &cobra.Command{
 		Use:   "compare [url...]",
 		Short: "Measure lock backends side by side",
-		Long:  compareHelp,
-		Args:  cobra.ArbitraryArgs,
+		Long:  compareHelp + "\n" + profileHelp(),
+		Example: `  distlock compare --profile quick
+  distlock compare --profile checkout --rate 500 redis://localhost:6379 etcd://localhost:2379`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, urls []string) error {
-			if err := p.Check(); err != nil {
+			p, err := c.resolve(cmd.Flags())
+			if err != nil {
 				return usage(err)
 			}
 			report, err := runCompare(cmd.Context(), urls, p)
-			if err != nil {
-				return err
+			if report == nil {
+				return interrupted(signals, err)
 			}
 			write := report.WriteText
 			if markdown {
 				write = report.WriteMarkdown
 			}
-			return errors.Join(write(cmd.OutOrStdout()), toFile(jsonFile, report.WriteJSON), report.Err())
+			return interrupted(signals, errors.Join(write(cmd.OutOrStdout()), toFile(jsonFile, report.WriteJSON), report.Err(), err))
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&p.Duration, "duration", time.Second, "of one workload on one backend in one round")
-	f.IntVar(&p.Rounds, "rounds", 3, "how often the backends take turns")
-	f.IntVar(&p.Clients, "clients", 16, "clients that fight for one name")
-	f.IntVar(&p.Names, "names", 64, "names locked in parallel")
-	// 20 s: the longest that ZooKeeper takes with its default ticks is about 24 s.
-	f.DurationVar(&p.TTL, "ttl", 20*time.Second, "TTL of the locks")
+	c.addTo(f)
 	f.StringVar(&jsonFile, "json", "", "also write the report, with every round, to `file` (- for standard output)")
 	f.BoolVar(&markdown, "markdown", false, "print the table as Markdown")
 	return cmd
 }
 
+// interrupted gives err the exit status of the signal that ended the run, if one did.
+func interrupted(signals *interrupts, err error) error {
+	if signals.status() == 0 {
+		return err
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		say("%v", err)
+	}
+	return &exit{signals.status(), nil}
+}
+
+// runCompare returns the report also with an error that says what was left behind.
 func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.Report, error) {
-	targets, missing, closeAll, err := findTargets(ctx, urls)
+	targets, missing, closeAll, err := findTargets(ctx, urls, p.TTL)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +102,13 @@ func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.
 		return nil, err
 	}
 	report.Missing = missing
-	return report, nil
+	err = compare.Clean(targets, report)
+	for i, b := range report.Backends {
+		if len(urls) > 0 && b.Touched != "" {
+			fmt.Fprintf(os.Stderr, "distlock: on %s touched %s\n", targets[i].URL, b.Touched)
+		}
+	}
+	return report, err
 }
 
 // toFile writes to a file, or to standard output if it is called "-", or nowhere if
@@ -96,7 +133,7 @@ func progress(w *os.File) func(compare.Step) {
 		last := ""
 		return func(s compare.Step) {
 			if s.Doing != last {
-				fmt.Fprintf(w, "%3d%%  %s\n", 100*s.Done/s.Total, s.Doing)
+				fmt.Fprintf(w, "%3d%%  %s, about %v left\n", 100*s.Done/max(s.Total, 1), s.Doing, s.Left.Round(time.Second))
 				last = s.Doing
 			}
 		}

@@ -36,7 +36,7 @@ func root(signals *interrupts) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(), versionCommand())
+	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), versionCommand())
 	for _, c := range cmd.Commands() {
 		c.Args = usageArgs(c.Args)
 	}

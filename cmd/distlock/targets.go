@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+	"time"
 
-	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/compare"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
@@ -15,21 +13,36 @@ import (
 
 // findTargets returns the backends to compare: those of the URLs, or else what
 // this machine has. closeAll stops what was started.
-func findTargets(ctx context.Context, urls []string) (ts []compare.Target, missing map[string]string, closeAll func(), err error) {
+func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []compare.Target, missing map[string]string, closeAll func(), err error) {
 	missing = make(map[string]string)
 	if len(urls) > 0 {
 		for _, u := range urls {
-			parsed, err := openurl.Parse(u)
+			t, err := compare.NewTarget(openurl.Scheme(u), u, "given URL", "", ttl)
 			if err != nil {
-				return nil, nil, nil, err
+				return nil, nil, nil, usage(err)
 			}
-			ts = append(ts, target(parsed.Scheme(), u, "given URL", ""))
+			ts = append(ts, t)
 		}
 		return ts, missing, func() {}, nil
 	}
-	ts = append(ts, target("memory", "mem://compare", "in this process", ""))
 	var started []*servers.Server
+	closeAll = func() {
+		for _, s := range started {
+			if err := s.Close(); err != nil {
+				fmt.Fprintln(os.Stderr, "distlock: stopping a server:", err)
+			}
+		}
+	}
+	memory, err := compare.NewTarget("memory", "mem://compare", "in this process", compare.Version(), ttl)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ts = append(ts, memory)
 	for _, kind := range servers.Kinds {
+		if ctx.Err() != nil {
+			missing[string(kind)] = "interrupted"
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "starting %s ...\n", kind)
 		s, err := servers.Start(ctx, kind)
 		if err != nil {
@@ -37,32 +50,15 @@ func findTargets(ctx context.Context, urls []string) (ts []compare.Target, missi
 			continue
 		}
 		started = append(started, s)
-		ts = append(ts, target(string(kind), backendURL(s), s.Origin(), s.Version()))
-	}
-	return ts, missing, func() {
-		for _, s := range started {
-			if err := s.Close(); err != nil {
-				fmt.Fprintln(os.Stderr, "distlock: stopping a server:", err)
-			}
+		t, err := compare.NewTarget(string(kind), s.URL(), s.Origin(), s.Version(), ttl)
+		if err != nil {
+			closeAll()
+			return nil, nil, nil, err
 		}
-	}, nil
-}
-
-func target(name, url, origin, version string) compare.Target {
-	return compare.Target{
-		Name: name, URL: openurl.Redact(url), Origin: origin, Version: version,
-		Open: func(ctx context.Context) (distlock.Locker, error) { return backends.Open(ctx, url) },
-		Bare: func(ctx context.Context) (compare.Bare, error) { return compare.OpenBare(ctx, url) },
+		if s.Controlled() {
+			t.Notes = append(t.Notes, "started for this run: it acknowledges a write before the disk has it (no fsync), so rates are those of the protocol, not of the disk")
+		}
+		ts = append(ts, t)
 	}
-}
-
-// backendURL has the table made on a MySQL server that has none yet.
-func backendURL(s *servers.Server) string {
-	switch {
-	case s.Kind() != servers.MySQL || !s.Controlled():
-		return s.URL()
-	case strings.Contains(s.URL(), "?"):
-		return s.URL() + "&create=true"
-	}
-	return s.URL() + "?create=true"
+	return ts, missing, closeAll, nil
 }

@@ -3,46 +3,91 @@ package compare
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
-	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/distlock-go/distlock/internal/openurl"
 )
 
-// OpenBare connects to the store behind a URL with its client library alone. It
-// returns nil for schemes whose store has no commands.
-func OpenBare(ctx context.Context, rawURL string) (Bare, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return nil, fmt.Errorf("bare commands: the URL cannot be parsed")
-	}
-	switch u.Scheme {
-	case "redis":
-		return openBareRedis(rawURL)
-	case "mysql":
-		return openBareMySQL(ctx, u)
-	case "zk":
-		return openBareZooKeeper(u)
-	case "etcd":
-		return openBareEtcd(u)
-	}
-	return nil, nil
+// Bare is a store through its client library alone: the lower limit of a lock and
+// unlock on it, and the way to remove what a run has made.
+type Bare interface {
+	// Pair sends the two commands that a lock cannot do without, one after the
+	// other, for a key within the place of the run.
+	Pair(ctx context.Context, key string) error
+	// Commands names them for the report: "SET NX PX, EVALSHA".
+	Commands() string
+	// Version asks the server what it is; empty if it does not say.
+	Version(ctx context.Context) string
+	// Remove removes the place of the run with everything in it.
+	Remove(ctx context.Context) error
+	Close() error
 }
 
-type bareRedis struct{ client *redis.Client }
-
-func openBareRedis(rawURL string) (Bare, error) {
-	o, err := redis.ParseURL(rawURL)
+// openBare connects to the store of a place with its client library alone.
+func openBare(ctx context.Context, p *place) (Bare, error) {
+	u, err := openurl.Parse(p.url(""), p.store, p.store+"s", "redis+sentinel")
 	if err != nil {
 		return nil, err
 	}
-	return &bareRedis{redis.NewClient(o)}, nil
+	switch p.store {
+	case "redis":
+		return openBareRedis(u, p.prefix)
+	case "mysql":
+		return openBareMySQL(ctx, u, p.prefix)
+	case "zk":
+		return openBareZooKeeper(ctx, u, p.prefix)
+	case "etcd":
+		return openBareEtcd(u, p.prefix)
+	}
+	return nil, fmt.Errorf("nothing is known of the store %q", p.store)
+}
+
+// invalid is what is wrong with the parameters that were asked for. Those that were
+// not are for the driver under test, which complains itself.
+func invalid(u *openurl.URL) error {
+	err := u.Err()
+	if errors.As(err, new(*openurl.UnknownParamError)) {
+		return nil
+	}
+	return err
+}
+
+type bareRedis struct {
+	client redis.UniversalClient
+	prefix string
+}
+
+func openBareRedis(u *openurl.URL, prefix string) (Bare, error) {
+	o := &redis.UniversalOptions{
+		Addrs:         u.HostsDefault("6379"),
+		IsClusterMode: u.Bool("cluster", false),
+		MasterName:    u.Text("master", ""),
+		TLSConfig:     u.TLS(),
+
+		ContextTimeoutEnabled:    true,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if o.MasterName != "" {
+		o.Addrs = u.HostsDefault("26379")
+	}
+	o.Username, o.Password, _ = u.User()
+	if u.Bool("sentinel_auth", false) {
+		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+	}
+	o.DB, _ = strconv.Atoi(strings.Trim(u.Path(), "/")) // the driver under test insists on a number
+	if err := invalid(u); err != nil {
+		return nil, err
+	}
+	return &bareRedis{redis.NewUniversalClient(o), prefix}, nil
 }
 
 var bareDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
@@ -51,113 +96,90 @@ func (b *bareRedis) Commands() string { return "SET NX PX, EVALSHA of compare-an
 func (b *bareRedis) Close() error     { return b.client.Close() }
 
 func (b *bareRedis) Pair(ctx context.Context, key string) error {
+	key = b.prefix + key
 	if err := b.client.Do(ctx, "set", key, "owner", "nx", "px", 30000).Err(); err != nil {
 		return err
 	}
 	return bareDelete.Run(ctx, b.client, []string{key}, "owner").Err()
 }
 
+func (b *bareRedis) Version(ctx context.Context) string {
+	info := b.client.InfoMap(ctx, "server").Val()["Server"]
+	return info["redis_version"]
+}
+
+// Remove searches for the keys: what keys a lock has is the driver's business.
+func (b *bareRedis) Remove(ctx context.Context) error {
+	if c, ok := b.client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, b.removeFrom)
+	}
+	return b.removeFrom(ctx, b.client.(*redis.Client))
+}
+
+func (b *bareRedis) removeFrom(ctx context.Context, c *redis.Client) error {
+	pattern := globQuote.Replace(b.prefix) + "*"
+	keys := c.Scan(ctx, 0, pattern, 1000).Iterator()
+	for keys.Next(ctx) {
+		if err := c.Del(ctx, keys.Val()).Err(); err != nil {
+			return err
+		}
+	}
+	return keys.Err()
+}
+
+var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
 type bareMySQL struct {
-	db    *sql.DB
-	table string
+	db          *sql.DB
+	locks, bare string // tables
 }
 
 // openBareMySQL makes a table of its own: a row that is written twice, as taking
 // and freeing a lock that has been held before does.
-func openBareMySQL(ctx context.Context, u *url.URL) (Bare, error) {
+func openBareMySQL(ctx context.Context, u *openurl.URL, table string) (Bare, error) {
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	c.Passwd, _ = u.User.Password()
+	c.User, c.Passwd, _ = u.User()
+	c.Net, c.Addr, c.DBName = "tcp", u.HostsDefault("3306")[0], strings.TrimPrefix(u.Path(), "/")
+	c.TLS = u.TLS()
+	c.Timeout = 5 * time.Second
+	c.Logger = &mysql.NopLogger{}
 	c.InterpolateParams = true // one round trip a statement, as the driver under test
+	if err := invalid(u); err != nil {
+		return nil, err
+	}
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, err
 	}
-	b := &bareMySQL{db: sql.OpenDB(connector), table: "distlock_compare_bare"}
-	_, err = b.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+b.table+
+	b := &bareMySQL{db: sql.OpenDB(connector), locks: table, bare: table + "_bare"}
+	_, err = b.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+b.bare+
 		" (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(64) NULL, token BIGINT NOT NULL) ENGINE=InnoDB")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.db.Close())
 	}
 	return b, nil
 }
 
 func (b *bareMySQL) Commands() string { return "INSERT … ON DUPLICATE KEY UPDATE, UPDATE" }
-
-func (b *bareMySQL) Close() error {
-	_, err := b.db.Exec("DROP TABLE IF EXISTS " + b.table)
-	if err != nil {
-		return err
-	}
-	return b.db.Close()
-}
+func (b *bareMySQL) Close() error     { return b.db.Close() }
 
 func (b *bareMySQL) Pair(ctx context.Context, key string) error {
-	_, err := b.db.ExecContext(ctx, "INSERT INTO "+b.table+
+	_, err := b.db.ExecContext(ctx, "INSERT INTO "+b.bare+
 		" VALUES (?, 'owner', 1) ON DUPLICATE KEY UPDATE owner = 'owner', token = token + 1", key)
 	if err != nil {
 		return err
 	}
-	_, err = b.db.ExecContext(ctx, "UPDATE "+b.table+" SET owner = NULL WHERE name = ? AND owner = 'owner'", key)
+	_, err = b.db.ExecContext(ctx, "UPDATE "+b.bare+" SET owner = NULL WHERE name = ? AND owner = 'owner'", key)
 	return err
 }
 
-type bareZooKeeper struct {
-	conn *zk.Conn
-	root string
+func (b *bareMySQL) Version(ctx context.Context) (version string) {
+	_ = b.db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version) // empty if it does not say
+	return version
 }
 
-func openBareZooKeeper(u *url.URL) (Bare, error) {
-	conn, _, err := zk.Connect(strings.Split(u.Host, ","), 10*time.Second, zk.WithLogger(silent{}))
-	if err != nil {
-		return nil, err
-	}
-	b := &bareZooKeeper{conn, "/distlock-compare-bare"}
-	if _, err := conn.Create(b.root, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
-		conn.Close()
-		return nil, err
-	}
-	return b, nil
-}
-
-func (b *bareZooKeeper) Commands() string { return "create ephemeral sequential, delete" }
-
-func (b *bareZooKeeper) Close() error {
-	err := b.conn.Delete(b.root, -1)
-	b.conn.Close()
+// Remove drops the tables.
+func (b *bareMySQL) Remove(ctx context.Context) error {
+	_, err := b.db.ExecContext(ctx, "DROP TABLE IF EXISTS "+b.locks+", "+b.bare)
 	return err
 }
-
-func (b *bareZooKeeper) Pair(_ context.Context, _ string) error {
-	path, err := b.conn.Create(b.root+"/n-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
-	if err != nil {
-		return err
-	}
-	return b.conn.Delete(path, -1)
-}
-
-type bareEtcd struct{ client *clientv3.Client }
-
-func openBareEtcd(u *url.URL) (Bare, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(u.Host, ","), Logger: zap.NewNop()})
-	if err != nil {
-		return nil, err
-	}
-	return &bareEtcd{client}, nil
-}
-
-func (b *bareEtcd) Commands() string { return "put, delete" }
-func (b *bareEtcd) Close() error     { return b.client.Close() }
-
-func (b *bareEtcd) Pair(ctx context.Context, key string) error {
-	if _, err := b.client.Put(ctx, key, "owner"); err != nil {
-		return err
-	}
-	_, err := b.client.Delete(ctx, key)
-	return err
-}
-
-// silent keeps the client library from writing to the terminal.
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}

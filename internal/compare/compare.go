@@ -5,11 +5,11 @@
 package compare
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -18,51 +18,33 @@ import (
 // Target is one backend to measure.
 type Target struct {
 	Name    string // "redis"
+	Store   string // the kind of server: "redis", "mysql", "zk", "etcd"; empty if none of these
 	URL     string // redacted
 	Origin  string // "local process redis-server"
-	Version string
+	Version string // asked of the server if empty
+	Notes   []string
 
 	// Open returns a new Locker with connections of its own.
 	Open func(ctx context.Context) (distlock.Locker, error)
 
-	// Bare returns the store's own two commands that a lock cannot do without,
-	// as one function that sends both and waits for both, or nil if it has none.
+	// Bare returns the store through its client library alone. It is nil if the
+	// backend has no server. The first call makes the place of the run.
 	Bare func(ctx context.Context) (Bare, error)
-}
 
-// Bare is the lower limit of a lock and unlock on a store.
-type Bare interface {
-	// Pair sends the two commands for a key of its own, one after the other.
-	Pair(ctx context.Context, key string) error
-	// Commands names them for the report: "SET NX PX, EVALSHA".
-	Commands() string
-	Close() error
-}
+	// Place is what of the store belongs to this run alone, and Remove removes it;
+	// Remove is nil if nothing outlasts the Lockers. See Clean.
+	Place  string
+	Remove func(ctx context.Context) error
 
-// Params are the knobs of a run.
-type Params struct {
-	Duration time.Duration // of one workload on one backend in one round
-	Rounds   int           // how often the backends take turns
-	Clients  int           // Lockers that fight for the one name
-	Names    int           // names held in parallel by one Locker
-	TTL      time.Duration
-}
+	// Addr is the host:port of the server, empty if traffic cannot be led through
+	// a proxy; then NoRoute says why.
+	Addr    string
+	NoRoute error
 
-// Check returns an error that names the first parameter that makes no sense.
-func (p Params) Check() error {
-	switch {
-	case p.Duration < 50*time.Millisecond || p.Duration > time.Hour:
-		return fmt.Errorf("duration is %v, allowed are 50ms to 1h", p.Duration)
-	case p.Rounds < 1 || p.Rounds > 100:
-		return fmt.Errorf("rounds is %d, allowed are 1 to 100", p.Rounds)
-	case p.Clients < 2 || p.Clients > 1000:
-		return fmt.Errorf("clients is %d, allowed are 2 to 1000", p.Clients)
-	case p.Names < 1 || p.Names > 10000:
-		return fmt.Errorf("names is %d, allowed are 1 to 10000", p.Names)
-	case p.TTL < 2*time.Second || p.TTL > time.Hour:
-		return fmt.Errorf("ttl is %v, allowed are 2s to 1h", p.TTL)
-	}
-	return nil
+	// Locate returns the URL that Open opens, by way of the proxy at via, a
+	// host:port, or directly if that is empty. It contains the password. It is nil
+	// if the backend is not reached by a URL.
+	Locate func(via string) string
 }
 
 // Step tells the progress of a run: what is about to be done, and how far it is.
@@ -74,7 +56,8 @@ type Step struct {
 
 // Run measures the targets and returns what it found, also if ctx ends early: then
 // with what was measured until then. A workload that fails on a backend is recorded
-// there and does not stop the others.
+// there and does not stop the others. What it makes on the servers is removed by
+// Clean, so that more can be measured before.
 func Run(ctx context.Context, targets []Target, p Params, progress func(Step)) (*Report, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -82,24 +65,26 @@ func Run(ctx context.Context, targets []Target, p Params, progress func(Step)) (
 	r := newReport(p)
 	var benches []*bench
 	for _, t := range targets {
-		b := newBench(t, p)
+		b := newBench(t)
+		b.connect(ctx)
 		benches = append(benches, b)
 		r.Backends = append(r.Backends, b.result)
 	}
-	defer func() {
-		for _, b := range benches {
-			b.close()
-		}
-	}()
+	defer closeAll(benches)
 	steps := plan(benches, p)
+	clock := newEstimate(steps, p)
 	for i, s := range steps {
 		if ctx.Err() != nil {
-			r.Interrupted = true
 			break
 		}
-		progress(Step{Done: i, Total: len(steps), Doing: s.bench.target.Name + ": " + s.work.title,
-			Left: time.Duration(len(steps)-i) * p.Duration})
+		progress(Step{Done: i, Total: len(steps), Doing: s.bench.target.Name + ": " + s.work.title, Left: clock.left(i)})
+		start := time.Now()
 		s.run(ctx, p)
+		clock.took(i, time.Since(start))
+	}
+	r.Interrupted = ctx.Err() != nil
+	for _, b := range benches {
+		b.conclude()
 	}
 	progress(Step{Done: len(steps), Total: len(steps), Doing: "done"})
 	r.Finished = time.Now()
@@ -121,6 +106,9 @@ func plan(benches []*bench, p Params) []step {
 	var steps []step
 	for round := range p.Rounds + 1 {
 		for _, w := range workloads {
+			if !w.inRound(round, p) {
+				continue
+			}
 			for _, b := range benches {
 				steps = append(steps, step{b, w, round})
 			}
@@ -129,19 +117,48 @@ func plan(benches []*bench, p Params) []step {
 	return steps
 }
 
+// inRound reports whether the workload is part of a round.
+func (w workload) inRound(round int, p Params) bool {
+	switch {
+	case !slices.Contains(p.Workloads, w.id), w.id == "arrivals" && p.Rate == 0:
+		return false
+	case round == 0:
+		return w.warm
+	}
+	return round == 1 || !w.once
+}
+
+// expect returns how long the step takes if all goes well.
+func (s step) expect(p Params) time.Duration {
+	if s.bench.result.Failed[s.work.id] != "" {
+		return 0
+	}
+	return s.work.takes(s.adapt(p))
+}
+
+// adapt shortens the warm-up.
+func (s step) adapt(p Params) Params {
+	if s.round == 0 {
+		p.Duration = min(p.Duration/4, 250*time.Millisecond)
+	}
+	return p
+}
+
 func (s step) run(ctx context.Context, p Params) {
 	if s.bench.result.Failed[s.work.id] != "" {
 		return // a backend that cannot do it says so once
 	}
-	if s.round == 0 {
-		p.Duration = min(p.Duration/4, 250*time.Millisecond)
-	}
+	p = s.adapt(p)
+	s.bench.recording = s.round > 0
 	// A workload that hangs is a finding, not a reason to hang.
-	bounded, cancel := context.WithTimeout(ctx, 4*p.Duration+30*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, 4*s.work.takes(p)+30*time.Second)
 	defer cancel()
 	figures, err := s.work.run(bounded, s.bench, p)
+	var skip *unmeasured
 	switch {
 	case ctx.Err() != nil:
+	case errors.As(err, &skip):
+		s.bench.result.Unmeasured[s.work.id] = skip.reason
 	case err != nil:
 		s.bench.result.Failed[s.work.id] = err.Error()
 	case s.round > 0:
@@ -151,23 +168,85 @@ func (s step) run(ctx context.Context, p Params) {
 	}
 }
 
+// unmeasured is the error of a workload that cannot be done here although nothing is
+// wrong with the backend.
+type unmeasured struct{ reason string }
+
+func (e *unmeasured) Error() string { return "not measured: " + e.reason }
+
+// estimate tells how long the rest of a run will take: as long as the workloads say,
+// times what those that are done have taken more, or less, than they said.
+type estimate struct {
+	expected []time.Duration
+	planned  time.Duration // of the steps that are done
+	actual   time.Duration
+}
+
+func newEstimate(steps []step, p Params) *estimate {
+	e := new(estimate)
+	for _, s := range steps {
+		e.expected = append(e.expected, s.expect(p))
+	}
+	return e
+}
+
+func (e *estimate) took(i int, d time.Duration) {
+	e.planned += e.expected[i]
+	e.actual += d
+}
+
+// left returns the estimate before step i.
+func (e *estimate) left(i int) time.Duration {
+	var rest time.Duration
+	for _, d := range e.expected[i:] {
+		rest += d
+	}
+	// A second of trust in the plan keeps the first steps, which open connections,
+	// from being taken for the rule.
+	factor := float64(e.actual+time.Second) / float64(e.planned+time.Second)
+	return time.Duration(float64(rest) * factor)
+}
+
 // bench is a target with what is open on it. Lockers are opened once and kept, as
 // a service keeps them.
 type bench struct {
-	target  Target
-	result  *Backend
-	run     string // random: names of this run meet nobody else's
-	lockers []distlock.Locker
-	bare    Bare
+	target    Target
+	result    *Backend
+	run       string // random: names of this run meet nobody else's, even without a place of its own
+	lockers   []distlock.Locker
+	bare      Bare // nil if there is none
+	recording bool // this is not the warm-up
+
+	durations map[string]*durations // by workload
+	curves    map[string]*curve
 }
 
-func newBench(t Target, p Params) *bench {
-	var b [6]byte
-	_, _ = rand.Read(b[:]) // never fails, by its documentation
-	return &bench{target: t, run: "compare-" + hex.EncodeToString(b[:]) + "/", result: &Backend{
-		Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version,
-		Figures: make(map[Figure]Series), Failed: make(map[string]string),
-	}}
+func newBench(t Target) *bench {
+	return &bench{target: t, run: "compare-" + randomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
+		result: &Backend{
+			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version, Notes: slices.Clone(t.Notes),
+			Figures: make(map[Figure]Series), Failed: make(map[string]string), Unmeasured: make(map[string]string),
+			Distributions: make(map[string]Distribution), Curves: make(map[string]Curve), Traffic: make(map[string]Traffic),
+		}}
+}
+
+// connectPatience is how long an address where nobody answers may hold up the run.
+const connectPatience = 10 * time.Second
+
+// connect opens the bare client, before any Locker: it makes the place of the run.
+func (b *bench) connect(ctx context.Context) {
+	if b.target.Bare == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	bare, err := b.target.Bare(ctx)
+	if err != nil {
+		b.result.Failed["bare"] = err.Error()
+		return
+	}
+	b.bare, b.result.BareCommands = bare, bare.Commands()
+	b.result.Version = cmp.Or(b.result.Version, bare.Version(ctx))
 }
 
 // clients returns n Lockers, each with connections of its own.
@@ -182,15 +261,33 @@ func (b *bench) clients(ctx context.Context, n int) ([]distlock.Locker, error) {
 	return b.lockers[:n], nil
 }
 
-func (b *bench) close() {
-	var errs []error
-	for _, l := range b.lockers {
-		errs = append(errs, l.Close())
+// conclude puts into the result what comes from all rounds together.
+func (b *bench) conclude() {
+	for id, d := range b.durations {
+		if d.count > 0 {
+			b.result.Distributions[id] = d.distribution()
+		}
 	}
-	if b.bare != nil {
-		errs = append(errs, b.bare.Close())
+	for id, c := range b.curves {
+		b.result.Curves[id] = c.medians()
 	}
-	if err := errors.Join(errs...); err != nil {
-		b.result.Failed["close"] = err.Error()
+}
+
+// closeAll closes all Lockers at the same time: some need a second each.
+func closeAll(benches []*bench) {
+	var wg sync.WaitGroup
+	for _, b := range benches {
+		errs := make([]error, len(b.lockers))
+		var own sync.WaitGroup
+		for i, l := range b.lockers {
+			own.Go(func() { errs[i] = l.Close() })
+		}
+		wg.Go(func() {
+			own.Wait()
+			if err := errors.Join(errs...); err != nil {
+				b.result.Failed["close"] = err.Error()
+			}
+		})
 	}
+	wg.Wait()
 }

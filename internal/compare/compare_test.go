@@ -14,12 +14,11 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-func memory(name string) Target {
+func memory(name string) Target { // no Bare: there are no commands
 	store := memlock.NewStore(nil)
 	return Target{
 		Name: name, URL: "mem://" + name, Origin: "in this process",
 		Open: func(context.Context) (distlock.Locker, error) { return memlock.New(store, nil) },
-		Bare: func(context.Context) (Bare, error) { return nil, nil },
 	}
 }
 

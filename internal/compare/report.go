@@ -45,11 +45,19 @@ type Backend struct {
 	Figures      map[Figure]Series `json:"figures"`
 	Failed       map[string]string `json:"failed,omitempty"` // workload: why
 
+	// Unmeasured says why figures are missing that could not be taken here, which is
+	// no failure: by workload, or by "traffic".
+	Unmeasured map[string]string `json:"unmeasured,omitempty"`
+	// Notes say what a reader of the figures must know of this server.
+	Notes []string `json:"notes,omitempty"`
+	// Touched is what of the server the run has used, and whether it was removed.
+	Touched string `json:"touched,omitempty"`
+
 	Facts         []Fact                  `json:"facts,omitempty"`
 	Safety        map[Hazard]Outcome      `json:"safety,omitempty"`
-	Distributions map[string]Distribution `json:"distributions,omitempty"` // by workload: "solo", "hot", "handoff"
-	Curves        map[string]Curve        `json:"curves,omitempty"`        // "hot_by_clients", "held_memory", …
-	Traffic       map[string]Traffic      `json:"traffic,omitempty"`       // by workload
+	Distributions map[string]Distribution `json:"distributions,omitempty"` // by workload: "solo", "hot", "handoff", "arrivals"
+	Curves        map[string]Curve        `json:"curves,omitempty"`        // "hot_by_clients", "parallel_by_names", "held_memory"
+	Traffic       map[string]Traffic      `json:"traffic,omitempty"`       // "new_name", "known_name"
 }
 
 // Series is one value for each round.
@@ -96,13 +104,14 @@ func newReport(p Params) *Report {
 		Started: time.Now(),
 		Command: slices.Clone(os.Args),
 		Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
-			CPUs: runtime.GOMAXPROCS(0), Version: version()},
+			CPUs: runtime.GOMAXPROCS(0), Version: Version()},
 		Params:  p,
 		Missing: make(map[string]string),
 	}
 }
 
-func version() string {
+// Version returns the version of distlock that this program was built from.
+func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return cmp.Or(info.Main.Version, "(devel)")
 	}

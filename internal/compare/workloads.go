@@ -25,33 +25,69 @@ const (
 	HotWorst     Figure = "hot_worst_wait_ms" // the longest wait of any
 	HandOff50    Figure = "handoff_p50_ms"    // from the call of Unlock to the waiter's return
 	HandOff99    Figure = "handoff_p99_ms"    // the same, 99th percentile
+
+	HeldBytes      Figure = "held_bytes"          // memory of this process for each lock held
+	HeldGoroutines Figure = "held_goroutines"     // goroutines of this process for each lock held
+	HeldRequests   Figure = "held_requests_per_s" // renewal requests a second for all locks together
+	HeldLost       Figure = "held_lost"           // locks lost while they should have been held
+
+	WaitRequests Figure = "waiting_requests_per_s" // requests a second while all wait
+	WaitAll      Figure = "waiting_drain_ms"       // from the holder's Unlock until all have had their turn
+	WaitDisorder Figure = "waiting_out_of_order"   // share of the turns that came before an earlier caller's: 0 to 1
+
+	ArrivalRate Figure = "arrivals_per_s"     // calls served a second
+	Arrival50   Figure = "arrivals_p50_ms"    // from the intended start to the grant
+	Arrival99   Figure = "arrivals_p99_ms"    // the same, 99th percentile
+	TryWin50    Figure = "try_won_p50_ms"     // TryLock that got the name
+	TryBusy50   Figure = "try_busy_p50_ms"    // TryLock that was told that it is held
+	TryNobody   Figure = "try_nobody"         // share of the free names that none of the clients got: 0 to 1
+	FailOver    Figure = "failover_ms"        // from the cut to the grant to a waiter
+	FailOverTTL Figure = "failover_after_ttl" // the same, as a multiple of the TTL
 )
 
+// workload is something to do on a backend for a while.
 type workload struct {
 	id    string
 	title string
 	run   func(ctx context.Context, b *bench, p Params) (map[Figure]float64, error)
+	takes func(p Params) time.Duration // about, for the progress and for the bound
+	warm  bool                         // also done once before the first round
+	once  bool                         // done in the first round only
 }
 
-// workloads in the order in which they run.
-var workloads = []workload{
-	{"bare", "bare commands", bareCommands},
-	{"solo", "one after the other", solo},
-	{"parallel", "many names in parallel", parallel},
-	{"hot", "many clients, one name", hot},
-	{"handoff", "hand-off", handOff},
+// workloads in the order in which they run. Set up in init, because the functions
+// refer to the list.
+var workloads []workload
+
+func init() {
+	workloads = []workload{
+		{id: "bare", title: "bare commands", run: bareCommands, takes: plain, warm: true},
+		{id: "solo", title: "one after the other", run: solo, takes: plain, warm: true},
+		{id: "parallel", title: "many names in parallel", run: parallel, takes: plain, warm: true},
+		{id: "hot", title: "many clients, one name", run: hot, takes: queued, warm: true},
+		{id: "handoff", title: "hand-off", run: handOff, takes: plain, warm: true},
+		{id: "waiting", title: "many waiting", run: waiting, takes: waitingTakes},
+		{id: "try", title: "many try at once", run: try, takes: plain},
+		{id: "arrivals", title: "arrivals at a rate", run: arrivals, takes: plain, warm: true},
+		{id: "hot_by_clients", title: "one name by clients", run: hotByClients, takes: hotByClientsTakes},
+		{id: "parallel_by_names", title: "parallel by names", run: parallelByNames, takes: parallelByNamesTakes},
+		{id: "failover", title: "holder cut off", run: failOver, takes: failOverTakes},
+		{id: "held", title: "many held", run: held, takes: heldTakes, once: true},
+		{id: "traffic", title: "traffic", run: traffic, takes: trafficTakes, once: true},
+	}
 }
+
+func plain(p Params) time.Duration { return p.Duration + p.Hold }
+
+// queued: when the time is up, each client still has its turn.
+func queued(p Params) time.Duration { return p.Duration + time.Duration(p.Clients)*p.Hold }
 
 // bareCommands sends what any lock on the store must send at the least.
 func bareCommands(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	if b.bare == nil {
-		bare, err := b.target.Bare(ctx)
-		if err != nil || bare == nil {
-			return nil, err
-		}
-		b.bare, b.result.BareCommands = bare, bare.Commands()
+		return nil, nil
 	}
-	rate, err := repeat(ctx, p.Duration, func(int) error { return b.bare.Pair(ctx, b.run+"bare") })
+	rate, err := repeat(ctx, p.Duration, func(int) error { return b.bare.Pair(ctx, "bare") })
 	return map[Figure]float64{BareRate: rate}, err
 }
 
@@ -61,37 +97,69 @@ func solo(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	rate, err := repeat(ctx, p.Duration, func(int) error { return lockUnlock(ctx, ls[0], b.run+"solo", p.TTL) })
+	took := b.record("solo")
+	rate, err := repeat(ctx, p.Duration, func(int) error {
+		start := time.Now()
+		err := lockUnlock(ctx, ls[0], b.run+"solo", p.TTL, 0)
+		took(time.Since(start))
+		return err
+	})
 	return map[Figure]float64{SoloRate: rate}, err
 }
 
 // parallel does so on many names at once through one Locker.
 func parallel(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
+	rate, err := parallelRate(ctx, b, p, p.Names)
+	return map[Figure]float64{ParallelRate: rate}, err
+}
+
+func parallelRate(ctx context.Context, b *bench, p Params, names int) (float64, error) {
 	ls, err := b.clients(ctx, 1)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	rates := make([]float64, p.Names)
-	err = each(p.Names, func(i int) error {
+	rates := make([]float64, names)
+	err = each(names, func(i int) error {
 		name := fmt.Sprintf("%sparallel/%d", b.run, i)
 		var err error
-		rates[i], err = repeat(ctx, p.Duration, func(int) error { return lockUnlock(ctx, ls[0], name, p.TTL) })
+		rates[i], err = repeat(ctx, p.Duration, func(int) error { return lockUnlock(ctx, ls[0], name, p.TTL, p.Hold) })
 		return err
 	})
 	total := 0.0
 	for _, r := range rates {
 		total += r
 	}
-	return map[Figure]float64{ParallelRate: total}, err
+	return total, err
 }
 
 // hot lets many clients fight for one name. Throughput alone says little: a client
 // that retakes its own lock is fast and starves the others, which Jain's index and
 // the longest wait show (Jain, Chiu, Hawe: DEC-TR-301, 1984).
 func hot(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
-	ls, err := b.clients(ctx, p.Clients)
+	rates, worst, err := fight(ctx, b, p, p.Clients, b.record("hot"))
 	if err != nil {
 		return nil, err
+	}
+	total, squares := 0.0, 0.0
+	for _, r := range rates {
+		total += r
+		squares += r * r
+	}
+	if squares == 0 {
+		return nil, errors.New("no client got the name")
+	}
+	return map[Figure]float64{
+		HotRate:  total,
+		HotJain:  total * total / (float64(len(rates)) * squares),
+		HotWorst: ms(worst),
+	}, nil
+}
+
+// fight returns the rate of each client and the longest wait of any.
+func fight(ctx context.Context, b *bench, p Params, clients int, waited func(time.Duration)) ([]float64, time.Duration, error) {
+	ls, err := b.clients(ctx, clients)
+	if err != nil {
+		return nil, 0, err
 	}
 	rates := make([]float64, len(ls))
 	waits := make([]time.Duration, len(ls))
@@ -103,24 +171,15 @@ func hot(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 			if err != nil {
 				return err
 			}
-			waits[i] = max(waits[i], time.Since(start))
+			wait := time.Since(start)
+			waits[i] = max(waits[i], wait)
+			waited(wait)
+			sleep(ctx, p.Hold)
 			return lock.Unlock(ctx)
 		})
 		return err
 	})
-	total, squares := 0.0, 0.0
-	for _, r := range rates {
-		total += r
-		squares += r * r
-	}
-	if err == nil && squares == 0 {
-		err = errors.New("no client got the name")
-	}
-	return map[Figure]float64{
-		HotRate:  total,
-		HotJain:  total * total / (float64(len(rates)) * squares),
-		HotWorst: ms(slices.Max(waits)),
-	}, err
+	return rates, slices.Max(waits), err
 }
 
 // handOff measures from the call of Unlock to the return of a waiting Lock in
@@ -131,20 +190,18 @@ func handOff(ctx context.Context, b *bench, p Params) (map[Figure]float64, error
 	if err != nil {
 		return nil, err
 	}
+	record := b.record("handoff")
 	name := b.run + "handoff"
-	var took []time.Duration
-	for end := time.Now().Add(p.Duration); time.Now().Before(end) || len(took) < 5; {
-		d, err := handOffOnce(ctx, ls[len(took)%2], ls[(len(took)+1)%2], name, p.TTL)
+	var took durations
+	for end := time.Now().Add(p.Duration); time.Now().Before(end) || took.count < 5; {
+		d, err := handOffOnce(ctx, ls[took.count%2], ls[(took.count+1)%2], name, p.TTL)
 		if err != nil {
 			return nil, err
 		}
-		took = append(took, d)
+		took.add(d)
+		record(d)
 	}
-	slices.Sort(took)
-	return map[Figure]float64{
-		HandOff50: ms(took[len(took)/2]),
-		HandOff99: ms(took[(len(took)*99)/100]),
-	}, nil
+	return map[Figure]float64{HandOff50: ms(took.percentile(50)), HandOff99: ms(took.percentile(99))}, nil
 }
 
 func handOffOnce(ctx context.Context, from, to distlock.Locker, name string, ttl time.Duration) (time.Duration, error) {
@@ -162,7 +219,7 @@ func handOffOnce(ctx context.Context, from, to distlock.Locker, name string, ttl
 		lock, err := to.Lock(ctx, name, distlock.TTL(ttl))
 		got <- outcome{lock, time.Now(), err}
 	}()
-	time.Sleep(20*time.Millisecond + rand.N(100*time.Millisecond))
+	sleep(ctx, 20*time.Millisecond+rand.N(100*time.Millisecond))
 	start := time.Now()
 	if err := held.Unlock(ctx); err != nil {
 		return 0, err
@@ -174,12 +231,26 @@ func handOffOnce(ctx context.Context, from, to distlock.Locker, name string, ttl
 	return o.at.Sub(start), o.lock.Unlock(ctx)
 }
 
-func lockUnlock(ctx context.Context, l distlock.Locker, name string, ttl time.Duration) error {
+func lockUnlock(ctx context.Context, l distlock.Locker, name string, ttl, hold time.Duration) error {
 	lock, err := l.Lock(ctx, name, distlock.TTL(ttl))
 	if err != nil {
 		return err
 	}
+	sleep(ctx, hold)
 	return lock.Unlock(ctx)
+}
+
+// sleep returns early if ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // repeat calls f until d has passed and returns how often a second it ended.

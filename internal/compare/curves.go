@@ -1,0 +1,94 @@
+package compare
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// curve collects the values of each point, one a round.
+type curve struct {
+	x, y   string
+	points map[float64]Series
+}
+
+func (c *curve) medians() Curve {
+	out := Curve{X: c.x, Y: c.y}
+	for _, x := range slices.Sorted(maps.Keys(c.points)) {
+		y, _ := c.points[x].Median() // a point has values
+		out.Points = append(out.Points, Point{x, y})
+	}
+	return out
+}
+
+// point adds a value to a curve.
+func (b *bench) point(id, xTitle, yTitle string, x, y float64) {
+	c := b.curves[id]
+	if c == nil {
+		c = &curve{xTitle, yTitle, make(map[float64]Series)}
+		b.curves[id] = c
+	}
+	c.points[x] = append(c.points[x], y)
+}
+
+// scale returns first, first·factor and so on, ending with limit.
+func scale(first, factor, limit int) []int {
+	var xs []int
+	for x := first; x < limit; x *= factor {
+		xs = append(xs, x)
+	}
+	return append(xs, limit)
+}
+
+// curvePart is how long a point takes: it is one of several, and the shape counts,
+// not the last per cent.
+func curvePart(p Params) Params {
+	p.Duration = max(p.Duration/4, 50*time.Millisecond)
+	return p
+}
+
+func clientScale(p Params) []int { return scale(2, 2, p.Clients) }
+func nameScale(p Params) []int   { return scale(1, 8, p.Names) }
+
+func hotByClientsTakes(p Params) time.Duration {
+	var sum time.Duration
+	for _, n := range clientScale(p) {
+		part := curvePart(p)
+		part.Clients = n
+		sum += queued(part)
+	}
+	return sum
+}
+
+// hotByClients shows what more contenders for a name cost.
+func hotByClients(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
+	for _, n := range clientScale(p) {
+		rates, _, err := fight(ctx, b, curvePart(p), n, func(time.Duration) {})
+		if err != nil {
+			return nil, err
+		}
+		total := 0.0
+		for _, r := range rates {
+			total += r
+		}
+		b.point("hot_by_clients", "clients on one name", "lock+unlock per second", float64(n), total)
+	}
+	return nil, nil
+}
+
+func parallelByNamesTakes(p Params) time.Duration {
+	return time.Duration(len(nameScale(p))) * plain(curvePart(p))
+}
+
+// parallelByNames shows how far the work of one Locker goes on at the same time.
+func parallelByNames(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
+	for _, n := range nameScale(p) {
+		rate, err := parallelRate(ctx, b, curvePart(p), n)
+		if err != nil {
+			return nil, err
+		}
+		b.point("parallel_by_names", "names in parallel", "lock+unlock per second", float64(n), rate)
+	}
+	return nil, nil
+}

@@ -1,0 +1,251 @@
+package compare
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+// place is the part of a store that belongs to one run and to nobody else: keys with
+// a random prefix, a table or a node of a random name. It lies within what the URL
+// names, because that may be all that its user has rights on.
+type place struct {
+	store  string // "redis", "mysql", "zk", "etcd"; empty for what has no servers or is not known here
+	head   string // the URL up to its query: scheme, user, hosts, path
+	query  string
+	what   string // "keys that begin with …"
+	prefix string // of keys; the table; the node
+}
+
+// maxRedisPrefix is what redislock allows.
+const maxRedisPrefix = 64
+
+// storeOf returns the kind of store behind a scheme.
+func storeOf(scheme string) string {
+	switch scheme {
+	case "redis", "rediss", "redis+sentinel":
+		return "redis"
+	case "mysql", "mysqls":
+		return "mysql"
+	case "zk", "zks":
+		return "zk"
+	case "etcd", "etcds":
+		return "etcd"
+	}
+	return ""
+}
+
+// newPlace returns the place for a run in the store that rawURL names. The TTL is
+// for drivers that prepare for one when they open; one in the URL prevails.
+func newPlace(rawURL string, ttl time.Duration) (*place, error) {
+	u, err := openurl.Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{store: storeOf(u.Scheme())}
+	p.head, p.query, _ = strings.Cut(rawURL, "?")
+	if p.store == "" {
+		return p, nil
+	}
+	if u.Text("ttl", "") == "" {
+		p.set("ttl", ttl.String())
+	}
+	id := randomID()
+	switch p.store {
+	case "redis":
+		p.prefix = u.Text("prefix", "distlock:") + "compare-" + id + ":"
+		if len(p.prefix) > maxRedisPrefix {
+			return nil, fmt.Errorf("%w: the URL %s: its prefix is too long for the run to add its own to it: with that it has %d bytes, allowed are %d",
+				distlock.ErrInvalid, u, len(p.prefix), maxRedisPrefix)
+		}
+		p.set("prefix", p.prefix)
+		p.what = "keys that begin with " + p.prefix
+	case "mysql":
+		p.prefix = "distlock_compare_" + id
+		if schema, _, ok := strings.Cut(u.Text("table", ""), "."); ok {
+			p.prefix = schema + "." + p.prefix
+		}
+		p.set("table", p.prefix)
+		p.set("create", "true")
+		p.what = fmt.Sprintf("the tables %s and %[1]s_bare", p.prefix)
+	case "zk":
+		p.prefix = p.below(u, "/", id)
+		p.what = "the node " + p.prefix
+	case "etcd":
+		if prefix := u.Text("prefix", ""); prefix != "" {
+			p.prefix = strings.TrimSuffix(prefix, "/") + "/compare-" + id + "/"
+			p.set("prefix", p.prefix)
+		} else {
+			p.prefix = p.below(u, "", id) + "/"
+		}
+		p.what = "keys that begin with " + p.prefix
+	}
+	return p, nil
+}
+
+// below moves the URL's path to an element of the run, and returns it decoded.
+func (p *place) below(u *openurl.URL, root, id string) string {
+	path := strings.Trim(u.Path(), "/")
+	p.head = strings.TrimSuffix(p.head, "/")
+	if path == "" {
+		p.head += "/distlock-compare-" + id
+		return root + "distlock-compare-" + id
+	}
+	p.head += "/compare-" + id
+	return root + path + "/compare-" + id
+}
+
+// set gives a parameter a value, whatever it had before.
+func (p *place) set(name, value string) {
+	var kept []string
+	for pair := range strings.SplitSeq(p.query, "&") {
+		key, _, _ := strings.Cut(pair, "=")
+		if decoded, err := url.QueryUnescape(key); pair != "" && (err != nil || decoded != name) {
+			kept = append(kept, pair)
+		}
+	}
+	p.query = strings.Join(append(kept, name+"="+url.QueryEscape(value)), "&")
+}
+
+// url returns the URL of the place, password included; by way of addr, a host:port,
+// unless that is empty.
+func (p *place) url(addr string) string {
+	u := p.head
+	if addr != "" {
+		scheme, rest, _ := strings.Cut(p.head, "://")
+		authority, path := rest, ""
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			authority, path = rest[:i], rest[i:]
+		}
+		u = scheme + "://" + authority[:strings.LastIndexByte(authority, '@')+1] + addr + path
+	}
+	if p.query != "" {
+		u += "?" + p.query
+	}
+	return u
+}
+
+// defaultPorts of the stores.
+var defaultPorts = map[string]string{"redis": "6379", "mysql": "3306", "zk": "2181", "etcd": "2379"}
+
+// addr returns the host:port of the server, or an error that says why traffic to it
+// cannot be led through a proxy.
+func (p *place) addr() (string, error) {
+	u, err := openurl.Parse(p.url(""))
+	if err != nil {
+		return "", err
+	}
+	if p.store == "" {
+		return "", errors.New("there is no server")
+	}
+	hosts := u.HostsDefault(defaultPorts[p.store])
+	switch {
+	case storeOf(u.Scheme()) != u.Scheme() && u.Scheme() != "redis+sentinel", u.Text("tls", "off") != "off":
+		return "", errors.New("the connection is encrypted")
+	case u.Scheme() == "redis+sentinel", u.Text("master", "") != "", u.Text("cluster", "false") == "true":
+		return "", errors.New("the servers are found by name")
+	case len(hosts) != 1:
+		return "", errors.New("there are several servers")
+	}
+	return hosts[0], nil
+}
+
+func randomID() string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// NewTarget returns the target behind a URL, confined to a place of its own: a
+// prefix, table or node with a random name, which Clean removes. Nothing is sent
+// until the run begins. The TTL is what the locks of the run will ask for.
+func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target, error) {
+	p, err := newPlace(rawURL, ttl)
+	if err != nil {
+		return Target{}, err
+	}
+	t := Target{Name: name, Store: p.store, URL: openurl.Redact(rawURL), Origin: origin, Version: version, Place: p.what}
+	t.Addr, t.NoRoute = p.addr()
+	t.Locate = p.url
+	t.Open = func(ctx context.Context) (distlock.Locker, error) { return backends.Open(ctx, p.url("")) }
+	if p.store == "" {
+		return t, nil
+	}
+	s := &shared{place: p}
+	t.Bare, t.Remove = s.open, s.remove
+	return t, nil
+}
+
+// shared is the one connection to a place besides those of the Lockers. What makes a
+// place must also remove it: only the maker knows what was there before.
+type shared struct {
+	place *place
+	mu    sync.Mutex
+	bare  Bare
+}
+
+func (s *shared) open(ctx context.Context) (Bare, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bare != nil {
+		return s.bare, nil
+	}
+	b, err := openBare(ctx, s.place)
+	if err != nil {
+		return nil, fmt.Errorf("the bare client: %w", err)
+	}
+	s.bare = b
+	return b, nil
+}
+
+func (s *shared) remove(ctx context.Context) error {
+	b, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bare = nil
+	return errors.Join(b.Remove(ctx), b.Close())
+}
+
+// removePatience is for one store to remove a place: a handful of requests, or many
+// where a large database must be searched for keys.
+const removePatience = 10 * time.Second
+
+// Clean removes what the run has made on the targets, all at the same time, and notes
+// in the report what that was and whether it is gone. Nothing of the run may use the
+// targets any more. It works although the context of the run has ended.
+func Clean(targets []Target, r *Report) error {
+	errs := make([]error, len(targets))
+	var wg sync.WaitGroup
+	for i, t := range targets {
+		if t.Remove == nil {
+			continue
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+			defer cancel()
+			outcome := "removed"
+			if err := t.Remove(ctx); err != nil {
+				outcome = fmt.Sprintf("NOT removed: %v", err)
+				errs[i] = fmt.Errorf("%s: the run has left %s behind: %w", t.Name, t.Place, err)
+			}
+			if i < len(r.Backends) {
+				r.Backends[i].Touched = fmt.Sprintf("only %s (%s)", t.Place, outcome)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
