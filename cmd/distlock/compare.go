@@ -132,8 +132,8 @@ func progress(w *os.File) func(compare.Step) {
 	if !term.IsTerminal(int(w.Fd())) {
 		last := ""
 		return func(s compare.Step) {
-			if s.Doing != last {
-				fmt.Fprintf(w, "%3d%%  %s, about %v left\n", 100*s.Done/max(s.Total, 1), s.Doing, s.Left.Round(time.Second))
+			if s.Doing != last && s.Done < s.Total {
+				fmt.Fprintf(w, "%3d%%  %s, about %v left\n", 100*s.Done/s.Total, s.Doing, s.Left.Round(time.Second))
 				last = s.Doing
 			}
 		}

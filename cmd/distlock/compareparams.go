@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -32,7 +33,7 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 	f.IntVar(&c.Waiters, "waiters", p.Waiters, "goroutines of one process that wait for one name; 1 to 100000")
 	f.DurationVar(&c.TTL, "ttl", p.TTL, "TTL of the locks (of those in held: 6s at the most); 2s to 1h")
 	f.DurationVar(&c.Hold, "hold", p.Hold, "how long a lock is held before it is freed, in parallel, hot, arrivals, try and waiting; 0s to 1m")
-	f.Float64Var(&c.Rate, "rate", p.Rate, "calls that begin a second in arrivals, whether or not earlier ones have ended; 0 to 100000, 0 leaves it out")
+	f.Float64Var(&c.Rate, "rate", p.Rate, "calls that begin a second in arrivals, whether or not earlier ones have ended; up to 100000, more than 0 adds arrivals to the workloads of a profile")
 }
 
 // resolve returns the parameters: those of the profile, over them what was set.
@@ -57,6 +58,9 @@ func (c *compareParams) resolve(f *pflag.FlagSet) (compare.Params, error) {
 		if f.Changed(name) {
 			take()
 		}
+	}
+	if p.Rate > 0 && !f.Changed("workloads") && !slices.Contains(p.Workloads, "arrivals") {
+		p.Workloads = append(p.Workloads, "arrivals")
 	}
 	return p, p.Check()
 }

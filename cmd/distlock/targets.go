@@ -55,9 +55,6 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			closeAll()
 			return nil, nil, nil, err
 		}
-		if s.Controlled() {
-			t.Notes = append(t.Notes, "started for this run: it acknowledges a write before the disk has it (no fsync), so rates are those of the protocol, not of the disk")
-		}
 		ts = append(ts, t)
 	}
 	return ts, missing, closeAll, nil

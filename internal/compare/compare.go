@@ -22,7 +22,6 @@ type Target struct {
 	URL     string // redacted
 	Origin  string // "local process redis-server"
 	Version string // asked of the server if empty
-	Notes   []string
 
 	// Open returns a new Locker with connections of its own.
 	Open func(ctx context.Context) (distlock.Locker, error)
@@ -41,9 +40,12 @@ type Target struct {
 	Addr    string
 	NoRoute error
 
-	// Locate returns the URL that Open opens, by way of the proxy at via, a
-	// host:port, or directly if that is empty. It contains the password. It is nil
-	// if the backend is not reached by a URL.
+	// OpenVia is Open by way of the proxy at via, a host:port, where Addr allows it.
+	OpenVia func(ctx context.Context, via string) (distlock.Locker, error)
+
+	// Locate returns the URL of the place, also by way of a proxy unless via is
+	// empty, for clients of other processes or with other TTLs. It contains the
+	// password. It is nil if the backend is not reached by a URL.
 	Locate func(via string) string
 }
 
@@ -120,7 +122,7 @@ func plan(benches []*bench, p Params) []step {
 // inRound reports whether the workload is part of a round.
 func (w workload) inRound(round int, p Params) bool {
 	switch {
-	case !slices.Contains(p.Workloads, w.id), w.id == "arrivals" && p.Rate == 0:
+	case !slices.Contains(p.Workloads, w.id):
 		return false
 	case round == 0:
 		return w.warm
@@ -154,7 +156,7 @@ func (s step) run(ctx context.Context, p Params) {
 	bounded, cancel := context.WithTimeout(ctx, 4*s.work.takes(p)+30*time.Second)
 	defer cancel()
 	figures, err := s.work.run(bounded, s.bench, p)
-	var skip *unmeasured
+	var skip *notMeasured
 	switch {
 	case ctx.Err() != nil:
 	case errors.As(err, &skip):
@@ -168,11 +170,11 @@ func (s step) run(ctx context.Context, p Params) {
 	}
 }
 
-// unmeasured is the error of a workload that cannot be done here although nothing is
+// notMeasured is the error of a workload that cannot be done here although nothing is
 // wrong with the backend.
-type unmeasured struct{ reason string }
+type notMeasured struct{ reason string }
 
-func (e *unmeasured) Error() string { return "not measured: " + e.reason }
+func (e *notMeasured) Error() string { return "not measured: " + e.reason }
 
 // estimate tells how long the rest of a run will take: as long as the workloads say,
 // times what those that are done have taken more, or less, than they said.
@@ -224,7 +226,7 @@ type bench struct {
 func newBench(t Target) *bench {
 	return &bench{target: t, run: "compare-" + randomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
 		result: &Backend{
-			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version, Notes: slices.Clone(t.Notes),
+			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version,
 			Figures: make(map[Figure]Series), Failed: make(map[string]string), Unmeasured: make(map[string]string),
 			Distributions: make(map[string]Distribution), Curves: make(map[string]Curve), Traffic: make(map[string]Traffic),
 		}}
@@ -238,15 +240,17 @@ func (b *bench) connect(ctx context.Context) {
 	if b.target.Bare == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	bounded, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
-	bare, err := b.target.Bare(ctx)
+	bare, err := b.target.Bare(bounded)
 	if err != nil {
-		b.result.Failed["bare"] = err.Error()
+		if ctx.Err() == nil {
+			b.result.Failed["bare"] = err.Error()
+		}
 		return
 	}
 	b.bare, b.result.BareCommands = bare, bare.Commands()
-	b.result.Version = cmp.Or(b.result.Version, bare.Version(ctx))
+	b.result.Version = cmp.Or(b.result.Version, bare.Version(bounded))
 }
 
 // clients returns n Lockers, each with connections of its own.

@@ -45,9 +45,8 @@ func storeOf(scheme string) string {
 	return ""
 }
 
-// newPlace returns the place for a run in the store that rawURL names. The TTL is
-// for drivers that prepare for one when they open; one in the URL prevails.
-func newPlace(rawURL string, ttl time.Duration) (*place, error) {
+// newPlace returns the place for a run in the store that rawURL names.
+func newPlace(rawURL string) (*place, error) {
 	u, err := openurl.Parse(rawURL)
 	if err != nil {
 		return nil, err
@@ -56,9 +55,6 @@ func newPlace(rawURL string, ttl time.Duration) (*place, error) {
 	p.head, p.query, _ = strings.Cut(rawURL, "?")
 	if p.store == "" {
 		return p, nil
-	}
-	if u.Text("ttl", "") == "" {
-		p.set("ttl", ttl.String())
 	}
 	id := randomID()
 	switch p.store {
@@ -109,12 +105,26 @@ func (p *place) below(u *openurl.URL, root, id string) string {
 func (p *place) set(name, value string) {
 	var kept []string
 	for pair := range strings.SplitSeq(p.query, "&") {
-		key, _, _ := strings.Cut(pair, "=")
-		if decoded, err := url.QueryUnescape(key); pair != "" && (err != nil || decoded != name) {
+		if pair != "" && !isParam(pair, name) {
 			kept = append(kept, pair)
 		}
 	}
 	p.query = strings.Join(append(kept, name+"="+url.QueryEscape(value)), "&")
+}
+
+func (p *place) has(name string) bool {
+	for pair := range strings.SplitSeq(p.query, "&") {
+		if isParam(pair, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func isParam(pair, name string) bool {
+	key, _, _ := strings.Cut(pair, "=")
+	decoded, err := url.QueryUnescape(key)
+	return err == nil && decoded == name
 }
 
 // url returns the URL of the place, password included; by way of addr, a host:port,
@@ -170,14 +180,25 @@ func randomID() string {
 // prefix, table or node with a random name, which Clean removes. Nothing is sent
 // until the run begins. The TTL is what the locks of the run will ask for.
 func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target, error) {
-	p, err := newPlace(rawURL, ttl)
+	p, err := newPlace(rawURL)
 	if err != nil {
 		return Target{}, err
+	}
+	// Told when it opens, because the session of ZooKeeper must suit it; unless the
+	// URL tells another.
+	config := backends.Config{TTL: backends.Duration(ttl)}
+	if p.has("ttl") {
+		config.TTL = 0
 	}
 	t := Target{Name: name, Store: p.store, URL: openurl.Redact(rawURL), Origin: origin, Version: version, Place: p.what}
 	t.Addr, t.NoRoute = p.addr()
 	t.Locate = p.url
-	t.Open = func(ctx context.Context) (distlock.Locker, error) { return backends.Open(ctx, p.url("")) }
+	t.OpenVia = func(ctx context.Context, via string) (distlock.Locker, error) {
+		c := config
+		c.URL = p.url(via)
+		return c.Open(ctx)
+	}
+	t.Open = func(ctx context.Context) (distlock.Locker, error) { return t.OpenVia(ctx, "") }
 	if p.store == "" {
 		return t, nil
 	}

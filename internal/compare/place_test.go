@@ -3,29 +3,28 @@ package compare
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 // The URL of a run must keep what the user wrote and name a place of its own within it.
 func TestPlace(t *testing.T) {
 	for _, c := range []struct{ raw, want, via, what string }{
-		{"redis://:p%40ss@h/2", "redis://:p%40ss@h/2?ttl=20s&prefix=distlock%3Acompare-ID%3A",
-			"redis://:p%40ss@127.0.0.1:9/2?ttl=20s&prefix=distlock%3Acompare-ID%3A", "keys that begin with distlock:compare-ID:"},
+		{"redis://:p%40ss@h/2", "redis://:p%40ss@h/2?prefix=distlock%3Acompare-ID%3A",
+			"redis://:p%40ss@127.0.0.1:9/2?prefix=distlock%3Acompare-ID%3A", "keys that begin with distlock:compare-ID:"},
 		{"redis://h?prefix=app:&pool_size=3&ttl=9s", "redis://h?pool_size=3&ttl=9s&prefix=app%3Acompare-ID%3A",
 			"redis://127.0.0.1:9?pool_size=3&ttl=9s&prefix=app%3Acompare-ID%3A", "keys that begin with app:compare-ID:"},
-		{"mysql://u:p@h:33/db", "mysql://u:p@h:33/db?ttl=20s&table=distlock_compare_ID&create=true",
-			"mysql://u:p@127.0.0.1:9/db?ttl=20s&table=distlock_compare_ID&create=true", "the tables distlock_compare_ID and distlock_compare_ID_bare"},
-		{"mysql://h/db?table=locks.mine&create=false", "mysql://h/db?ttl=20s&table=locks.distlock_compare_ID&create=true",
-			"mysql://127.0.0.1:9/db?ttl=20s&table=locks.distlock_compare_ID&create=true", "the tables locks.distlock_compare_ID and locks.distlock_compare_ID_bare"},
-		{"zk://[::1]:2181", "zk://[::1]:2181/distlock-compare-ID?ttl=20s",
-			"zk://127.0.0.1:9/distlock-compare-ID?ttl=20s", "the node /distlock-compare-ID"},
-		{"zk://h/a/b%20c/", "zk://h/a/b%20c/compare-ID?ttl=20s", "zk://127.0.0.1:9/a/b%20c/compare-ID?ttl=20s", "the node /a/b c/compare-ID"},
-		{"etcd://h", "etcd://h/distlock-compare-ID?ttl=20s", "etcd://127.0.0.1:9/distlock-compare-ID?ttl=20s", "keys that begin with distlock-compare-ID/"},
-		{"etcd://h/billing", "etcd://h/billing/compare-ID?ttl=20s", "etcd://127.0.0.1:9/billing/compare-ID?ttl=20s", "keys that begin with billing/compare-ID/"},
-		{"etcd://h?prefix=/x/", "etcd://h?ttl=20s&prefix=%2Fx%2Fcompare-ID%2F", "etcd://127.0.0.1:9?ttl=20s&prefix=%2Fx%2Fcompare-ID%2F", "keys that begin with /x/compare-ID/"},
+		{"mysql://u:p@h:33/db", "mysql://u:p@h:33/db?table=distlock_compare_ID&create=true",
+			"mysql://u:p@127.0.0.1:9/db?table=distlock_compare_ID&create=true", "the tables distlock_compare_ID and distlock_compare_ID_bare"},
+		{"mysql://h/db?table=locks.mine&create=false", "mysql://h/db?table=locks.distlock_compare_ID&create=true",
+			"mysql://127.0.0.1:9/db?table=locks.distlock_compare_ID&create=true", "the tables locks.distlock_compare_ID and locks.distlock_compare_ID_bare"},
+		{"zk://[::1]:2181", "zk://[::1]:2181/distlock-compare-ID",
+			"zk://127.0.0.1:9/distlock-compare-ID", "the node /distlock-compare-ID"},
+		{"zk://h/a/b%20c/", "zk://h/a/b%20c/compare-ID", "zk://127.0.0.1:9/a/b%20c/compare-ID", "the node /a/b c/compare-ID"},
+		{"etcd://h", "etcd://h/distlock-compare-ID", "etcd://127.0.0.1:9/distlock-compare-ID", "keys that begin with distlock-compare-ID/"},
+		{"etcd://h/billing", "etcd://h/billing/compare-ID", "etcd://127.0.0.1:9/billing/compare-ID", "keys that begin with billing/compare-ID/"},
+		{"etcd://h?prefix=/x/", "etcd://h?prefix=%2Fx%2Fcompare-ID%2F", "etcd://127.0.0.1:9?prefix=%2Fx%2Fcompare-ID%2F", "keys that begin with /x/compare-ID/"},
 		{"mem://x", "mem://x", "mem://127.0.0.1:9", ""},
 	} {
-		p, err := newPlace(c.raw, 20*time.Second)
+		p, err := newPlace(c.raw)
 		if err != nil {
 			t.Errorf("%s: %v", c.raw, err)
 			continue
@@ -43,7 +42,7 @@ func TestPlace(t *testing.T) {
 			}
 		}
 	}
-	if _, err := newPlace("redis://h?prefix="+strings.Repeat("x", 60), time.Minute); err == nil {
+	if _, err := newPlace("redis://h?prefix=" + strings.Repeat("x", 60)); err == nil {
 		t.Error("a prefix that leaves no room was taken")
 	}
 }
@@ -56,7 +55,7 @@ func TestAddr(t *testing.T) {
 		"rediss://h": "", "redis://h?tls=on": "", "mysqls://h": "", "zk://a,b": "", "etcd://a,b": "", "redis://h?cluster=true": "",
 		"redis+sentinel://h?master=m": "", "redis://h?master=m": "", "mem://x": "",
 	} {
-		p, err := newPlace(raw, time.Minute)
+		p, err := newPlace(raw)
 		if err != nil {
 			t.Fatal(err)
 		}

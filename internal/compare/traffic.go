@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/backends"
 )
 
 // tap is a proxy in front of one server that counts what passes: bytes both ways, and
@@ -144,7 +143,7 @@ func (b *bench) tapped(ctx context.Context) (distlock.Locker, *tap, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := backends.Open(ctx, b.target.Locate(t.listener.Addr().String()))
+	l, err := b.target.OpenVia(ctx, t.listener.Addr().String())
 	if err != nil {
 		t.close()
 		return nil, nil, err
@@ -161,7 +160,7 @@ func trafficTakes(Params) time.Duration { return 2 * trafficNames * 3 * time.Mil
 // has never seen and on one that it knows.
 func traffic(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	if b.target.Addr == "" {
-		return nil, &unmeasured{b.target.NoRoute.Error()}
+		return nil, &notMeasured{b.target.NoRoute.Error()}
 	}
 	l, via, err := b.tapped(ctx)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/conformance"
 )
 
@@ -153,14 +152,14 @@ func failOverTakes(p Params) time.Duration { return 2 * p.TTL } // ZooKeeper: a 
 // leader that dies with its host costs.
 func failOver(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	if b.target.Addr == "" {
-		return nil, &unmeasured{b.target.NoRoute.Error()}
+		return nil, &notMeasured{b.target.NoRoute.Error()}
 	}
 	proxy, err := conformance.NewTCPProxy(b.target.Addr, rand.Uint64())
 	if err != nil {
 		return nil, err
 	}
 	defer proxy.Close()
-	leader, err := backends.Open(ctx, b.target.Locate(proxy.Addr()))
+	leader, err := b.target.OpenVia(ctx, proxy.Addr())
 	if err != nil {
 		return nil, err
 	}
