@@ -273,6 +273,9 @@ func (b *bench) conclude() {
 		}
 	}
 	for id, c := range b.curves {
+		if len(c.points) < 2 {
+			continue // a point is no curve
+		}
 		b.result.Curves[id] = c.medians()
 	}
 }

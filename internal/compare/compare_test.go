@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,12 +19,14 @@ func memory(name string) Target { // no Bare: there are no commands
 	store := memlock.NewStore(nil)
 	return Target{
 		Name: name, URL: "mem://" + name, Origin: "in this process",
-		Open: func(context.Context) (distlock.Locker, error) { return memlock.New(store, nil) },
+		Open:    func(context.Context) (distlock.Locker, error) { return memlock.New(store, nil) },
+		NoRoute: errors.New("there is no server"),
 	}
 }
 
 func small() Params {
-	return Params{Duration: 50 * time.Millisecond, Rounds: 2, Clients: 4, Names: 4, TTL: 10 * time.Second}
+	return Params{Workloads: Workloads(), Duration: 50 * time.Millisecond, Rounds: 2, Clients: 4, Names: 4,
+		Held: 8, Waiters: 5, TTL: 4 * time.Second, Rate: 200}
 }
 
 // Every figure must be there once a round, from every backend.
@@ -46,8 +49,22 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: Jain's index of 4 clients is %v", b.Name, j)
 		}
 	}
-	if want := len(workloads)*2*3 + 1; steps != want {
+	want := 1 // that it is done
+	for _, w := range workloads {
+		if w.warm {
+			want += 2
+		}
+		if w.once {
+			want += 2
+		} else {
+			want += 2 * 2
+		}
+	}
+	if steps != want {
 		t.Errorf("%d steps were told, want %d", steps, want)
+	}
+	if got := r.Backends[0].Unmeasured["traffic"]; !strings.Contains(got, "no server") {
+		t.Errorf("why there is no traffic: %q", got)
 	}
 	for _, write := range []func(*bytes.Buffer) error{
 		func(b *bytes.Buffer) error { return r.WriteText(b) },
@@ -96,14 +113,62 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
+// Each bound is named in the error that tells of it.
 func TestParams(t *testing.T) {
-	for _, p := range []Params{
-		{}, {Duration: time.Second, Rounds: 1, Clients: 2, Names: 1},
-		{Duration: time.Second, Rounds: 1, Clients: 1, Names: 1, TTL: time.Minute},
+	must(t, small().Check())
+	for name, spoil := range map[string]func(*Params){
+		"duration":  func(p *Params) { p.Duration = time.Millisecond },
+		"rounds":    func(p *Params) { p.Rounds = 0 },
+		"clients":   func(p *Params) { p.Clients = 1 },
+		"names":     func(p *Params) { p.Names = 10_001 },
+		"held":      func(p *Params) { p.Held = 0 },
+		"waiters":   func(p *Params) { p.Waiters = -1 },
+		"ttl":       func(p *Params) { p.TTL = time.Second },
+		"hold":      func(p *Params) { p.Hold = 2 * time.Minute },
+		"rate":      func(p *Params) { p.Rate = math.NaN() },
+		"rate is 0": func(p *Params) { p.Rate = 0 },
+		"workload":  func(p *Params) { p.Workloads = []string{"none"} },
 	} {
-		if p.Check() == nil {
-			t.Errorf("%+v was taken", p)
+		p := small()
+		spoil(&p)
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "allowed") {
+			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A profile is allowed, and takes on five backends no longer than it should.
+func TestProfiles(t *testing.T) {
+	limits := map[string]time.Duration{"quick": 50 * time.Second, "standard": 150 * time.Second}
+	for _, f := range Profiles {
+		p, err := ProfileParams(f.Name)
+		must(t, err)
+		if err := p.Check(); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+		var benches []*bench
+		for range 5 {
+			benches = append(benches, newBench(memory("one of five")))
+		}
+		limit := cmp.Or(limits[f.Name], 4*time.Minute)
+		if takes := newEstimate(plan(benches, p), p).left(0); takes > limit {
+			t.Errorf("%s takes about %v, want %v at the most", f.Name, takes, limit)
+		}
+	}
+	if _, err := ProfileParams("none"); err == nil {
+		t.Error("a profile that does not exist was found")
+	}
+}
+
+// The time that is left must follow what the machine does, not the plan alone.
+func TestEstimate(t *testing.T) {
+	e := &estimate{expected: []time.Duration{10 * time.Second, 10 * time.Second, 20 * time.Second}}
+	if got := e.left(0); got != 40*time.Second {
+		t.Errorf("at the start: %v", got)
+	}
+	e.took(0, 21*time.Second) // 22 where 11 were expected, with the second of trust
+	if got := e.left(1); got != time.Minute {
+		t.Errorf("twice as slow: %v, want 1m", got)
 	}
 }
 

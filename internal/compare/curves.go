@@ -22,23 +22,34 @@ func (c *curve) medians() Curve {
 	return out
 }
 
-// point adds a value to a curve.
-func (b *bench) point(id, xTitle, yTitle string, x, y float64) {
+// point adds a value to a curve, unless this is the warm-up.
+func (b *bench) point(id, xTitle, yTitle string, x int, y float64) {
+	if !b.recording {
+		return
+	}
 	c := b.curves[id]
 	if c == nil {
 		c = &curve{xTitle, yTitle, make(map[float64]Series)}
 		b.curves[id] = c
 	}
-	c.points[x] = append(c.points[x], y)
+	c.points[float64(x)] = append(c.points[float64(x)], y)
 }
 
-// scale returns first, first·factor and so on, ending with limit.
+func (b *bench) hotPoint(clients int, rate float64) {
+	b.point("hot_by_clients", "clients on one name", "lock+unlock per second", clients, rate)
+}
+
+func (b *bench) parallelPoint(names int, rate float64) {
+	b.point("parallel_by_names", "names in parallel", "lock+unlock per second", names, rate)
+}
+
+// scale returns first, first·factor and so on, below limit.
 func scale(first, factor, limit int) []int {
 	var xs []int
 	for x := first; x < limit; x *= factor {
 		xs = append(xs, x)
 	}
-	return append(xs, limit)
+	return xs
 }
 
 // curvePart is how long a point takes: it is one of several, and the shape counts,
@@ -48,6 +59,7 @@ func curvePart(p Params) Params {
 	return p
 }
 
+// The workloads hot and parallel add the last points.
 func clientScale(p Params) []int { return scale(2, 2, p.Clients) }
 func nameScale(p Params) []int   { return scale(1, 8, p.Names) }
 
@@ -72,7 +84,7 @@ func hotByClients(ctx context.Context, b *bench, p Params) (map[Figure]float64, 
 		for _, r := range rates {
 			total += r
 		}
-		b.point("hot_by_clients", "clients on one name", "lock+unlock per second", float64(n), total)
+		b.hotPoint(n, total)
 	}
 	return nil, nil
 }
@@ -88,7 +100,7 @@ func parallelByNames(ctx context.Context, b *bench, p Params) (map[Figure]float6
 		if err != nil {
 			return nil, err
 		}
-		b.point("parallel_by_names", "names in parallel", "lock+unlock per second", float64(n), rate)
+		b.parallelPoint(n, rate)
 	}
 	return nil, nil
 }

@@ -110,6 +110,9 @@ func solo(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 // parallel does so on many names at once through one Locker.
 func parallel(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	rate, err := parallelRate(ctx, b, p, p.Names)
+	if err == nil {
+		b.parallelPoint(p.Names, rate)
+	}
 	return map[Figure]float64{ParallelRate: rate}, err
 }
 
@@ -148,6 +151,7 @@ func hot(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	if squares == 0 {
 		return nil, errors.New("no client got the name")
 	}
+	b.hotPoint(len(rates), total)
 	return map[Figure]float64{
 		HotRate:  total,
 		HotJain:  total * total / (float64(len(rates)) * squares),

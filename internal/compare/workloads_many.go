@@ -49,7 +49,7 @@ func held(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 			return nil, err
 		}
 		if now, _ := footprint(); to > from {
-			b.point("held_memory", "locks held", "KiB of memory of the client", float64(to), max(now-memory, 0)/1024)
+			b.point("held_memory", "locks held", "KiB of memory of the client", to, max(now-memory, 0)/1024)
 		}
 	}
 	full, running := footprint()
