@@ -62,14 +62,14 @@ func compareCommand(signals *interrupts) *cobra.Command {
 				return usage(err)
 			}
 			report, err := runCompare(cmd.Context(), urls, p)
-			if report == nil {
+			if err != nil {
 				return interrupted(signals, err)
 			}
 			write := report.WriteText
 			if markdown {
 				write = report.WriteMarkdown
 			}
-			return interrupted(signals, errors.Join(write(cmd.OutOrStdout()), toFile(jsonFile, report.WriteJSON), report.Err(), err))
+			return interrupted(signals, errors.Join(write(cmd.OutOrStdout()), toFile(jsonFile, report.WriteJSON), report.Err()))
 		},
 	}
 	f := cmd.Flags()
@@ -90,7 +90,6 @@ func interrupted(signals *interrupts, err error) error {
 	return &exit{signals.status(), nil}
 }
 
-// runCompare returns the report also with an error that says what was left behind.
 func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.Report, error) {
 	targets, missing, closeAll, err := findTargets(ctx, urls, p.TTL)
 	if err != nil {
@@ -102,13 +101,13 @@ func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.
 		return nil, err
 	}
 	report.Missing = missing
-	err = compare.Clean(targets, report)
+	compare.Clean(targets, report)
 	for i, b := range report.Backends {
 		if len(urls) > 0 && b.Touched != "" {
 			fmt.Fprintf(os.Stderr, "distlock: on %s touched %s\n", targets[i].URL, b.Touched)
 		}
 	}
-	return report, err
+	return report, nil
 }
 
 // toFile writes to a file, or to standard output if it is called "-", or nowhere if

@@ -245,28 +245,26 @@ func (s *shared) remove(ctx context.Context) error {
 const removePatience = 10 * time.Second
 
 // Clean removes what the run has made on the targets, all at the same time, and notes
-// in the report what that was and whether it is gone. Nothing of the run may use the
-// targets any more. It works although the context of the run has ended.
-func Clean(targets []Target, r *Report) error {
-	errs := make([]error, len(targets))
+// in the report what that was and whether it is gone; what could not be removed counts
+// as a failure. Nothing of the run may use the targets any more. It works although the
+// context of the run has ended.
+func Clean(targets []Target, r *Report) {
 	var wg sync.WaitGroup
 	for i, t := range targets {
 		if t.Remove == nil {
 			continue
 		}
+		b := r.Backends[i]
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), removePatience)
 			defer cancel()
-			outcome := "removed"
 			if err := t.Remove(ctx); err != nil {
-				outcome = fmt.Sprintf("NOT removed: %v", err)
-				errs[i] = fmt.Errorf("%s: the run has left %s behind: %w", t.Name, t.Place, err)
+				b.Touched = fmt.Sprintf("only %s (NOT removed)", t.Place)
+				b.Failed["clean"] = fmt.Sprintf("the run has left %s behind: %v", t.Place, err)
+				return
 			}
-			if i < len(r.Backends) {
-				r.Backends[i].Touched = fmt.Sprintf("only %s (%s)", t.Place, outcome)
-			}
+			b.Touched = fmt.Sprintf("only %s (removed)", t.Place)
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
 }
