@@ -11,6 +11,10 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
+// unsynced is what package servers says about all that it starts.
+const unsynced = "started for this run: it acknowledges a write before the disk has it (no fsync), " +
+	"so rates are those of the protocol and the code, not of the disk"
+
 // findTargets returns the backends to compare: those of the URLs, or else what
 // this machine has. closeAll stops what was started.
 func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []compare.Target, missing map[string]string, closeAll func(), err error) {
@@ -54,6 +58,9 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 		if err != nil {
 			closeAll()
 			return nil, nil, nil, err
+		}
+		if s.Controlled() {
+			t.Notes = append(t.Notes, unsynced)
 		}
 		ts = append(ts, t)
 	}

@@ -22,6 +22,7 @@ type Target struct {
 	URL     string // redacted
 	Origin  string // "local process redis-server"
 	Version string // asked of the server if empty
+	Notes   []string
 
 	// Open returns a new Locker with connections of its own.
 	Open func(ctx context.Context) (distlock.Locker, error)
@@ -226,7 +227,7 @@ type bench struct {
 func newBench(t Target) *bench {
 	return &bench{target: t, run: "compare-" + randomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
 		result: &Backend{
-			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version,
+			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version, Notes: slices.Clone(t.Notes),
 			Figures: make(map[Figure]Series), Failed: make(map[string]string), Unmeasured: make(map[string]string),
 			Distributions: make(map[string]Distribution), Curves: make(map[string]Curve), Traffic: make(map[string]Traffic),
 		}}

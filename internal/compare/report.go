@@ -48,6 +48,8 @@ type Backend struct {
 	// Unmeasured says why figures are missing that could not be taken here, which is
 	// no failure: by workload, or by "traffic".
 	Unmeasured map[string]string `json:"unmeasured,omitempty"`
+	// Notes say what a reader of the figures must know of this server.
+	Notes []string `json:"notes,omitempty"`
 	// Touched is what of the server the run has used, and whether it was removed.
 	Touched string `json:"touched,omitempty"`
 
