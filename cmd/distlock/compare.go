@@ -79,17 +79,6 @@ func compareCommand(signals *interrupts) *cobra.Command {
 	return cmd
 }
 
-// interrupted gives err the exit status of the signal that ended the run, if one did.
-func interrupted(signals *interrupts, err error) error {
-	if signals.status() == 0 {
-		return err
-	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		say("%v", err)
-	}
-	return &exit{signals.status(), nil}
-}
-
 func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.Report, error) {
 	targets, missing, closeAll, err := findTargets(ctx, urls, p.TTL)
 	if err != nil {

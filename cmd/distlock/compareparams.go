@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,4 +89,15 @@ func profileHelp() string {
 	}
 	_ = w.Flush() // a Builder takes everything
 	return b.String()
+}
+
+// interrupted gives err the exit status of the signal that ended the run, if one did.
+func interrupted(signals *interrupts, err error) error {
+	if signals.status() == 0 {
+		return err
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		say("%v", err)
+	}
+	return &exit{signals.status(), nil}
 }
