@@ -121,7 +121,7 @@ func progress(w *os.File) func(compare.Step) {
 		last := ""
 		return func(s compare.Step) {
 			if s.Doing != last && s.Done < s.Total {
-				fmt.Fprintf(w, "%3d%%  %s, about %v left\n", 100*s.Done/s.Total, s.Doing, s.Left.Round(time.Second))
+				fmt.Fprintf(w, "%3d%%  %s\n", 100*s.Done/s.Total, doing(s))
 				last = s.Doing
 			}
 		}
@@ -132,7 +132,14 @@ func progress(w *os.File) func(compare.Step) {
 			bar = progressbar.NewOptions(s.Total, progressbar.OptionSetWriter(io.Writer(w)),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false), progressbar.OptionFullWidth())
 		}
-		bar.Describe(fmt.Sprintf("%s, about %v left", s.Doing, s.Left.Round(time.Second)))
+		bar.Describe(doing(s))
 		_ = bar.Set(s.Done) // a bar that cannot be drawn is no reason to stop
 	}
+}
+
+func doing(s compare.Step) string {
+	if s.Left == 0 {
+		return s.Doing // nothing is known
+	}
+	return fmt.Sprintf("%s, about %v left", s.Doing, s.Left.Round(time.Second))
 }
