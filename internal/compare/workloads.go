@@ -28,7 +28,7 @@ const (
 
 	HeldBytes      Figure = "held_bytes"          // memory of this process for each lock held
 	HeldGoroutines Figure = "held_goroutines"     // goroutines of this process for each lock held
-	HeldRequests   Figure = "held_requests_per_s" // renewal requests a second for all locks together
+	HeldRequests   Figure = "held_requests_per_s" // renewal requests a second for all locks together, at a TTL of 6 s at the most
 	HeldLost       Figure = "held_lost"           // locks lost while they should have been held
 
 	WaitRequests Figure = "waiting_requests_per_s" // requests a second while all wait

@@ -18,14 +18,17 @@ const maxHeldTTL = 6 * time.Second
 // after each.
 const heldParts = 4
 
-// heldWindow is how long the locks are held once all are: two renewals, which come
-// at a third of the TTL, and a little.
-func heldWindow(p Params) time.Duration { return 2*heldTTL(p)/3 + 500*time.Millisecond }
+// heldSettle is how long the locks are held before their renewals are counted: the
+// first of each may cost more than those that follow.
+func heldSettle(p Params) time.Duration { return heldPeriod(p) + 500*time.Millisecond }
+
+// heldPeriod is the time from one renewal to the next.
+func heldPeriod(p Params) time.Duration { return heldTTL(p) / 3 }
 
 func heldTTL(p Params) time.Duration { return min(p.TTL, maxHeldTTL) }
 
 func heldTakes(p Params) time.Duration {
-	return heldWindow(p) + time.Duration(p.Held)*time.Millisecond // a guess at taking and freeing them
+	return heldSettle(p) + heldPeriod(p) + time.Duration(p.Held)*time.Millisecond // a guess at taking and freeing them
 }
 
 // held takes many locks through one Locker and keeps them: what each costs this
@@ -37,12 +40,15 @@ func held(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	}
 	defer via.close() // after the Locker, whose Close frees the locks
 	defer l.Close()
-	// What the first lock brings with it is not the price of a lock.
-	if err := lockUnlock(ctx, l, b.run+"held/warm-up", p.TTL, 0); err != nil {
+	// The connections that the first locks open are not the price of a lock.
+	err = each(heldWorkers, func(i int) error {
+		return lockUnlock(ctx, l, fmt.Sprintf("%sheld/warm-up/%d", b.run, i), p.TTL, 50*time.Millisecond)
+	})
+	if err != nil {
 		return nil, err
 	}
-	memory, goroutines := footprint()
 	locks := make([]distlock.Lock, p.Held)
+	memory, goroutines := footprint()
 	for part := range heldParts {
 		from, to := part*p.Held/heldParts, (part+1)*p.Held/heldParts
 		if err := lockAll(ctx, l, b.run, locks, from, to, heldTTL(p)); err != nil {
@@ -53,15 +59,16 @@ func held(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 		}
 	}
 	full, running := footprint()
-	requests := via.requests()
-	window := heldWindow(p)
-	sleep(ctx, window)
+	sleep(ctx, heldSettle(p))
+	requests, since := via.requests(), time.Now()
+	sleep(ctx, heldPeriod(p))
+	renewals, passed := via.requests()-requests, time.Since(since)
 	figures := map[Figure]float64{
 		HeldBytes:      max(full-memory, 0) / float64(p.Held),
 		HeldGoroutines: max(running-goroutines, 0) / float64(p.Held),
 	}
 	if via.counts() {
-		figures[HeldRequests] = float64(via.requests()-requests) / window.Seconds()
+		figures[HeldRequests] = float64(renewals) / passed.Seconds()
 	}
 	lost := 0.0
 	for _, lock := range locks {
@@ -73,11 +80,13 @@ func held(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
 	return figures, ctx.Err()
 }
 
-// lockAll takes the locks of a range, so many at a time that no pool runs dry.
+// heldWorkers is how many locks are taken at the same time.
+const heldWorkers = 32
+
+// lockAll takes the locks of a range.
 func lockAll(ctx context.Context, l distlock.Locker, run string, locks []distlock.Lock, from, to int, ttl time.Duration) error {
-	const workers = 32
-	return each(workers, func(w int) error {
-		for i := from + w; i < to; i += workers {
+	return each(heldWorkers, func(w int) error {
+		for i := from + w; i < to; i += heldWorkers {
 			lock, err := l.Lock(ctx, fmt.Sprintf("%sheld/%d", run, i), distlock.TTL(ttl))
 			if err != nil {
 				return err
