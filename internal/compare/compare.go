@@ -133,7 +133,7 @@ func (w workload) inRound(round int, p Params) bool {
 
 // expect returns how long the step takes if all goes well.
 func (s step) expect(p Params) time.Duration {
-	if s.bench.result.Failed[s.work.id] != "" {
+	if s.work.routed && s.bench.target.Addr == "" {
 		return 0
 	}
 	return s.work.takes(s.adapt(p))
@@ -148,8 +148,13 @@ func (s step) adapt(p Params) Params {
 }
 
 func (s step) run(ctx context.Context, p Params) {
-	if s.bench.result.Failed[s.work.id] != "" {
+	result := s.bench.result
+	if result.Failed[s.work.id] != "" {
 		return // a backend that cannot do it says so once
+	}
+	if s.work.routed && s.bench.target.Addr == "" {
+		result.Unmeasured[s.work.id] = s.bench.target.NoRoute.Error()
+		return
 	}
 	p = s.adapt(p)
 	s.bench.recording = s.round > 0
@@ -157,25 +162,16 @@ func (s step) run(ctx context.Context, p Params) {
 	bounded, cancel := context.WithTimeout(ctx, 4*s.work.takes(p)+30*time.Second)
 	defer cancel()
 	figures, err := s.work.run(bounded, s.bench, p)
-	var skip *notMeasured
 	switch {
 	case ctx.Err() != nil:
-	case errors.As(err, &skip):
-		s.bench.result.Unmeasured[s.work.id] = skip.reason
 	case err != nil:
-		s.bench.result.Failed[s.work.id] = err.Error()
+		result.Failed[s.work.id] = err.Error()
 	case s.round > 0:
 		for id, v := range figures {
-			s.bench.result.Figures[id] = append(s.bench.result.Figures[id], v)
+			result.Figures[id] = append(result.Figures[id], v)
 		}
 	}
 }
-
-// notMeasured is the error of a workload that cannot be done here although nothing is
-// wrong with the backend.
-type notMeasured struct{ reason string }
-
-func (e *notMeasured) Error() string { return "not measured: " + e.reason }
 
 // estimate tells how long the rest of a run will take: as long as the workloads say,
 // times what those that are done have taken more, or less, than they said.

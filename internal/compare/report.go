@@ -46,7 +46,7 @@ type Backend struct {
 	Failed       map[string]string `json:"failed,omitempty"` // workload: why
 
 	// Unmeasured says why figures are missing that could not be taken here, which is
-	// no failure: by workload, or by "traffic".
+	// no failure: by workload, or under "requests" of those that count them.
 	Unmeasured map[string]string `json:"unmeasured,omitempty"`
 	// Notes say what a reader of the figures must know of this server.
 	Notes []string `json:"notes,omitempty"`

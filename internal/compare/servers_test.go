@@ -262,7 +262,7 @@ func TestNoRoute(t *testing.T) {
 	must(t, err)
 	Clean([]Target{target}, report)
 	b := report.Backends[0]
-	for _, id := range []string{"traffic", "failover"} {
+	for _, id := range []string{"traffic", "failover", "requests"} {
 		if b.Unmeasured[id] != "there are several servers" || b.Failed[id] != "" {
 			t.Errorf("%s: unmeasured %q, failed %q", id, b.Unmeasured[id], b.Failed[id])
 		}

@@ -47,12 +47,13 @@ const (
 
 // workload is something to do on a backend for a while.
 type workload struct {
-	id    string
-	title string
-	run   func(ctx context.Context, b *bench, p Params) (map[Figure]float64, error)
-	takes func(p Params) time.Duration // about, for the progress and for the bound
-	warm  bool                         // also done once before the first round
-	once  bool                         // done in the first round only
+	id     string
+	title  string
+	run    func(ctx context.Context, b *bench, p Params) (map[Figure]float64, error)
+	takes  func(p Params) time.Duration // about, for the progress and for the bound
+	warm   bool                         // also done once before the first round
+	once   bool                         // done in the first round only
+	routed bool                         // needs a proxy in front of the server
 }
 
 // workloads in the order in which they run. Set up in init, because the functions
@@ -71,9 +72,9 @@ func init() {
 		{id: "arrivals", title: "arrivals at a rate", run: arrivals, takes: plain, warm: true},
 		{id: "hot_by_clients", title: "one name by clients", run: hotByClients, takes: hotByClientsTakes},
 		{id: "parallel_by_names", title: "parallel by names", run: parallelByNames, takes: parallelByNamesTakes},
-		{id: "failover", title: "holder cut off", run: failOver, takes: failOverTakes},
+		{id: "failover", title: "holder cut off", run: failOver, takes: failOverTakes, routed: true},
 		{id: "held", title: "many held", run: held, takes: heldTakes, once: true},
-		{id: "traffic", title: "traffic", run: traffic, takes: trafficTakes, once: true},
+		{id: "traffic", title: "traffic", run: traffic, takes: trafficTakes, once: true, routed: true},
 	}
 }
 
@@ -257,11 +258,12 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// repeat calls f until d has passed and returns how often a second it ended.
+// repeat calls f until d has passed, but at least once, and returns how often a second
+// it ended.
 func repeat(ctx context.Context, d time.Duration, f func(i int) error) (float64, error) {
 	start := time.Now()
 	n := 0
-	for time.Since(start) < d {
+	for n == 0 || time.Since(start) < d {
 		if err := f(n); err != nil {
 			return 0, err
 		}
