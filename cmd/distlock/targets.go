@@ -37,7 +37,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			}
 		}
 	}
-	memory, err := compare.NewTarget("memory", "mem://compare", "in this process", compare.Version(), ttl)
+	memory, err := compare.NewTarget("memory", "mem://compare", "in this process", "", ttl)
 	if err != nil {
 		return nil, nil, nil, err
 	}

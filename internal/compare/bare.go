@@ -131,7 +131,7 @@ var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, 
 
 type bareMySQL struct {
 	db          *sql.DB
-	locks, bare string // tables
+	locks, bare string // tables, quoted
 }
 
 // openBareMySQL makes a table of its own: a row that is written twice, as taking
@@ -151,7 +151,8 @@ func openBareMySQL(ctx context.Context, u *openurl.URL, table string) (Bare, err
 	if err != nil {
 		return nil, err
 	}
-	b := &bareMySQL{db: sql.OpenDB(connector), locks: table, bare: table + "_bare"}
+	quoted := "`" + strings.ReplaceAll(table, ".", "`.`")
+	b := &bareMySQL{db: sql.OpenDB(connector), locks: quoted + "`", bare: quoted + "_bare`"}
 	_, err = b.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+b.bare+
 		" (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(64) NULL, token BIGINT NOT NULL) ENGINE=InnoDB")
 	if err != nil {

@@ -113,7 +113,9 @@ func plan(benches []*bench, p Params) []step {
 				continue
 			}
 			for _, b := range benches {
-				steps = append(steps, step{b, w, round})
+				if !b.refused {
+					steps = append(steps, step{b, w, round})
+				}
 			}
 		}
 	}
@@ -214,6 +216,7 @@ type bench struct {
 	run       string // random: names of this run meet nobody else's, even without a place of its own
 	lockers   []distlock.Locker
 	bare      Bare // nil if there is none
+	refused   bool // no Locker could be opened
 	recording bool // this is not the warm-up
 
 	durations map[string]*durations // by workload
@@ -232,22 +235,36 @@ func newBench(t Target) *bench {
 // connectPatience is how long an address where nobody answers may hold up the run.
 const connectPatience = 10 * time.Second
 
-// connect opens the bare client, before any Locker: it makes the place of the run.
+// connect opens the bare client, before any Locker: it makes the place of the run;
+// and then a Locker, so that a backend that cannot be had says so once, and not after
+// the patience of each workload.
 func (b *bench) connect(ctx context.Context) {
-	if b.target.Bare == nil {
-		return
-	}
 	bounded, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
-	bare, err := b.target.Bare(bounded)
-	if err != nil {
+	failed := func(what string, err error) {
 		if ctx.Err() == nil {
-			b.result.Failed["bare"] = err.Error()
+			b.result.Failed[what] = err.Error()
 		}
-		return
 	}
-	b.bare, b.result.BareCommands = bare, bare.Commands()
-	b.result.Version = cmp.Or(b.result.Version, bare.Version(bounded))
+	if b.target.Bare != nil {
+		bare, err := b.target.Bare(bounded)
+		if err != nil {
+			failed("bare", err)
+		} else {
+			b.bare, b.result.BareCommands = bare, bare.Commands()
+			b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, bare))
+		}
+	}
+	if _, err := b.clients(bounded, 1); err != nil {
+		b.refused = true
+		failed("open", err)
+	}
+}
+
+func versionOf(ctx context.Context, bare Bare) string {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience/4)
+	defer cancel()
+	return bare.Version(ctx)
 }
 
 // clients returns n Lockers, each with connections of its own.

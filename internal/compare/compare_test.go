@@ -92,7 +92,7 @@ func TestRunTellsOfFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Err() == nil || !strings.Contains(r.Backends[0].Failed["solo"], "no such server") {
+	if r.Err() == nil || !strings.Contains(r.Backends[0].Failed["open"], "no such server") || len(r.Backends[0].Failed) != 1 {
 		t.Errorf("the failure is not told: %v", r.Backends[0].Failed)
 	}
 	if _, ok := r.Backends[1].Figures[SoloRate].Median(); !ok {

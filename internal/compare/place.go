@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -69,6 +70,9 @@ func newPlace(rawURL string) (*place, error) {
 	case "mysql":
 		p.prefix = "distlock_compare_" + id
 		if schema, _, ok := strings.Cut(u.Text("table", ""), "."); ok {
+			if strings.Contains(schema, "`") { // the driver refuses more than that, but opens later
+				return nil, fmt.Errorf("%w: the URL %s: no schema is called %q", distlock.ErrInvalid, u, schema)
+			}
 			p.prefix = schema + "." + p.prefix
 		}
 		p.set("table", p.prefix)
@@ -200,6 +204,7 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 	}
 	t.Open = func(ctx context.Context) (distlock.Locker, error) { return t.OpenVia(ctx, "") }
 	if p.store == "" {
+		t.Version = cmp.Or(version, Version()) // it is part of the program
 		return t, nil
 	}
 	s := &shared{place: p}
@@ -256,9 +261,19 @@ func Clean(targets []Target, r *Report) {
 		}
 		b := r.Backends[i]
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+			_, refused := b.Failed["open"]
+			patience := removePatience
+			if refused {
+				patience /= 4
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if err := t.Remove(ctx); err != nil {
+			err := t.Remove(ctx)
+			switch {
+			case err != nil && refused:
+				b.Touched = "nothing: it could not be opened"
+				return
+			case err != nil:
 				b.Touched = fmt.Sprintf("only %s (NOT removed)", t.Place)
 				b.Failed["clean"] = fmt.Sprintf("the run has left %s behind: %v", t.Place, err)
 				return
