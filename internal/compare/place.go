@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -197,17 +198,21 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 	t := Target{Name: name, Store: p.store, URL: openurl.Redact(rawURL), Origin: origin, Version: version, Place: p.what}
 	t.Addr, t.NoRoute = p.addr()
 	t.Locate = p.url
+	s := &shared{place: p}
 	t.OpenVia = func(ctx context.Context, via string) (distlock.Locker, error) {
 		c := config
 		c.URL = p.url(via)
-		return c.Open(ctx)
+		l, err := c.Open(ctx)
+		if err == nil {
+			s.used.Store(true)
+		}
+		return l, err
 	}
 	t.Open = func(ctx context.Context) (distlock.Locker, error) { return t.OpenVia(ctx, "") }
 	if p.store == "" {
 		t.Version = cmp.Or(version, Version()) // it is part of the program
 		return t, nil
 	}
-	s := &shared{place: p}
 	t.Bare, t.Remove = s.open, s.remove
 	return t, nil
 }
@@ -216,9 +221,13 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 // place must also remove it: only the maker knows what was there before.
 type shared struct {
 	place *place
+	used  atomic.Bool // something may be there
 	mu    sync.Mutex
 	bare  Bare
 }
+
+// errUnused says that there is nothing to remove.
+var errUnused = errors.New("it could not be opened")
 
 func (s *shared) open(ctx context.Context) (Bare, error) {
 	s.mu.Lock()
@@ -231,18 +240,38 @@ func (s *shared) open(ctx context.Context) (Bare, error) {
 		return nil, fmt.Errorf("the bare client: %w", err)
 	}
 	s.bare = b
+	if s.place.store == "mysql" || s.place.store == "zk" { // the others connect when they are used
+		s.used.Store(true)
+	}
 	return b, nil
 }
 
 func (s *shared) remove(ctx context.Context) error {
-	b, err := s.open(ctx)
-	if err != nil {
-		return err
+	used := s.used.Load()
+	b := s.take()
+	if !used {
+		if b != nil {
+			_ = b.Close() // it has not been used either
+		}
+		return errUnused
 	}
+	if b == nil {
+		var err error
+		if b, err = s.open(ctx); err != nil {
+			return err
+		}
+		s.take()
+	}
+	return errors.Join(b.Remove(ctx), b.Close())
+}
+
+// take returns what open has opened, and forgets it.
+func (s *shared) take() Bare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	b := s.bare
 	s.bare = nil
-	return errors.Join(b.Remove(ctx), b.Close())
+	return b
 }
 
 // removePatience is for one store to remove a place: a handful of requests, or many
@@ -261,24 +290,17 @@ func Clean(targets []Target, r *Report) {
 		}
 		b := r.Backends[i]
 		wg.Go(func() {
-			_, refused := b.Failed["open"]
-			patience := removePatience
-			if refused {
-				patience /= 4
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), removePatience)
 			defer cancel()
-			err := t.Remove(ctx)
-			switch {
-			case err != nil && refused:
-				b.Touched = "nothing: it could not be opened"
-				return
+			switch err := t.Remove(ctx); {
+			case errors.Is(err, errUnused):
+				b.Touched = "nothing: " + err.Error()
 			case err != nil:
 				b.Touched = fmt.Sprintf("only %s (NOT removed)", t.Place)
 				b.Failed["clean"] = fmt.Sprintf("the run has left %s behind: %v", t.Place, err)
-				return
+			default:
+				b.Touched = fmt.Sprintf("only %s (removed)", t.Place)
 			}
-			b.Touched = fmt.Sprintf("only %s (removed)", t.Place)
 		})
 	}
 	wg.Wait()
