@@ -113,7 +113,7 @@ func plan(benches []*bench, p Params) []step {
 				continue
 			}
 			for _, b := range benches {
-				if !b.refused {
+				if !b.refused && (w.id != "bare" || b.bare != nil) {
 					steps = append(steps, step{b, w, round})
 				}
 			}

@@ -240,9 +240,9 @@ func TestFailOver(t *testing.T) {
 			must(t, err)
 			Clean([]Target{target}, report)
 			b := report.Backends[0]
-			// The last renewal came a third of the TTL before the cut, or a second
-			// more on a machine that stalled.
-			if took, ok := b.Figures[FailOver].Median(); !ok || took < 3000 {
+			// The last renewal came little more than a third of the TTL before the
+			// cut; the rest is for a machine that stalls.
+			if took, ok := b.Figures[FailOver].Median(); !ok || took < 1000 {
 				t.Errorf("fail-over took %v ms (measured: %v; failed: %v)", took, ok, b.Failed)
 			}
 		})

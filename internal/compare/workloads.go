@@ -56,26 +56,21 @@ type workload struct {
 	routed bool                         // needs a proxy in front of the server
 }
 
-// workloads in the order in which they run. Set up in init, because the functions
-// refer to the list.
-var workloads []workload
-
-func init() {
-	workloads = []workload{
-		{id: "bare", title: "bare commands", run: bareCommands, takes: plain, warm: true},
-		{id: "solo", title: "one after the other", run: solo, takes: plain, warm: true},
-		{id: "parallel", title: "many names in parallel", run: parallel, takes: plain, warm: true},
-		{id: "hot", title: "many clients, one name", run: hot, takes: queued, warm: true},
-		{id: "handoff", title: "hand-off", run: handOff, takes: plain, warm: true},
-		{id: "waiting", title: "many waiting", run: waiting, takes: waitingTakes},
-		{id: "try", title: "many try at once", run: try, takes: plain},
-		{id: "arrivals", title: "arrivals at a rate", run: arrivals, takes: plain, warm: true},
-		{id: "hot_by_clients", title: "one name by clients", run: hotByClients, takes: hotByClientsTakes},
-		{id: "parallel_by_names", title: "parallel by names", run: parallelByNames, takes: parallelByNamesTakes},
-		{id: "failover", title: "holder cut off", run: failOver, takes: failOverTakes, routed: true},
-		{id: "held", title: "many held", run: held, takes: heldTakes, once: true},
-		{id: "traffic", title: "traffic", run: traffic, takes: trafficTakes, once: true, routed: true},
-	}
+// workloads in the order in which they run.
+var workloads = []workload{
+	{id: "bare", title: "bare commands", run: bareCommands, takes: plain, warm: true},
+	{id: "solo", title: "one after the other", run: solo, takes: plain, warm: true},
+	{id: "parallel", title: "many names in parallel", run: parallel, takes: plain, warm: true},
+	{id: "hot", title: "many clients, one name", run: hot, takes: queued, warm: true},
+	{id: "handoff", title: "hand-off", run: handOff, takes: plain, warm: true},
+	{id: "waiting", title: "many waiting", run: waiting, takes: waitingTakes},
+	{id: "try", title: "many try at once", run: try, takes: plain},
+	{id: "arrivals", title: "arrivals at a rate", run: arrivals, takes: plain, warm: true},
+	{id: "hot_by_clients", title: "one name by clients", run: hotByClients, takes: hotByClientsTakes},
+	{id: "parallel_by_names", title: "parallel by names", run: parallelByNames, takes: parallelByNamesTakes},
+	{id: "failover", title: "holder cut off", run: failOver, takes: failOverTakes, routed: true},
+	{id: "held", title: "many held", run: held, takes: heldTakes, once: true},
+	{id: "traffic", title: "traffic", run: traffic, takes: trafficTakes, once: true, routed: true},
 }
 
 func plain(p Params) time.Duration { return p.Duration + p.Hold }
@@ -85,9 +80,6 @@ func queued(p Params) time.Duration { return p.Duration + time.Duration(p.Client
 
 // bareCommands sends what any lock on the store must send at the least.
 func bareCommands(ctx context.Context, b *bench, p Params) (map[Figure]float64, error) {
-	if b.bare == nil {
-		return nil, nil
-	}
 	rate, err := repeat(ctx, p.Duration, func(int) error { return b.bare.Pair(ctx, "bare") })
 	return map[Figure]float64{BareRate: rate}, err
 }
