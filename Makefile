@@ -34,8 +34,8 @@ fmt: ## format the code
 	gofmt -w .
 
 .PHONY: dist
-dist: ## static binaries for Linux, macOS and Windows, in dist/
-	@scripts/dist.sh
+dist: ## archives of the static command for Linux, macOS and Windows, in dist/, the same bytes for the same commit
+	@$(GO) run ./scripts/dist
 
 .PHONY: up
 up: ## start the four servers as containers on loopback ports (see docker-compose.yml)

@@ -70,6 +70,8 @@ var importRules = []importRule{
 	{dir: "internal/supervise", imports: []string{".", "golang.org/x/sys/...", "golang.org/x/term"}},
 	// A command is a whole program: flags, configuration files, terminals are what other modules are for.
 	{dir: "cmd/...", imports: []string{"..."}},
+	// Makes the archives of a release.
+	{dir: "scripts/dist"},
 	// An example imports what its readers can import.
 	{dir: "examples/...", imports: []string{".", "backends"}},
 }

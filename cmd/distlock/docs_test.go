@@ -5,12 +5,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+var manFolder = flag.String("man", "", "`folder` to write manual pages into")
 
 const cliDoc = "../../docs/cli.md"
 
@@ -41,5 +46,26 @@ func TestDocs(t *testing.T) {
 	page, err := os.ReadFile(cliDoc)
 	if err != nil || !bytes.Equal(page, b.Bytes()) {
 		t.Errorf("%s is out of date (error %v): go test ./cmd/distlock -run TestDocs -update", cliDoc, err)
+	}
+}
+
+// TestManPages writes the manual pages, for the archives that scripts/dist makes.
+func TestManPages(t *testing.T) {
+	folder := *manFolder
+	if folder == "" {
+		folder = t.TempDir()
+	}
+	cmd := root(nil)
+	cmd.DisableAutoGenTag = true // it has the day's date
+	for _, c := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
+		// cobra/doc reads Markdown, in which a table is a block of code.
+		c.Long = regexp.MustCompile(`(?m)^  +\S`).ReplaceAllString(c.Long, "  $0")
+	}
+	if err := doc.GenManTree(cmd, &doc.GenManHeader{Section: "1", Source: "distlock", Manual: "distlock"}, folder); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "distlock-run.1"))
+	if err != nil || !bytes.Contains(page, []byte("--once-per")) {
+		t.Errorf("the page of run is not complete (error %v):\n%s", err, page)
 	}
 }
