@@ -92,7 +92,7 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 		}
 		switch {
 		case !report.OK():
-			return &exit{statusBusy, fmt.Errorf("%d checks failed", report.Count(conformance.Failed))}
+			return &exit{status: statusBusy, err: fmt.Errorf("%d checks failed", report.Count(conformance.Failed))}
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
 			return cmd.Context().Err()
 		}

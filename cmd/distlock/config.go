@@ -111,7 +111,7 @@ func openBackend(ctx context.Context, cmd *cobra.Command) (distlock.Locker, erro
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
 	case err != nil:
-		return nil, &exit{statusUnavailable, onBackend(c.URL, err)}
+		return nil, &exit{status: statusUnavailable, err: onBackend(c.URL, err)}
 	}
 	return l, nil
 }

@@ -35,6 +35,11 @@ Exit status:
 type exit struct {
 	status int
 	err    error
+
+	// interrupted has the process, and if group is set what else the terminal
+	// would have interrupted, die of SIGINT. A script goes on after a command that
+	// has been interrupted and then exits, whatever its status.
+	interrupted, group bool
 }
 
 func (e *exit) Error() string {
@@ -46,17 +51,16 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-func usage(err error) error { return &exit{statusUsage, err} }
+func usage(err error) error { return &exit{status: statusUsage, err: err} }
 
-// statusOf returns what the process exits with, and whether there is something to
-// say.
-func statusOf(err error) (status int, tell bool) {
+// exitOf returns how the process ends. Nobody says more than err.
+func exitOf(err error) *exit {
 	var e *exit
 	switch {
 	case err == nil:
-		return 0, false
+		return &exit{}
 	case errors.As(err, &e):
-		return e.status, e.err != nil
+		return e
 	}
-	return statusFailed, true
+	return &exit{status: statusFailed, err: err}
 }

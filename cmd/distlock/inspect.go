@@ -78,7 +78,7 @@ func watchStatus(ctx context.Context, w io.Writer, look func(context.Context) ([
 		case errors.Is(err, distlock.ErrInvalid):
 			return usage(err)
 		case err != nil:
-			return &exit{statusUnavailable, err}
+			return &exit{status: statusUnavailable, err: err}
 		}
 		if now := essence(sts); !watch || now != last {
 			if watch {
@@ -195,40 +195,45 @@ func breakLock(cmd *cobra.Command, l distlock.Locker, name string, yes bool) err
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	case err != nil:
-		return &exit{statusUnavailable, err}
+		return &exit{status: statusUnavailable, err: err}
 	case !st.Held:
-		return &exit{statusBusy, fmt.Errorf("nobody holds %q", name)}
+		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q", name)}
 	}
 	if !yes {
-		ok, err := confirm(cmd.InOrStdin(), fmt.Sprintf("break %q, held by %s, token %d?", name, printable(st.Holder), st.Token))
+		ok, err := confirm(cmd.Context(), cmd.InOrStdin(), fmt.Sprintf("break %q, held by %s, token %d?", name, printable(st.Holder), st.Token))
 		if err != nil {
-			return usage(err)
+			return err
 		}
 		if !ok {
-			return &exit{statusBusy, errors.New("not broken")}
+			return &exit{status: statusBusy, err: errors.New("not broken")}
 		}
 	}
 	err = distlock.Break(cmd.Context(), l, name)
 	switch {
 	case errors.Is(err, distlock.ErrLost):
-		return &exit{statusBusy, fmt.Errorf("nobody holds %q any more", name)}
+		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q any more", name)}
 	case err != nil:
-		return &exit{statusUnavailable, err}
+		return &exit{status: statusUnavailable, err: err}
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broken: %s, was held by %s, token %d\n", printable(name), printable(st.Holder), st.Token)
 	return err
 }
 
 // confirm asks at the terminal. Without one there is nobody to ask.
-func confirm(in io.Reader, question string) (bool, error) {
+func confirm(ctx context.Context, in io.Reader, question string) (bool, error) {
 	if f, ok := in.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		return false, errors.New("not at a terminal: pass --yes to break without being asked")
+		return false, usage(errors.New("not at a terminal: pass --yes to break without being asked"))
 	}
 	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+	answer := make(chan string, 1)
+	go func() { // which Ctrl-C leaves behind: a terminal cannot be told to stop reading
+		line, _ := bufio.NewReader(in).ReadString('\n') // no answer is no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answer:
+		return a == "y" || a == "yes", nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes", nil
 }

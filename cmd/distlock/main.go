@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/redis/go-redis/v9"
@@ -18,11 +19,17 @@ func main() {
 	}
 	ctx, signals := interruptible(context.Background())
 	err := root(signals).ExecuteContext(ctx)
-	status, tell := statusOf(err)
-	if tell {
-		say("%v", err)
+	e := exitOf(err)
+	if signals.ended() && errors.Is(err, context.Canceled) {
+		e = signals.exit()
 	}
-	os.Exit(status)
+	if e.err != nil {
+		say("%v", e.err)
+	}
+	if e.interrupted {
+		dieOfInterrupt(e.group)
+	}
+	os.Exit(e.status)
 }
 
 func root(signals *interrupts) *cobra.Command {

@@ -19,7 +19,13 @@ const runHelp = `Run runs a command while it holds the lock NAME, and passes its
 The command gets a process group of its own, the terminal if there is one, and in its
 environment DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which rises with every
 grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it is). Signals
-are passed on to the whole group.
+are passed on to the whole group. The rest of the environment is handed down as it is:
+DISTLOCK_URL too, if it was set.
+
+At a terminal the command is in the foreground, as if the shell had started it: Ctrl-C
+reaches it alone, and Ctrl-Z stops both it and distlock. Nothing renews the lock then:
+once the TTL has passed the name is free, and fg or bg ends the command, with status
+75, instead of waking it. In a pipeline the command gets the terminal if it asks for it.
 
 If the lock is being lost, because the backend does not answer or somebody broke it,
 the group gets TERM, and KILL when --kill-after has passed: both before the lease can
@@ -120,15 +126,19 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 	}
 	locker, err := openBackend(cmd.Context(), cmd)
 	if err != nil {
-		if s := signals.status(); s != 0 {
-			return &exit{s, nil}
+		if signals.ended() {
+			return signals.exit()
 		}
 		return err
 	}
 	start := time.Now()
 	lock, err := o.acquire(cmd.Context(), locker, name)
 	if err != nil {
-		err = o.refused(signals, locker, name, err)
+		if signals.ended() {
+			closeWithin(locker, time.Second)
+			return signals.exit()
+		}
+		err = o.refused(locker, name, err)
 		closeTelling(locker)
 		return err
 	}
@@ -138,7 +148,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		return usage(err)
 	}
 	o.tell("%s held after %v, token %d", name, time.Since(start).Round(time.Millisecond), lock.Token())
-	return o.underLock(signals, locker, lock, args)
+	return o.underLock(cmd.Context(), signals, locker, lock, args)
 }
 
 // holderText says who holds the lock, so that an operator finds the process.
@@ -164,10 +174,8 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 }
 
 // refused turns a failed acquisition into an exit status.
-func (o *runOptions) refused(signals *interrupts, l distlock.Locker, name string, err error) error {
+func (o *runOptions) refused(l distlock.Locker, name string, err error) error {
 	switch {
-	case signals.status() != 0:
-		return &exit{signals.status(), nil}
 	case errors.Is(err, distlock.ErrHeld):
 		if o.verbose {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -175,17 +183,17 @@ func (o *runOptions) refused(signals *interrupts, l distlock.Locker, name string
 			if st, err := distlock.Inspect(ctx, l, name); err == nil && st.Held {
 				o.tell("%s is held by %s, token %d", name, st.Holder, st.Token)
 			}
-			return &exit{o.busy, err}
+			return &exit{status: o.busy, err: err}
 		}
-		return &exit{o.busy, nil}
+		return &exit{status: o.busy}
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	}
-	return &exit{statusUnavailable, err}
+	return &exit{status: statusUnavailable, err: err}
 }
 
 // underLock runs the command and gives the name back, now or later.
-func (o *runOptions) underLock(signals *interrupts, l distlock.Locker, lock distlock.Lock, args []string) error {
+func (o *runOptions) underLock(ctx context.Context, signals *interrupts, l distlock.Locker, lock distlock.Lock, args []string) error {
 	start := time.Now()
 	out, err := supervise.Run(lock, supervise.Command{
 		Args:        args,
@@ -194,9 +202,10 @@ func (o *runOptions) underLock(signals *interrupts, l distlock.Locker, lock dist
 		Signals:     signals.passOn(),
 		Tell:        say,
 	})
+	signals.takeBack()
 	kept := false
 	if err == nil && out.Status == 0 && out.Lost == nil {
-		kept, err = o.keep(lock, time.Since(start))
+		kept, err = o.keep(ctx, lock, time.Since(start))
 	}
 	switch {
 	case kept:
@@ -209,15 +218,17 @@ func (o *runOptions) underLock(signals *interrupts, l distlock.Locker, lock dist
 	}
 	switch {
 	case errors.Is(err, supervise.ErrNotFound):
-		return &exit{statusNotFound, err}
+		return &exit{status: statusNotFound, err: err}
 	case errors.Is(err, supervise.ErrNotExecutable):
-		return &exit{statusNotExecutable, err}
+		return &exit{status: statusNotExecutable, err: err}
 	case err != nil:
-		return &exit{statusFailed, err}
+		return &exit{status: statusFailed, err: err}
 	case out.Lost != nil && o.onLost == "kill":
-		return &exit{statusLost, nil}
+		return &exit{status: statusLost}
+	case out.Interrupted:
+		return &exit{status: out.Status, interrupted: true, group: true}
 	case out.Status != 0:
-		return &exit{out.Status, nil}
+		return &exit{status: out.Status}
 	}
 	return nil
 }
@@ -226,14 +237,14 @@ func (o *runOptions) underLock(signals *interrupts, l distlock.Locker, lock dist
 // ask for it. The store is told to, so that its clock decides, and this process can
 // go: then kept is true, and the Locker must not be closed. A backend that does not
 // take so long a TTL is held by waiting here.
-func (o *runOptions) keep(lock distlock.Lock, ran time.Duration) (kept bool, err error) {
+func (o *runOptions) keep(ctx context.Context, lock distlock.Lock, ran time.Duration) (kept bool, err error) {
 	left := max(o.minHold, o.oncePer) - ran
 	if left <= 0 {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
+	patience, cancel := context.WithTimeout(ctx, keepPatience)
 	defer cancel()
-	err = lock.Extend(ctx, left)
+	err = lock.Extend(patience, left)
 	if !errors.Is(err, distlock.ErrInvalid) {
 		return err == nil, err
 	}
@@ -245,6 +256,8 @@ func (o *runOptions) keep(lock distlock.Lock, ran time.Duration) (kept bool, err
 		return false, nil
 	case <-lock.Done():
 		return false, lock.Err()
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 }
 

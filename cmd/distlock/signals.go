@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// interrupts delivers signals to whoever is in charge: until a command runs under a
-// lock they end the context; from then on they are passed on to it.
+// interrupts delivers signals to whoever is in charge: a command that runs under a
+// lock gets them passed on; before and after, the first ends the context, and the
+// second this process, should something not care for the context.
 type interrupts struct {
 	received chan os.Signal
 	cancel   context.CancelFunc
@@ -41,14 +42,15 @@ func (i *interrupts) deliver(s os.Signal) {
 		default: // sixteen signals wait already; one more says nothing new
 		}
 	case s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP:
-		if i.first == nil {
-			i.first = s
+		if i.first != nil {
+			os.Exit(128 + int(s.(syscall.Signal)))
 		}
+		i.first = s
 		i.cancel()
 	}
 }
 
-// passOn sends signals to the returned channel from now on.
+// passOn sends signals to the returned channel, until takeBack.
 func (i *interrupts) passOn() <-chan os.Signal {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,12 +58,27 @@ func (i *interrupts) passOn() <-chan os.Signal {
 	return i.forward
 }
 
-// status returns 128+n for the signal that has ended the context, 0 if none has.
-func (i *interrupts) status() int {
+// takeBack has signals end the context again.
+func (i *interrupts) takeBack() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.forward = nil
+}
+
+// ended reports whether a signal has ended the context.
+func (i *interrupts) ended() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.first != nil
+}
+
+// exit returns what the process exits with after the signal that ended the context.
+func (i *interrupts) exit() *exit {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e := &exit{status: statusFailed}
 	if s, ok := i.first.(syscall.Signal); ok {
-		return 128 + int(s)
+		e.status, e.interrupted = 128+int(s), s == syscall.SIGINT
 	}
-	return 0
+	return e
 }

@@ -4,9 +4,24 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
+	"time"
 )
 
 // passedOn are the signals that a command under a lock gets from us.
 var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
+
+// dieOfInterrupt ends this process by SIGINT, and the rest of its group as well if
+// the terminal has sent it to the command alone.
+func dieOfInterrupt(group bool) {
+	signal.Reset(syscall.SIGINT)
+	process := os.Getpid()
+	if group {
+		process = 0
+	}
+	if syscall.Kill(process, syscall.SIGINT) == nil {
+		time.Sleep(time.Second) // it arrives in a moment, unless it is ignored
+	}
+}

@@ -9,22 +9,36 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
+	"time"
 )
 
-// start runs cmd as the leader of a process group, and in the foreground of the
-// terminal if there is one, so that it can read from it and Ctrl-C reaches it.
+// group is a running program and all that it has started.
+type group struct {
+	pid  int
+	tty  *terminal     // nil if there is none
+	done chan struct{} // closed when the program itself has ended
+	ws   syscall.WaitStatus
+
+	// stopped receives the signal that has stopped the program. One element: a
+	// second stop before the first is looked at says nothing new.
+	stopped chan syscall.Signal
+	// jobs are the signals with which a shell controls this process as a job.
+	jobs chan os.Signal
+}
+
+// start runs cmd as the leader of a process group, and hands it the terminal if
+// that is ours to use and the program is what the user talks to. In a pipeline that
+// may be another; then the program gets it when it asks for it.
 func start(cmd *exec.Cmd) (*group, error) {
+	g := &group{
+		tty: openTerminal(), done: make(chan struct{}),
+		stopped: make(chan syscall.Signal, 1), jobs: make(chan os.Signal, 4),
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	restore := func() {}
-	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) && inForeground(fd) {
-		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, fd
-		restore = func() { takeTerminal(fd) }
+	if g.tty.talksToUser() {
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, g.tty.fd()
 	}
 	dieWithParent(cmd.SysProcAttr)
-	g := &group{cmd: cmd, done: make(chan struct{}), restore: restore}
 	started := make(chan error)
 	go func() {
 		// "Die with the parent" means the parent's thread: this one must live as
@@ -32,36 +46,62 @@ func start(cmd *exec.Cmd) (*group, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
+		if err == nil {
+			g.pid = cmd.Process.Pid
+		}
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // its outcome is read from ProcessState
+			g.await()
 			close(g.done)
 		}
 	}()
 	if err := <-started; err != nil {
+		g.tty.close()
 		return nil, err
 	}
+	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
+	// From now on this process may be in the background of the terminal. It must
+	// not be stopped for what it writes there, or for moving the terminal: it has
+	// a lock to watch. Not before, because the program would inherit it.
+	signal.Ignore(syscall.SIGTTOU)
 	return g, nil
 }
 
-// inForeground reports whether this process may use the terminal.
-func inForeground(fd int) bool {
-	pgrp, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	return err == nil && pgrp == unix.Getpgrp()
+// await returns when the program has ended. os.Process does not tell of a program
+// that was stopped.
+func (g *group) await() {
+	for {
+		_, err := syscall.Wait4(g.pid, &g.ws, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err == nil && g.ws.Stopped():
+			select {
+			case g.stopped <- g.ws.StopSignal():
+			default:
+			}
+		default:
+			return
+		}
+	}
 }
 
-// takeTerminal makes this process the foreground again. A background process that
-// does so is stopped by SIGTTOU unless it ignores that.
-func takeTerminal(fd int) {
-	signal.Ignore(syscall.SIGTTOU)
-	_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp()) // the shell does the same anyway
+// restore takes the terminal back, if the program has it, and reports whether it
+// was ended from there by Ctrl-C.
+func (g *group) restore() (interrupted bool) {
+	signal.Stop(g.jobs)
+	if g.tty.foreground() == g.pid {
+		g.tty.give(syscall.Getpgrp())
+		interrupted = g.ws.Signaled() && g.ws.Signal() == syscall.SIGINT
+	}
+	g.tty.close()
 	signal.Reset(syscall.SIGTTOU)
+	return interrupted
 }
 
 func (g *group) send(s syscall.Signal) {
 	// Only this package waits for the program, so its number is not reused while
 	// anything of the group is left; an empty group is no error here.
-	_ = syscall.Kill(-g.cmd.Process.Pid, s)
+	_ = syscall.Kill(-g.pid, s)
 }
 
 func (g *group) signal(s os.Signal) {
@@ -80,12 +120,77 @@ func (g *group) kill() { g.send(syscall.SIGKILL) }
 
 // empty reports whether no process of the group is left.
 func (g *group) empty() bool {
-	return errors.Is(syscall.Kill(-g.cmd.Process.Pid, 0), syscall.ESRCH)
+	return errors.Is(syscall.Kill(-g.pid, 0), syscall.ESRCH)
 }
 
-func exitStatus(s *os.ProcessState) int {
-	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return 128 + int(ws.Signal())
+// exitStatus is that of the program, after done.
+func (g *group) exitStatus() int {
+	if g.ws.Signaled() {
+		return 128 + int(g.ws.Signal())
 	}
-	return s.ExitCode()
+	return g.ws.ExitStatus()
+}
+
+// job acts on a signal for this process as a job of a shell.
+func (g *group) job(s os.Signal) {
+	switch s {
+	case syscall.SIGTSTP:
+		g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
+	case syscall.SIGCONT:
+		g.resume()
+	}
+}
+
+// suspend acts on the program having been stopped, and reports whether this process
+// was stopped as well, so that a shell sees a stopped job. The group must then be
+// resumed, or killed if the lock has been lost: until that it does not run.
+//
+// Without a shell that could wake this process it stays awake, and keeps the lock:
+// somebody may have stopped the program to look at it.
+func (g *group) suspend(s syscall.Signal) bool {
+	wantsTerminal := s == syscall.SIGTTIN || s == syscall.SIGTTOU
+	switch front := g.tty.foreground(); {
+	case front < 0:
+		return false
+	case wantsTerminal && front == syscall.Getpgrp():
+		g.resume()
+		return false
+	case front != g.pid && front != syscall.Getpgrp() && !wantsTerminal:
+		return false
+	case front == g.pid:
+		g.tty.give(syscall.Getpgrp())
+	}
+	g.send(syscall.SIGSTOP) // also what has ignored the other signal: nothing may run unwatched
+	stopSelf()
+	return true
+}
+
+// stopSelf stops this process, and what else is of its job, like the other programs
+// of a pipeline. It returns when the job was continued, or soon if there is nobody to
+// do that: then the kernel does not stop it, but it does not say so either.
+func stopSelf() {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	signal.Reset(syscall.SIGTSTP)
+	_ = syscall.Kill(0, syscall.SIGTSTP)
+	// A Go program that has once asked for SIGTSTP cannot be stopped by it again.
+	_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
+	select {
+	case <-continued:
+	case <-time.After(time.Second):
+	}
+}
+
+// resume lets the program run on: with the terminal if a shell has given it to us.
+func (g *group) resume() {
+	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
+	if g.tty.foreground() == syscall.Getpgrp() {
+		g.tty.give(g.pid)
+	}
+	select {
+	case <-g.stopped: // of our own making
+	default:
+	}
+	g.send(syscall.SIGCONT)
 }

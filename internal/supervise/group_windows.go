@@ -3,12 +3,23 @@ package supervise
 import (
 	"os"
 	"os/exec"
+	"syscall"
 )
+
+// group is a running program.
+type group struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the program has ended
+
+	// Nothing is ever sent on these: Windows has no job control.
+	stopped chan syscall.Signal
+	jobs    chan os.Signal
+}
 
 // start runs cmd. Windows has no process groups that could be signalled: what the
 // program has started is not ended with it.
 func start(cmd *exec.Cmd) (*group, error) {
-	g := &group{cmd: cmd, done: make(chan struct{}), restore: func() {}}
+	g := &group{cmd: cmd, done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -19,8 +30,16 @@ func start(cmd *exec.Cmd) (*group, error) {
 	return g, nil
 }
 
+func (g *group) restore() (interrupted bool) { return false }
+
 // signal does nothing: the console delivers Ctrl-C to the program by itself.
 func (g *group) signal(os.Signal) {}
+
+func (g *group) job(os.Signal) {}
+
+func (g *group) suspend(syscall.Signal) bool { return false }
+
+func (g *group) resume() {}
 
 // terminate is kill: there is no request to end.
 func (g *group) terminate() { g.kill() }
@@ -36,4 +55,5 @@ func (g *group) empty() bool {
 	}
 }
 
-func exitStatus(s *os.ProcessState) int { return s.ExitCode() }
+// exitStatus is that of the program, after done.
+func (g *group) exitStatus() int { return g.cmd.ProcessState.ExitCode() }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -45,6 +46,9 @@ type Outcome struct {
 	Status int
 	// Lost is the loss of the lock, if it came before the end of the program.
 	Lost error
+	// Interrupted says that Ctrl-C has ended the program, and that whoever has
+	// started this process, like a script, has not seen it.
+	Interrupted bool
 }
 
 // settle is how much before the deadline KILL is sent: what the kernel and a slow
@@ -53,8 +57,17 @@ const settle = 100 * time.Millisecond
 
 // Run starts the program in a process group of its own and waits for its end. The
 // error is ErrNotFound, ErrNotExecutable or what the system said; then nothing has
-// run. lock is not unlocked.
+// run, and nothing has either if the lock had been lost before. lock is not unlocked.
+//
+// On Unix the program has the terminal, as in a shell, and a shell can stop and
+// continue it by stopping and continuing this process.
 func Run(lock distlock.Lock, c Command) (Outcome, error) {
+	w := &watch{lock: lock, command: c}
+	defer w.told.wait()
+	if err := lock.Err(); err != nil { // this process may have slept since it was granted
+		w.tell("%v; the command was not started", err)
+		return Outcome{Lost: err}, nil
+	}
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(),
@@ -65,10 +78,9 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, startError(c.Args[0], err)
 	}
-	defer g.restore()
-	w := &watch{lock: lock, command: c, group: g}
+	w.group = g
 	w.until(g.done)
-	return Outcome{Status: exitStatus(cmd.ProcessState), Lost: w.lost}, nil
+	return Outcome{Status: g.exitStatus(), Lost: w.lost, Interrupted: g.restore()}, nil
 }
 
 func startError(name string, err error) error {
@@ -78,19 +90,13 @@ func startError(name string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrNotExecutable, name, err)
 }
 
-// group is a running program and all that it has started.
-type group struct {
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when the program itself has ended
-	restore func()        // gives the terminal back
-}
-
 // watch looks after a group while it runs.
 type watch struct {
 	lock    distlock.Lock
 	command Command
 	group   *group
 	lost    error
+	told    messages
 }
 
 // until passes signals on and watches the lock until the program has ended.
@@ -104,13 +110,19 @@ func (w *watch) until(done <-chan struct{}) {
 			return
 		case s := <-w.command.Signals:
 			w.group.signal(s)
+		case s := <-w.group.jobs:
+			w.group.job(s)
+		case s := <-w.group.stopped:
+			if w.group.suspend(s) && w.awake(done) {
+				return
+			}
+			timer.Reset(w.untilTerm())
 		case <-lost:
 			if w.lose(w.lock.Err()) {
 				w.end(done, w.command.Grace)
 				return
 			}
 			lost = nil
-			timer.Stop()
 		case <-timer.C:
 			// The deadline has moved on if a renewal has come through.
 			if left := w.untilTerm(); left > 0 {
@@ -126,6 +138,19 @@ func (w *watch) until(done <-chan struct{}) {
 	}
 }
 
+// awake goes on after this process was stopped, and the group with it, and reports
+// whether that is the end: nothing may run another step without the lock.
+func (w *watch) awake(done <-chan struct{}) bool {
+	if err := w.lock.Err(); err != nil && !w.command.KeepRunning {
+		w.group.kill()
+		w.lose(err)
+		<-done
+		return true
+	}
+	w.group.resume()
+	return false
+}
+
 // untilTerm is how long the program may run if the lock is not renewed any more.
 func (w *watch) untilTerm() time.Duration {
 	return time.Until(w.lock.Deadline()) - w.command.Grace - settle
@@ -135,11 +160,33 @@ func (w *watch) untilTerm() time.Duration {
 func (w *watch) lose(cause error) bool {
 	w.lost = cause
 	if w.command.KeepRunning {
-		w.command.Tell("%v; the command keeps running WITHOUT the lock", cause)
+		w.tell("%v; the command keeps running WITHOUT the lock", cause)
 		return false
 	}
-	w.command.Tell("%v; ending the command", cause)
+	w.tell("%v; ending the command", cause)
 	return true
+}
+
+// tell tells the user, who may not be listening: a terminal that was halted or a
+// pipe that is full must not hold up the end of a program.
+func (w *watch) tell(format string, args ...any) {
+	w.told.Go(func() { w.command.Tell(format, args...) })
+}
+
+// messages are being told in the background.
+type messages struct{ sync.WaitGroup }
+
+// wait gives them a moment.
+func (m *messages) wait() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
 }
 
 // end asks the whole group to end, and makes it, after grace.

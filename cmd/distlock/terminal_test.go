@@ -1,0 +1,249 @@
+//go:build unix
+
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// console is an interactive shell at a terminal, in a folder of its own.
+type console struct {
+	t      *testing.T
+	tty    *os.File
+	folder string
+
+	mu   sync.Mutex
+	text string // what is on the screen, from after what was last expected
+}
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	t.Parallel()
+	cmd := exec.Command("sh", "-i")
+	c := &console{t: t, folder: t.TempDir()}
+	cmd.Dir = c.folder
+	cmd.Env = append(os.Environ(), "PS1=", "PS2=", "ENV=", "DISTLOCK_URL=mem://console")
+	tty, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.tty = tty
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := tty.Read(buf)
+			c.mu.Lock()
+			c.text += string(buf[:n])
+			c.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		tty.Close() // hangs up on all that runs there
+		cmd.Process.Kill()
+		cmd.Wait()
+		<-read
+	})
+	c.send("stty -echo; echo re''ady\n")
+	c.expect(`ready`)
+	return c
+}
+
+func (c *console) send(text string) {
+	c.t.Helper()
+	if _, err := c.tty.WriteString(text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// await waits until the screen shows what matches a pattern, after what was last
+// expected, and returns all up to that.
+func (c *console) await(pattern string, patience time.Duration) (text string, ok bool) {
+	re := regexp.MustCompile(pattern)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		c.mu.Lock()
+		at := re.FindStringIndex(c.text)
+		if at != nil {
+			text, c.text = c.text[:at[1]], c.text[at[1]:]
+		}
+		c.mu.Unlock()
+		if at != nil || time.Now().After(end) {
+			return text, at != nil
+		}
+	}
+}
+
+func (c *console) expect(pattern string) string {
+	c.t.Helper()
+	text, ok := c.await(pattern, 30*time.Second)
+	if !ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.t.Fatalf("the terminal does not show %q, but %q", pattern, c.text)
+	}
+	return text
+}
+
+func (c *console) file(name string) string {
+	text, _ := os.ReadFile(filepath.Join(c.folder, name)) // none is empty
+	return string(text)
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlD = "\x04"
+	ctrlZ = "\x1a"
+)
+
+func TestCtrlCReachesTheCommandOnce(t *testing.T) {
+	c := newConsole(t)
+	c.send(`distlock run job -- sh -c 'trap "echo int >> log" INT; echo started
+		while ! [ -s log ]; do sleep 0.05; done; sleep 0.5; exit 3'; echo "status $?"` + "\n")
+	c.expect("started")
+	c.send(ctrlC)
+	c.expect("status 3\r")
+	if log := c.file("log"); log != "int\n" {
+		t.Errorf("the command has seen %q", log)
+	}
+}
+
+// Ctrl-C at a script ends the script, not only the command that it happens to run.
+func TestCtrlCEndsTheScriptAround(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mute.Close() })
+	for name, command := range map[string]string{
+		"running":    `distlock run job -- sh -c "echo started; sleep 1000"`,
+		"connecting": `echo started; distlock run --url redis://` + mute.Addr().String() + ` job -- true`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newConsole(t)
+			c.send("sh -c '" + command + "; echo went on'\n")
+			c.expect("started")
+			time.Sleep(100 * time.Millisecond) // for the one that connects; sooner is no different
+			c.send(ctrlC)
+			c.send("echo \"script $?\"\n")
+			if screen := c.expect("script 130\r"); strings.Contains(screen, "went on") {
+				t.Errorf("the script has gone on: %q", screen)
+			}
+		})
+	}
+}
+
+func TestCtrlZ(t *testing.T) {
+	c := newConsole(t)
+	c.send(`distlock run job -- sh -c 'echo started; read x; echo "got $x"'` + "\n")
+	c.expect("started")
+	c.send(ctrlZ)
+	c.expect("(?i)stopped")
+	c.send("echo shell is ba''ck\n")
+	c.expect("shell is back")
+	c.send("fg\n")
+	c.expect("distlock run")
+	c.send("some words\n")
+	c.expect("got some words")
+	c.send(`echo "status $?"` + "\n")
+	c.expect("status 0\r")
+}
+
+// A stopped job does not renew. When its lease is over it must not run another step.
+func TestCtrlZForLongerThanTheTTL(t *testing.T) {
+	for _, wake := range []string{"fg", "bg; wait %1"} {
+		t.Run(wake, func(t *testing.T) {
+			c := newConsole(t)
+			c.send("stty tostop; distlock run --ttl 5s job -- sh -c 'echo started; while :; do echo >> steps; sleep 0.02; done'\n")
+			c.expect("started")
+			c.send(ctrlZ)
+			c.expect("(?i)stopped")
+			steps := c.file("steps")
+			time.Sleep(5100 * time.Millisecond)
+			c.send(wake + "\n")
+			c.expect("lock lost.*ending the command")
+			c.send(`echo "status $?"` + "\n")
+			c.expect("status 75\r")
+			if more := len(c.file("steps")) - len(steps); more != 0 {
+				t.Errorf("the command took %d more steps without the lock", more)
+			}
+		})
+	}
+}
+
+func TestBackground(t *testing.T) {
+	c := newConsole(t)
+	c.send("distlock run job -- sh -c 'echo out; exit 4' & wait $!; echo \"status $?\"\n")
+	c.expect("out")
+	c.expect("status 4\r")
+
+	// One that reads stops, as any job would, and reads in the foreground.
+	c.send("distlock run job -- cat &\n")
+	for range 100 {
+		if _, ok := c.await("(?i)stopped", 100*time.Millisecond); ok {
+			break
+		}
+		c.send("jobs\n")
+	}
+	c.send("fg\n")
+	c.expect("distlock run")
+	c.send("some words\n")
+	c.expect("some words")
+	c.send(ctrlD)
+	c.send(`echo "status $?"` + "\n")
+	c.expect("status 0\r")
+}
+
+// A command that was moved to the background must not take the terminal with it.
+func TestEndInTheBackground(t *testing.T) {
+	c := newConsole(t)
+	c.send("distlock run job -- sh -c 'echo started; while ! [ -f go ]; do sleep 0.02; done; exit 5'\n")
+	c.expect("started")
+	c.send(ctrlZ)
+	c.expect("(?i)stopped")
+	c.send("bg\n")
+	c.expect("distlock run")
+	c.send("touch go; wait %1; echo \"status $?\"\n")
+	c.expect("status 5\r")
+	c.send("read x; echo \"shell reads $x\"\n")
+	c.send("again\n")
+	c.expect("shell reads again")
+}
+
+// The other end of a pipe may need the terminal more than the command does.
+func TestPipelineAtTheTerminal(t *testing.T) {
+	c := newConsole(t)
+	c.send(`distlock run job -- sh -c 'sleep 0.3; echo piped' | sh -c 'read a < /dev/tty; read b; echo "$a and $b"'` + "\n")
+	c.send("typed\n")
+	c.expect("typed and piped")
+	c.send(`distlock run job -- sh -c 'read a; echo "read $a"' | cat; echo "status $?"` + "\n")
+	c.send("typed\n")
+	c.expect("read typed")
+	c.expect("status 0\r")
+	c.send(`distlock run job -- sh -c 'trap "echo int >> log" INT; echo started
+		while ! [ -s log ]; do sleep 0.05; done; sleep 0.5' | cat` + "\n")
+	c.expect("started")
+	c.send(ctrlC)
+	c.send(`echo "cat $?"` + "\n")
+	c.expect("cat 130\r")
+	for strings.Count(c.file("log"), "\n") == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if log := c.file("log"); log != "int\n" {
+		t.Errorf("the command has seen %q", log)
+	}
+}

@@ -1,0 +1,73 @@
+//go:build unix
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// hold returns a lock of ttl, and the locker that can break it.
+func hold(t *testing.T, ttl time.Duration) (distlock.Locker, distlock.Lock) {
+	t.Helper()
+	l, err := memlock.New(memlock.NewStore(nil), &memlock.Options{Options: distlock.Options{TTL: ttl}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	lock, err := l.Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, lock
+}
+
+// A process may sleep between the grant and the start of the program.
+func TestNothingRunsWithoutTheLock(t *testing.T) {
+	l, lock := hold(t, time.Second)
+	if err := distlock.Break(t.Context(), l, "job"); err != nil {
+		t.Fatal(err)
+	}
+	<-lock.Done()
+	file := filepath.Join(t.TempDir(), "ran")
+	out, err := Run(lock, Command{Args: []string{"touch", file}, Tell: t.Logf})
+	if err != nil || !errors.Is(out.Lost, distlock.ErrLost) {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the program has run")
+	}
+}
+
+// A pipe that nobody reads, or a terminal halted by Ctrl-S, blocks whoever writes.
+func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
+	l, lock := hold(t, 3*time.Second)
+	deaf := make(chan struct{})
+	defer close(deaf)
+	told := make(chan struct{})
+	file := filepath.Join(t.TempDir(), "runs")
+	go func() {
+		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = distlock.Break(context.Background(), l, "job") // Run does not return without
+	}()
+	out, err := Run(lock, Command{
+		Args: []string{"sh", "-c", `trap "" TERM; touch "$1"; while :; do sleep 0.1; done`, "sh", file},
+		Tell: func(string, ...any) {
+			close(told)
+			<-deaf
+		},
+	})
+	if err != nil || !errors.Is(out.Lost, distlock.ErrLost) || out.Status != 128+9 {
+		t.Errorf("got %+v, %v, want status 137", out, err)
+	}
+	<-told
+}
