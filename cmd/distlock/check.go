@@ -17,7 +17,6 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/conformance"
-	"github.com/distlock-go/distlock/internal/openurl"
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
@@ -76,13 +75,19 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	locker, err := openBackend(cmd.Context(), cmd)
+	// A report that cannot be written should be known before the minutes it takes.
+	for _, name := range []string{o.json, o.junit} {
+		if err := toFile(name, func(io.Writer) error { return nil }); err != nil {
+			return usage(err)
+		}
+	}
+	b, err := openBackend(cmd.Context(), cmd)
 	if err != nil {
 		return err
 	}
-	defer closeTelling(locker)
-	h := newDeployment(config, locker)
-	say("checking %s; names under a random prefix, nothing else is touched", openurl.Redact(config.URL))
+	defer closeTelling(b.locker)
+	h := newDeployment(config, b.locker)
+	say("checking %s; names under a random prefix, nothing else is touched", b.url)
 	end := time.Now().Add(o.soak)
 	for {
 		report := conformance.Verify(cmd.Context(), h, conformance.WithFilter(o.keep),
@@ -92,7 +97,7 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 		}
 		switch {
 		case !report.OK():
-			return &exit{status: statusBusy, err: fmt.Errorf("%d checks failed", report.Count(conformance.Failed))}
+			return &exit{status: statusBusy, err: fmt.Errorf("%s: %d checks failed; this backend does not keep the contract", b.url, report.Count(conformance.Failed))}
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
 			return cmd.Context().Err()
 		}

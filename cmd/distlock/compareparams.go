@@ -93,11 +93,11 @@ func profileHelp() string {
 
 // interrupted gives err the exit status of the signal that ended the run, if one did.
 func interrupted(signals *interrupts, err error) error {
-	if signals.status() == 0 {
+	if !signals.ended() {
 		return err
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		say("%v", err)
 	}
-	return &exit{signals.status(), nil}
+	return signals.exit()
 }

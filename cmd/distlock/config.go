@@ -25,7 +25,8 @@ const configHelp = `
 The backend comes from --url, else from DISTLOCK_URL, else from "url:" in the file
 that --config or DISTLOCK_CONFIG names. The file is YAML with the fields of
 backends.Config: url, ttl, holder, require. ttl and holder are also taken from
-DISTLOCK_TTL and DISTLOCK_HOLDER.`
+DISTLOCK_TTL and DISTLOCK_HOLDER. Others on the machine can see a password in --url, but
+not in the environment or the file.`
 
 // addBackendFlags gives cmd the flags that say which backend to use.
 func addBackendFlags(cmd *cobra.Command) {
@@ -67,7 +68,8 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 		DecodeHook:  mapstructure.TextUnmarshallerHookFunc(),
 	}})
 	if err != nil {
-		return c, usage(fmt.Errorf("the configuration: %w", err))
+		_, fields, _ := strings.Cut(err.Error(), "error(s):")
+		return c, usage(fmt.Errorf("the configuration: %s", strings.Join(strings.Fields(fields), " ")))
 	}
 	if c.URL == "" {
 		return c, usage(errors.New(`no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL`))
@@ -99,27 +101,44 @@ func flagField(cmd *cobra.Command) func(f *pflag.Flag) (string, any) {
 	}
 }
 
+// backend is an open Locker, and what to call it.
+type backend struct {
+	locker distlock.Locker
+	url    string // without its password
+}
+
 // openBackend opens the Locker that the configuration names. A backend that cannot
 // be reached, and a configuration that is wrong, have exit statuses of their own.
-func openBackend(ctx context.Context, cmd *cobra.Command) (distlock.Locker, error) {
+func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.Open(ctx)
+	b := &backend{url: openurl.Redact(c.URL)}
+	b.locker, err = c.Open(ctx)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
 	case err != nil:
-		return nil, &exit{status: statusUnavailable, err: onBackend(c.URL, err)}
+		return nil, b.failed(fmt.Errorf("%w. Nothing was done; is the server up, and the URL right, with user and password?", err))
 	}
-	return l, nil
+	return b, nil
 }
 
-// onBackend says which backend an error is about, if it does not say so itself.
-func onBackend(url string, err error) error {
-	if shown := openurl.Redact(url); !strings.Contains(err.Error(), shown) {
-		return fmt.Errorf("%s cannot be used: %w", shown, err)
+// failed gives an error of the backend its exit status, and says which backend it is
+// about if the error does not.
+func (b *backend) failed(err error) error {
+	if strings.Contains(err.Error(), b.url) {
+		return &exit{status: statusUnavailable, err: err}
 	}
-	return err
+	return &exit{status: statusUnavailable, err: &onBackend{b.url, err}}
 }
+
+// onBackend is an error with the backend it comes from.
+type onBackend struct {
+	url string
+	error
+}
+
+func (e *onBackend) Error() string { return e.url + ": " + named(e.error.Error()) }
+func (e *onBackend) Unwrap() error { return e.error }

@@ -20,14 +20,16 @@ const (
 const exitHelp = `
 Exit status:
   0      the command ran and succeeded, or the request was carried out
-  1      the name is held by another, or did not become free in time (-E changes it)
+  1      the name is held by another, or did not become free in time (-E changes it);
+         break: nobody holds it; check: the contract is not kept
   64     usage: a flag, argument, URL or configuration that is not allowed
   69     the backend cannot be reached or failed
-  70     the lock could not be kept for --min-hold or --once-per
+  70     the lock could not be kept for --min-hold or --once-per; another failure
   75     the lock was lost while the command ran, and the command was ended
   126    the command cannot be executed
   127    the command was not found
-  128+n  the command, or distlock while it waited, was ended by signal n
+  128+n  the command, or distlock while it waited, was ended by signal n; after Ctrl-C
+         distlock ends by that signal itself, so that a script around it ends too
   other  that of the command`
 
 // exit is an error with an exit status. A nil error says nothing more: whoever

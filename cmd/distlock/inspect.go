@@ -36,23 +36,23 @@ the names that are held. A time that the backend does not keep is shown as "-".`
 			if every <= 0 {
 				return usage(fmt.Errorf("--every is %v, allowed is more than 0", every))
 			}
-			locker, err := openBackend(cmd.Context(), cmd)
+			b, err := openBackend(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
-			defer closeTelling(locker)
+			defer closeTelling(b.locker)
 			look := func(ctx context.Context) ([]distlock.Status, error) {
 				if len(args) == 0 {
-					return distlock.List(ctx, locker, prefix)
+					return distlock.List(ctx, b.locker, prefix)
 				}
-				st, err := distlock.Inspect(ctx, locker, args[0])
+				st, err := distlock.Inspect(ctx, b.locker, args[0])
 				return []distlock.Status{st}, err
 			}
 			show := showTable
 			if asJSON {
 				show = showJSON
 			}
-			return watchStatus(cmd.Context(), cmd.OutOrStdout(), look, show, watch, every)
+			return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, watch, every)
 		},
 	}
 	f := cmd.Flags()
@@ -66,8 +66,8 @@ the names that are held. A time that the backend does not keep is shown as "-".`
 
 type shower func(io.Writer, []distlock.Status) error
 
-// watchStatus shows what look returns, once, or whenever it has changed.
-func watchStatus(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
+// watch shows what look returns, once, or whenever it has changed.
+func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
 	show shower, watch bool, every time.Duration) error {
 	last := ""
 	for {
@@ -78,7 +78,7 @@ func watchStatus(ctx context.Context, w io.Writer, look func(context.Context) ([
 		case errors.Is(err, distlock.ErrInvalid):
 			return usage(err)
 		case err != nil:
-			return &exit{status: statusUnavailable, err: err}
+			return b.failed(err)
 		}
 		if now := essence(sts); !watch || now != last {
 			if watch {
@@ -176,12 +176,12 @@ TTL, and its token is out of date from then on; but until it is told it works on
 break a lock only if its writes are fenced or you know that it does no harm.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			locker, err := openBackend(cmd.Context(), cmd)
+			b, err := openBackend(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
-			defer closeTelling(locker)
-			return breakLock(cmd, locker, args[0], yes)
+			defer closeTelling(b.locker)
+			return b.breakLock(cmd, args[0], yes)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -189,13 +189,13 @@ break a lock only if its writes are fenced or you know that it does no harm.`,
 	return cmd
 }
 
-func breakLock(cmd *cobra.Command, l distlock.Locker, name string, yes bool) error {
-	st, err := distlock.Inspect(cmd.Context(), l, name)
+func (b *backend) breakLock(cmd *cobra.Command, name string, yes bool) error {
+	st, err := distlock.Inspect(cmd.Context(), b.locker, name)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	case err != nil:
-		return &exit{status: statusUnavailable, err: err}
+		return b.failed(err)
 	case !st.Held:
 		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q", name)}
 	}
@@ -208,12 +208,12 @@ func breakLock(cmd *cobra.Command, l distlock.Locker, name string, yes bool) err
 			return &exit{status: statusBusy, err: errors.New("not broken")}
 		}
 	}
-	err = distlock.Break(cmd.Context(), l, name)
+	err = distlock.Break(cmd.Context(), b.locker, name)
 	switch {
 	case errors.Is(err, distlock.ErrLost):
 		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q any more", name)}
 	case err != nil:
-		return &exit{status: statusUnavailable, err: err}
+		return b.failed(err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broken: %s, was held by %s, token %d\n", printable(name), printable(st.Holder), st.Token)
 	return err

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/redis/go-redis/v9"
@@ -42,21 +43,28 @@ func root(signals *interrupts) *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), versionCommand())
-	for _, c := range cmd.Commands() {
-		c.Args = usageArgs(c.Args)
-	}
-	cmd.Args = usageArgs(cmd.Args)
+	cmd.InitDefaultCompletionCmd()
+	wrapArgs(cmd)
 	return cmd
 }
 
-// usageArgs gives errors about arguments the exit status for usage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usage(err)
+// wrapArgs gives errors about arguments the exit status for usage.
+func wrapArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usage(withHelp(cmd, err))
+			}
+			return nil
 		}
-		return nil
 	}
+	for _, c := range cmd.Commands() {
+		wrapArgs(c)
+	}
+}
+
+func withHelp(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

@@ -41,6 +41,8 @@ type runOptions struct {
 	minHold   time.Duration
 	oncePer   time.Duration
 	verbose   bool
+
+	tryOnly bool
 }
 
 func runCommand(signals *interrupts) *cobra.Command {
@@ -52,7 +54,12 @@ func runCommand(signals *interrupts) *cobra.Command {
 		Example: `  distlock run --no-wait nightly -- /usr/local/bin/report
   distlock run --wait 10s --ttl 15s deploy/web -- make deploy
   distlock run --no-wait --once-per 1h hourly -- ./hourly.sh`,
-		Args: cobra.MinimumNArgs(2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
+				return errors.New("a NAME and a command are needed, like: distlock run nightly -- ./report")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd.Flags().Changed("wait")); err != nil {
 				return usage(err)
@@ -61,17 +68,14 @@ func runCommand(signals *interrupts) *cobra.Command {
 			if command[0] == "--" {
 				command = command[1:]
 			}
-			if len(command) == 0 {
-				return usage(errors.New("no command after NAME --"))
-			}
 			return o.run(cmd, signals, name, command)
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows NAME is the command's
 	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s)")
-	f.String("holder", "", "`text` for whoever inspects the lock (default host, process and command)")
-	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most (default for ever)")
+	f.String("holder", "", "`text` for whoever inspects the lock (default host, process and command with its arguments)")
+	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held")
 	f.IntVarP(&o.busy, "conflict-exit-code", "E", statusBusy, "exit `status` if the name is held or the wait is over")
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost (default a sixth of the TTL, at most 10s)")
@@ -85,6 +89,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 }
 
 func (o *runOptions) check(waits bool) error {
+	o.tryOnly = o.noWait || waits && o.wait == 0 // as with flock(1)
 	switch {
 	case o.noWait && waits:
 		return errors.New("--wait and --no-wait exclude each other")
@@ -124,7 +129,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 			return err
 		}
 	}
-	locker, err := openBackend(cmd.Context(), cmd)
+	b, err := openBackend(cmd.Context(), cmd)
 	if err != nil {
 		if signals.ended() {
 			return signals.exit()
@@ -132,23 +137,22 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		return err
 	}
 	start := time.Now()
-	lock, err := o.acquire(cmd.Context(), locker, name)
+	lock, err := o.acquire(cmd.Context(), b.locker, name)
 	if err != nil {
 		if signals.ended() {
-			closeWithin(locker, time.Second)
+			closeWithin(b.locker, time.Second)
 			return signals.exit()
 		}
-		err = o.refused(locker, name, err)
-		closeTelling(locker)
-		return err
+		closeTelling(b.locker)
+		return o.refused(b, err)
 	}
 	lease := time.Until(lock.Deadline())
 	if err := o.checkLease(cmd.Flags().Changed("kill-after"), lease); err != nil {
-		closeTelling(locker)
+		closeTelling(b.locker)
 		return usage(err)
 	}
-	o.tell("%s held after %v, token %d", name, time.Since(start).Round(time.Millisecond), lock.Token())
-	return o.underLock(cmd.Context(), signals, locker, lock, args)
+	o.tell("%s held after %v, token %d", printable(name), time.Since(start).Round(time.Millisecond), lock.Token())
+	return o.underLock(cmd.Context(), signals, b, lock, args)
 }
 
 // holderText says who holds the lock, so that an operator finds the process.
@@ -162,8 +166,14 @@ func holderText(args []string) string {
 }
 
 func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string) (distlock.Lock, error) {
-	if o.noWait {
-		return l.TryLock(ctx, name)
+	if o.tryOnly || o.verbose {
+		lock, err := l.TryLock(ctx, name)
+		if errors.Is(err, distlock.ErrHeld) {
+			o.tellHolder(ctx, l, name)
+		}
+		if o.tryOnly || !errors.Is(err, distlock.ErrHeld) {
+			return lock, err
+		}
 	}
 	if o.wait > 0 {
 		var cancel context.CancelFunc
@@ -173,48 +183,57 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 	return l.Lock(ctx, name)
 }
 
+// tellHolder says who holds the name, as far as that can be known in a moment.
+func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name string) {
+	if !o.verbose {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if st, err := distlock.Inspect(ctx, l, name); err == nil && st.Held {
+		say("%s is held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+	}
+}
+
 // refused turns a failed acquisition into an exit status.
-func (o *runOptions) refused(l distlock.Locker, name string, err error) error {
+func (o *runOptions) refused(b *backend, err error) error {
 	switch {
 	case errors.Is(err, distlock.ErrHeld):
 		if o.verbose {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			if st, err := distlock.Inspect(ctx, l, name); err == nil && st.Held {
-				o.tell("%s is held by %s, token %d", name, st.Holder, st.Token)
-			}
 			return &exit{status: o.busy, err: err}
 		}
 		return &exit{status: o.busy}
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	}
-	return &exit{status: statusUnavailable, err: err}
+	return b.failed(err)
 }
 
 // underLock runs the command and gives the name back, now or later.
-func (o *runOptions) underLock(ctx context.Context, signals *interrupts, l distlock.Locker, lock distlock.Lock, args []string) error {
+func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *backend, lock distlock.Lock, args []string) error {
 	start := time.Now()
 	out, err := supervise.Run(lock, supervise.Command{
 		Args:        args,
 		Grace:       o.killAfter,
 		KeepRunning: o.onLost == "warn",
 		Signals:     signals.passOn(),
-		Tell:        say,
+		Tell:        func(format string, args ...any) { say("%s: "+format, append([]any{b.url}, args...)...) },
 	})
 	signals.takeBack()
 	kept := false
 	if err == nil && out.Status == 0 && out.Lost == nil {
-		kept, err = o.keep(ctx, lock, time.Since(start))
+		if kept, err = o.keep(ctx, lock, time.Since(start)); err != nil {
+			err = fmt.Errorf("the command has succeeded, but the name could not be kept: %w", err)
+		}
 	}
 	switch {
 	case kept:
 	case out.Lost != nil:
 		// There is nothing to unlock any more, and the backend may be the
 		// reason: it gets a moment to be tidied up.
-		closeWithin(l, time.Second)
+		closeWithin(b.locker, time.Second)
 	default:
-		closeTelling(l) // unlocks
+		closeTelling(b.locker) // unlocks
 	}
 	switch {
 	case errors.Is(err, supervise.ErrNotFound):

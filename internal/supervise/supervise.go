@@ -129,8 +129,8 @@ func (w *watch) until(done <-chan struct{}) {
 				timer.Reset(left)
 				continue
 			}
-			if !w.command.KeepRunning && w.lose(fmt.Errorf("%w: not renewed, and ends in %v",
-				distlock.ErrLost, time.Until(w.lock.Deadline()).Round(time.Millisecond))) {
+			if !w.command.KeepRunning && w.lose(fmt.Errorf("lock %q: %w: the backend has not renewed it, and it ends in %v",
+				w.lock.Name(), distlock.ErrLost, time.Until(w.lock.Deadline()).Round(time.Millisecond))) {
 				w.end(done, time.Until(w.lock.Deadline())-settle)
 				return
 			}
