@@ -7,13 +7,14 @@
 // The same commit and the same Go give the same bytes, wherever the clone is and
 // whoever makes them: no path, no clock, no user and no C compiler goes into them.
 // The version is that of the commit, as Go stamps it; where there is no git, as in
-// a tarball of the sources, VERSION names it.
+// a tarball of the sources, VERSION in the environment names it.
 package main
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -51,7 +52,19 @@ func (t target) program() string {
 }
 
 func main() {
-	if err := dist(); err != nil {
+	licences := flag.Bool("licences", false, "only print the licences of what is linked into the command")
+	flag.Parse()
+	do := dist
+	if *licences {
+		do = func() error {
+			text, err := thirdParty()
+			if err == nil {
+				_, err = os.Stdout.Write(text)
+			}
+			return err
+		}
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}

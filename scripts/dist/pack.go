@@ -38,7 +38,8 @@ func packTar(folder string, files []file, changed time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), errors.Join(tw.Close(), zw.Close())
+	err = errors.Join(tw.Close(), zw.Close())
+	return b.Bytes(), err
 }
 
 // packZip does the same as packTar, as a .zip.
@@ -56,5 +57,6 @@ func packZip(folder string, files []file, changed time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), zw.Close()
+	err := zw.Close()
+	return b.Bytes(), err
 }
