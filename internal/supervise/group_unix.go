@@ -62,7 +62,7 @@ func start(cmd *exec.Cmd) (*group, error) {
 	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
 	// From now on this process may be in the background of the terminal. It must
 	// not be stopped for what it writes there, or for moving the terminal: it has
-	// a lock to watch. Not before, because the program would inherit it.
+	// a lock to watch, and to release. Not before: the program would inherit it.
 	signal.Ignore(syscall.SIGTTOU)
 	return g, nil
 }
@@ -94,7 +94,6 @@ func (g *group) restore() (interrupted bool) {
 		interrupted = g.ws.Signaled() && g.ws.Signal() == syscall.SIGINT
 	}
 	g.tty.close()
-	signal.Reset(syscall.SIGTTOU)
 	return interrupted
 }
 
