@@ -16,7 +16,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// console is an interactive shell at a terminal, in a folder of its own.
+// console is a terminal, with an interactive shell if nothing else, in a folder of its own.
 type console struct {
 	t      *testing.T
 	tty    *os.File
@@ -28,8 +28,17 @@ type console struct {
 
 func newConsole(t *testing.T) *console {
 	t.Helper()
+	c := newTerminal(t, "sh", "-i")
+	c.send("stty -echo; echo re''ady\n")
+	c.expect(`ready`)
+	return c
+}
+
+// newTerminal runs a program at a terminal of its own.
+func newTerminal(t *testing.T, args ...string) *console {
+	t.Helper()
 	t.Parallel()
-	cmd := exec.Command("sh", "-i")
+	cmd := exec.Command(args[0], args[1:]...)
 	c := &console{t: t, folder: t.TempDir()}
 	cmd.Dir = c.folder
 	cmd.Env = append(os.Environ(), "PS1=", "PS2=", "ENV=", "DISTLOCK_URL=mem://console")
@@ -58,8 +67,6 @@ func newConsole(t *testing.T) *console {
 		cmd.Wait()
 		<-read
 	})
-	c.send("stty -echo; echo re''ady\n")
-	c.expect(`ready`)
 	return c
 }
 
@@ -160,6 +167,15 @@ func TestCtrlZ(t *testing.T) {
 	c.expect("got some words")
 	c.send(`echo "status $?"` + "\n")
 	c.expect("status 0\r")
+}
+
+// Without a shell that could continue it, as with "ssh -t", nothing stays stopped.
+func TestCtrlZWithoutAShell(t *testing.T) {
+	c := newTerminal(t, "distlock", "run", "job", "--", "sh", "-c", `echo started; read x; echo "got $x"`)
+	c.expect("started")
+	c.send(ctrlZ)
+	c.send("some words\n")
+	c.expect("got some words")
 }
 
 // A stopped job does not renew. When its lease is over it must not run another step.

@@ -89,7 +89,8 @@ func (g *group) await() {
 // was ended from there by Ctrl-C.
 func (g *group) restore() (interrupted bool) {
 	signal.Stop(g.jobs)
-	if g.tty.foreground() == g.pid {
+	// A shell that was the program may leave the terminal to a group of its own.
+	if front := g.tty.foreground(); front == g.pid || front > 0 && errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
 		g.tty.give(syscall.Getpgrp())
 		interrupted = g.ws.Signaled() && g.ws.Signal() == syscall.SIGINT
 	}
