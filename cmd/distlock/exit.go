@@ -25,7 +25,8 @@ Exit status:
   64     usage: a flag, argument, URL or configuration that is not allowed
   69     the backend cannot be reached or failed
   70     the lock could not be kept for --min-hold or --once-per; another failure
-  75     the lock was lost while the command ran, and the command was ended
+  75     the lock was lost while the command ran, and the command was ended, or before
+         that, and it was not started
   126    the command cannot be executed
   127    the command was not found
   128+n  the command, or distlock while it waited, was ended by signal n; after Ctrl-C

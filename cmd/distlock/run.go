@@ -166,7 +166,12 @@ func holderText(args []string) string {
 }
 
 func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string) (distlock.Lock, error) {
-	if o.tryOnly || o.verbose {
+	if o.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.wait)
+		defer cancel()
+	}
+	if o.tryOnly || o.verbose { // who waits should know for whom
 		lock, err := l.TryLock(ctx, name)
 		if errors.Is(err, distlock.ErrHeld) {
 			o.tellHolder(ctx, l, name)
@@ -174,11 +179,6 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 		if o.tryOnly || !errors.Is(err, distlock.ErrHeld) {
 			return lock, err
 		}
-	}
-	if o.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.wait)
-		defer cancel()
 	}
 	return l.Lock(ctx, name)
 }
@@ -211,12 +211,17 @@ func (o *runOptions) refused(b *backend, err error) error {
 
 // underLock runs the command and gives the name back, now or later.
 func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *backend, lock distlock.Lock, args []string) error {
+	received := signals.passOn()
+	if received == nil {
+		closeWithin(b.locker, time.Second)
+		return signals.exit()
+	}
 	start := time.Now()
 	out, err := supervise.Run(lock, supervise.Command{
 		Args:        args,
 		Grace:       o.killAfter,
 		KeepRunning: o.onLost == "warn",
-		Signals:     signals.passOn(),
+		Signals:     received,
 		Tell:        func(format string, args ...any) { say("%s: "+format, append([]any{b.url}, args...)...) },
 	})
 	signals.takeBack()
@@ -235,13 +240,10 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 	default:
 		closeTelling(b.locker) // unlocks
 	}
+	if err != nil {
+		return notRun(err)
+	}
 	switch {
-	case errors.Is(err, supervise.ErrNotFound):
-		return &exit{status: statusNotFound, err: err}
-	case errors.Is(err, supervise.ErrNotExecutable):
-		return &exit{status: statusNotExecutable, err: err}
-	case err != nil:
-		return &exit{status: statusFailed, err: err}
 	case out.Lost != nil && o.onLost == "kill":
 		return &exit{status: statusLost}
 	case out.Interrupted:
@@ -250,6 +252,20 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		return &exit{status: out.Status}
 	}
 	return nil
+}
+
+// notRun gives the errors of supervise.Run, and of keep, their exit statuses.
+func notRun(err error) error {
+	status := statusFailed
+	switch {
+	case errors.Is(err, supervise.ErrNotFound):
+		status = statusNotFound
+	case errors.Is(err, supervise.ErrNotExecutable):
+		status = statusNotExecutable
+	case errors.Is(err, supervise.ErrNotStarted):
+		status = statusLost
+	}
+	return &exit{status: status, err: err}
 }
 
 // keep has the name stay held after the command, where --min-hold or --once-per

@@ -50,10 +50,14 @@ func (i *interrupts) deliver(s os.Signal) {
 	}
 }
 
-// passOn sends signals to the returned channel, until takeBack.
+// passOn sends signals to the returned channel, until takeBack. It is nil if one has
+// come already: what it was meant to end must not begin.
 func (i *interrupts) passOn() <-chan os.Signal {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.first != nil {
+		return nil
+	}
 	i.forward = make(chan os.Signal, 16)
 	return i.forward
 }

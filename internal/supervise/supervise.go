@@ -34,10 +34,12 @@ type Command struct {
 }
 
 // ErrNotFound and ErrNotExecutable are why a program could not be started, as
-// shells tell them apart (exit status 127 and 126).
+// shells tell them apart (exit status 127 and 126). ErrNotStarted is for one whose
+// lock was lost before.
 var (
 	ErrNotFound      = errors.New("command not found")
 	ErrNotExecutable = errors.New("command cannot be executed")
+	ErrNotStarted    = errors.New("the command was not started")
 )
 
 // Outcome is how a program has ended.
@@ -56,8 +58,8 @@ type Outcome struct {
 const settle = 100 * time.Millisecond
 
 // Run starts the program in a process group of its own and waits for its end. The
-// error is ErrNotFound, ErrNotExecutable or what the system said; then nothing has
-// run, and nothing has either if the lock had been lost before. lock is not unlocked.
+// error is ErrNotFound, ErrNotExecutable, ErrNotStarted or what the system said; then
+// nothing has run. lock is not unlocked.
 //
 // On Unix the program has the terminal, as in a shell, and a shell can stop and
 // continue it by stopping and continuing this process.
@@ -65,8 +67,7 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 	w := &watch{lock: lock, command: c}
 	defer w.told.wait()
 	if err := lock.Err(); err != nil { // this process may have slept since it was granted
-		w.tell("%v; the command was not started", err)
-		return Outcome{Lost: err}, nil
+		return Outcome{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"syscall"
+	"testing"
+)
+
+// A signal that comes between the grant and the start of the command was meant to end
+// what has not begun; nobody would pass it on any more.
+func TestSignalBeforeTheCommand(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	i := &interrupts{cancel: cancel}
+	i.deliver(syscall.SIGTERM)
+	if ctx.Err() == nil || i.passOn() != nil || i.exit().status != 143 {
+		t.Errorf("context %v, exit %+v", ctx.Err(), i.exit())
+	}
+}
+
+// What a command under a lock gets does not end the context; what comes after it does.
+func TestSignalsArePassedOn(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	i := &interrupts{cancel: cancel}
+	received := i.passOn()
+	i.deliver(syscall.SIGTERM)
+	if s := <-received; s != syscall.SIGTERM || ctx.Err() != nil || i.ended() {
+		t.Errorf("received %v, context %v", s, ctx.Err())
+	}
+	i.takeBack()
+	i.deliver(syscall.SIGINT)
+	if e := i.exit(); ctx.Err() == nil || !e.interrupted || e.status != 130 {
+		t.Errorf("context %v, exit %+v", ctx.Err(), e)
+	}
+}
