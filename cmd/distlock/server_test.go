@@ -149,10 +149,10 @@ func breakEndsVictim(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	eventually(t, "the victim's lock", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
-	start := time.Now()
 	if err := distlock("break", "--yes", "broken").Run(); err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	if err := distlock("run", "--wait", "10s", "broken", "--", "sh", "store", "early").Run(); err != nil {
 		t.Fatal(err)
 	}
