@@ -30,7 +30,8 @@ once the TTL has passed the name is free, and fg or bg ends the command, with st
 If the lock is being lost, because the backend does not answer or somebody broke it,
 the group gets TERM, and KILL when --kill-after has passed: both before the lease can
 be granted to another, unless it was taken away by force. If distlock itself is
-killed, the name is free when the TTL has passed, and on Linux the command dies with it.`
+killed, the name is free when the TTL has passed, and on Linux the command dies with it,
+but not what that has started.`
 
 type runOptions struct {
 	wait      time.Duration
