@@ -223,7 +223,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		Grace:       o.killAfter,
 		KeepRunning: o.onLost == "warn",
 		Signals:     received,
-		Tell:        func(format string, args ...any) { say("%s: "+format, append([]any{b.url}, args...)...) },
+		Tell:        func(format string, args ...any) { say("%s: %s", b.url, named(fmt.Sprintf(format, args...))) },
 	})
 	signals.takeBack()
 	kept := false
