@@ -22,6 +22,6 @@ func dieOfInterrupt(group bool) {
 		process = 0
 	}
 	if syscall.Kill(process, syscall.SIGINT) == nil {
-		time.Sleep(time.Second) // it arrives in a moment, unless it is ignored
+		time.Sleep(200 * time.Millisecond) // it arrives in a moment, unless whoever started us ignores it
 	}
 }
