@@ -30,9 +30,11 @@ import (
 // waits for it polls until then.
 //
 // Where holds are short and many want the name, that is too late, and the next in
-// line would find that somebody who has just come was faster. So a waiter that is
-// refused marks the row, and a name that is marked is left, when it is free, to those
-// who come with its bell; acquire.sql does so. The mark wears off.
+// line would find that somebody who has just come was faster, a holder that comes back
+// at once most of all. So the row says when somebody last had to wait, and a name for
+// which that is less than a second ago is left, when it is free, to those who come with
+// its bell; takes.sql does so. As long as bells pass from one to the next, nobody else
+// gets in, and the server passes them on in the order in which they were asked for.
 type bells struct {
 	db    *sql.DB
 	sql   *statements
@@ -53,12 +55,10 @@ type bells struct {
 
 const (
 	// bellDelay is how long a claim holds its name before its bell is taken. Most
-	// holds are over by then.
+	// holds are over by then. After bellTaken that has been done, or is not to be:
+	// who waits for the name stops polling, and waits for the bell.
 	bellDelay = 50 * time.Millisecond
-
-	// bellPolls is how often a waiter polls before it waits for the bell of a
-	// holder that has not said to ring: for more than twice bellDelay.
-	bellPolls = 6
+	bellTaken = 5 * bellDelay / 2
 
 	// maxBells is how many bells one connection takes, bellBatch how many at once.
 	maxBells  = 1000

@@ -130,7 +130,7 @@ func (c *claim) take(ctx context.Context, sent time.Time) (distlock.Grant, error
 		c.unsure = true
 		return distlock.Grant{}, err
 	case answer < 0:
-		c.willRing = answer%2 != 0
+		c.invited = answer%2 != 0
 		return distlock.Grant{}, &distlock.HeldError{Remaining: time.Duration(-answer/2) * time.Microsecond}
 	case answer == 0:
 		return distlock.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")

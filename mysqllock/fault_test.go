@@ -59,7 +59,7 @@ func TestLateStatementIsUndone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback() }()
-			insert := "INSERT INTO " + table + " VALUES ('n', '', 7, 0, 0, '', '', 0)"
+			insert := "INSERT INTO " + table + " VALUES ('n', '', 7, 0, 0, '', '', 0, 0)"
 			if exists {
 				if _, err := d.db.Exec(insert); err != nil {
 					t.Fatal(err)
@@ -165,7 +165,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 	working := watch(t, d)
 	// The server rolls back whoever has changed less.
 	for i := range 50 {
-		if _, err := tx.Exec(fmt.Sprintf("INSERT INTO %s VALUES ('x%d', '', 1, 0, 0, '', '', 0)", d.sql.table, i)); err != nil {
+		if _, err := tx.Exec(fmt.Sprintf("INSERT INTO %s VALUES ('x%d', '', 1, 0, 0, '', '', 0, 0)", d.sql.table, i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -62,7 +63,7 @@ func newStatements(table string) (*statements, error) {
 		"{schema-text}", schema, "{table-text}", "'"+m[2]+"'",
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
 		"{ttl}", "%[4]s", "{token}", "%[4]s", "{idle}", "%[4]s", "{length}", "%[4]s",
-		"{via}", "%[5]s", "{bell}", "%[6]s")
+		"{via}", "%[5]s", "{bell}", "%[6]s", "{bell-taken}", strconv.FormatInt(bellTaken.Microseconds(), 10))
 	for name, text := range s.text {
 		s.text[name] = finish.Replace(expand.Replace(text))
 	}
@@ -196,7 +197,7 @@ var columns = map[string]struct {
 }{
 	"name": {"varbinary", distlock.MaxName}, "owner": {"binary", 16}, "undone": {"varbinary", 512},
 	"holder": {"varbinary", distlock.MaxHolder}, "token": {kind: "bigint"}, "expires": {kind: "bigint"}, "acquired": {kind: "bigint"},
-	"bell": {kind: "smallint"},
+	"waited": {kind: "bigint"}, "rings": {kind: "tinyint"},
 }
 
 func (s *statements) checkColumns(ctx context.Context, db *sql.DB) error {

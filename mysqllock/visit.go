@@ -9,27 +9,35 @@ import (
 
 // visit is what a claim does about the bell of its name.
 type visit struct {
-	bell     *bell         // nil until it waits for it
-	willRing bool          // the last Try was told to wait for the bell
-	late     bool          // it need not wait for the bell any longer
-	looks    int           // Tries for which nobody has rung
-	pause    time.Duration // before the latest of them
+	bell    *bell         // nil until it waits for it
+	invited bool          // the last Try said that it should
+	past    bool          // its bell is of no use: the claim tries without
+	pause   time.Duration // before the latest Try for which nobody rang
 
 	ringing ringing // guarded by bells.mu, as is granted
 	granted time.Time
 }
 
-// via is how the claim comes to its next Try; acquire.sql has the numbers.
+// How a claim comes to its next Try; acquire.sql acts on it.
+const (
+	viaNothing  = iota // a TryLock, or the bell is of no use
+	viaPath            // on the way to the bell
+	viaFreeBell        // with the bell, which nobody had
+	viaBell            // with the bell, for which it has waited
+)
+
 func (c *claim) via() int64 {
 	switch {
-	case c.driver.bells == nil || c.request.NoWait || c.late:
-		return 0
-	case c.bell == nil:
-		return 1
-	case c.bell.over() && c.bell.conn != nil:
-		return 2
+	case c.driver.bells == nil || c.request.NoWait || c.past:
+		return viaNothing
+	case c.bell == nil || !c.bell.over():
+		return viaPath
+	case c.bell.conn == nil:
+		return viaNothing
+	case c.bell.waited:
+		return viaBell
 	}
-	return 0
+	return viaFreeBell
 }
 
 // arrived is called when the claim has got its name.
@@ -77,8 +85,8 @@ func (c *claim) Wait(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c.late = b.suspects(c.request.Name)
-	if c.bell == nil && !c.late && (c.willRing || c.looks >= bellPolls) {
+	c.past = b.suspects(c.request.Name)
+	if c.bell == nil && !c.past && c.invited {
 		c.bell = b.queue(c.request.Name)
 	}
 	if c.bell != nil && !c.bell.over() {
@@ -86,11 +94,9 @@ func (c *claim) Wait(ctx context.Context) error {
 		case <-c.bell.done:
 			return nil
 		case <-ctx.Done():
-			c.late = true
 			return ctx.Err()
 		}
 	}
-	c.looks++
 	c.pause = min(max(c.pause*8/5, minPoll), maxPoll)
 	timer := time.NewTimer(c.pause*3/4 + rand.N(c.pause/2))
 	defer timer.Stop()
@@ -109,6 +115,7 @@ type bell struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the wait is over
 	conn   *sql.Conn     // has the bell, once done; nil if it was not to be had
+	waited bool          // somebody else had it before
 	rung   bool          // it has been let go of
 }
 
@@ -129,10 +136,10 @@ func (w *bell) await(ctx context.Context) {
 	defer close(w.done)
 	conn, err := w.bells.db.Conn(ctx)
 	if err == nil {
-		var got sql.NullBool
+		var got int
 		err = conn.QueryRowContext(ctx, w.bells.sql.fill("await-bell", w.name)).Scan(&got)
-		if err == nil && got.Bool {
-			w.conn = conn
+		if err == nil && got > 0 {
+			w.conn, w.waited = conn, got == viaBell
 			return
 		}
 		discard(conn) // it may have the bell after all, should the answer be late

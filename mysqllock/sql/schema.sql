@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   acquired BIGINT         NOT NULL COMMENT 'us since 1970 UTC',
   holder   VARBINARY(255) NOT NULL COMMENT 'free text, for whoever inspects',
   undone   VARBINARY(512) NOT NULL COMMENT 'owners whose late requests are refused, 16 bytes each',
-  bell     SMALLINT       NOT NULL COMMENT 'how contended the name was of late, 0 to 8; plus 16 if its holder rings',
+  waited   BIGINT         NOT NULL COMMENT 'when somebody last had to wait for the name, us since 1970 UTC',
+  rings    TINYINT        NOT NULL COMMENT 'whether the holder came with the bell of the name',
   PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='distlock: one row per lock name'
