@@ -54,11 +54,15 @@ type bells struct {
 }
 
 const (
-	// bellDelay is how long a claim holds its name before its bell is taken. Most
-	// holds are over by then. After bellTaken that has been done, or is not to be:
+	// bellDelay is how long a claim holds its name before its bell is taken: shorter
+	// holds cost nothing more. After bellTaken that has been done, or is not to be:
 	// who waits for the name stops polling, and waits for the bell.
-	bellDelay = 50 * time.Millisecond
-	bellTaken = 5 * bellDelay / 2
+	bellDelay = 10 * time.Millisecond
+	bellTaken = 3 * bellDelay
+
+	// maxYields is how often a waiter gives back the bell of a holder who may be about
+	// to take it, having been slower than expected, before it keeps it for good.
+	maxYields = 5
 
 	// maxBells is how many bells one connection takes, bellBatch how many at once.
 	maxBells  = 1000

@@ -88,6 +88,9 @@ func TestHandOff(t *testing.T) {
 	for i := range 20 {
 		held, _ = handOff(t, held, lockers[(i+1)%2], func() {
 			eventually(t, "the other waits for the bell", func() bool { return queued() == 1 })
+			if i == 1 {
+				time.Sleep(time.Second) // in which a poller asks ten times
+			}
 		})
 		// The first holder has come without its bell, so that the first waiter polls
 		// until that can be expected to have been taken.
@@ -209,7 +212,8 @@ func TestBellsLeaveNothing(t *testing.T) {
 		}
 		lockers = append(lockers, l)
 	}
-	bell := lockers[0].driverOf(t).bells.name("n").bell
+	bells := lockers[0].driverOf(t).bells
+	bell := bells.name("n").bell
 	waits := func() {
 		t.Helper()
 		eventually(t, "somebody waits for the bell", func() bool { return statementsWith(t, db, bell) > 0 })
@@ -218,6 +222,7 @@ func TestBellsLeaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	takesBells(t, bells, 1)
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)

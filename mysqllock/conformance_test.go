@@ -3,8 +3,10 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
@@ -15,6 +17,25 @@ func TestConformance(t *testing.T) {
 	// MySQL has no queue over all processes: whoever asks first gets the name.
 	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
 		"fair/order", "fair/try-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped")...)
+}
+
+// TestPolling is the part of the suite that is about waiting, for Lockers that nobody
+// rings for.
+func TestPolling(t *testing.T) {
+	h := harness.New(t, servers.MySQL, func(ctx context.Context, url, namespace string) (distlock.Locker, error) {
+		return Open(ctx, url, &Options{Table: namespace, Create: true, Doorbells: -1})
+	})
+	options := []conformance.Option{conformance.WithFilter(func(k conformance.Check) bool {
+		group, _, _ := strings.Cut(k.ID, "/")
+		return group == "wait" || group == "fair" || group == "stress"
+	})}
+	if h.Server.Controlled() {
+		options = append(options, conformance.WithExpect(conformance.Expect{Skips: []string{
+			"fair/order", "fair/try-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped",
+			"stress/herd", // counts the wake-ups of those who are woken
+		}}))
+	}
+	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, options...)
 }
 
 // inspected looks into the table without the driver.

@@ -21,11 +21,12 @@ const MinTTL = 100 * time.Millisecond
 
 // driver sends the statements. It is safe for concurrent use.
 type driver struct {
-	db               *sql.DB
-	closers          []io.Closer // pools that were opened here
-	sql              *statements
-	acquire, release *prepared
-	bells            *bells // nil if waiters poll
+	db                     *sql.DB
+	closers                []io.Closer // pools that were opened here
+	sql                    *statements
+	acquire, take, release *prepared
+	bells                  *bells // nil if waiters poll
+	left                   left
 }
 
 var (
@@ -43,11 +44,12 @@ func (d *driver) start(ctx context.Context, create bool) (err error) {
 	if err := d.sql.ensure(ctx, d.db, create); err != nil {
 		return err
 	}
-	if d.acquire, err = d.sql.prepare(ctx, d.db, "acquire"); err != nil {
-		return err
+	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
+		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
+			return err
+		}
 	}
-	d.release, err = d.sql.prepare(ctx, d.db, "release")
-	return err
+	return nil
 }
 
 // Close gives back what the driver has on the server: its prepared statements, and
@@ -57,7 +59,7 @@ func (d *driver) Close() error {
 	if d.bells != nil {
 		d.bells.close()
 	}
-	for _, p := range []*prepared{d.acquire, d.release} {
+	for _, p := range []*prepared{d.acquire, d.take, d.release} {
 		if p != nil {
 			errs = append(errs, p.stmt.Close())
 		}
@@ -124,10 +126,21 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 
 func (c *claim) take(ctx context.Context, sent time.Time) (distlock.Grant, error) {
 	ttl := roundUp(c.request.TTL)
-	answer, _, err := c.driver.exec(ctx, c.driver.acquire.with(c.values(), ttl.Microseconds(), c.via()))
+	send := func(p *prepared) (answer int64, err error) {
+		answer, _, err = c.driver.exec(ctx, p.with(c.values(), ttl.Microseconds(), c.via()))
+		c.unsure = c.unsure || err != nil
+		return answer, err
+	}
+	var answer int64
+	var err error
+	if c.driver.left.remove(c.request.Name) || c.via() >= viaFreeBell {
+		answer, err = send(c.driver.take)
+	}
+	if answer == 0 && err == nil {
+		answer, err = send(c.driver.acquire)
+	}
 	switch {
 	case err != nil:
-		c.unsure = true
 		return distlock.Grant{}, err
 	case answer < 0:
 		c.invited = answer%2 != 0
@@ -171,6 +184,7 @@ func (c *claim) Release(ctx context.Context) error {
 		}
 		if rows == 1 {
 			c.won = false
+			d.left.add(c.request.Name)
 			return nil
 		}
 	}

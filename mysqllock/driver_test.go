@@ -240,9 +240,29 @@ func TestRoundTrips(t *testing.T) {
 	cost("releasing nothing", 0, func() { _ = b.Release(t.Context()) })
 	cost("renewing", 1, func() { _ = renewError(t, a) })
 	cost("releasing", 1, func() { _ = a.Release(t.Context()) })
-	cost("taking a free name", 1, func() { grants(t, b) })
+	cost("taking what it gave back", 1, func() { grants(t, b) })
+	cost("releasing", 1, func() { _ = b.Release(t.Context()) })
+	d.left.remove("n")
+	cost("taking what another gave back", 1, func() { grants(t, b) })
+	d.left.add("n")
+	cost("finding what it gave back held", 2, func() { refuses(t, c) })
+	cost("finding it held again", 1, func() { refuses(t, c) })
 	expire(t, d, "n")
 	cost("taking an expired one", 1, func() { grants(t, c) })
+
+	// As many as a batch may have: ten thousand locks are renewed by twenty of these.
+	var batch []distlock.Renewal
+	for i := range 500 {
+		c := d.bid(fmt.Sprint("batch", i), time.Minute)
+		grants(t, c)
+		batch = append(batch, distlock.Renewal{Claim: c, TTL: time.Minute})
+	}
+	cost("renewing 500", 1, func() { d.RenewBatch(t.Context(), batch) })
+	for _, r := range batch {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
 }
 
 // TestClock compares the statement's clock with the real one at instants that some

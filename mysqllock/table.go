@@ -161,7 +161,7 @@ func (s *statements) ensure(ctx context.Context, db *sql.DB, create bool) error 
 // check has the server prepare every statement that locks need, which it refuses if
 // a table, a column or a right is missing, and looks at what that cannot show.
 func (s *statements) check(ctx context.Context, db *sql.DB) error {
-	for _, name := range []string{"acquire", "release", "undo", "renew", "renewed", "guard", "inspect"} {
+	for _, name := range []string{"acquire", "take", "release", "undo", "renew", "renewed", "guard", "inspect"} {
 		p, err := s.prepare(ctx, db, name)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ type visit struct {
 	bell    *bell         // nil until it waits for it
 	invited bool          // the last Try said that it should
 	past    bool          // its bell is of no use: the claim tries without
+	yields  int           // how often it has given the bell back
 	pause   time.Duration // before the latest Try for which nobody rang
 
 	ringing ringing // guarded by bells.mu, as is granted
@@ -86,8 +87,14 @@ func (c *claim) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	c.past = b.suspects(c.request.Name)
-	if c.bell == nil && !c.past && c.invited {
+	switch {
+	case c.bell == nil && !c.past && c.invited:
 		c.bell = b.queue(c.request.Name)
+	case c.via() == viaFreeBell && c.yields < maxYields:
+		// The name is held, and nobody has its bell: it is as yet the holder's.
+		c.yields++
+		c.bell.ring()
+		c.bell = nil
 	}
 	if c.bell != nil && !c.bell.over() {
 		select {
