@@ -2,7 +2,9 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -82,4 +84,103 @@ func passedOver(order []int, n int) (most int) {
 		last[who] = at + 1
 	}
 	return most
+}
+
+// BenchmarkLockUnlock takes and frees one name, in alternation with the two writes that
+// any lock in a table must make, and reports its speed as a part of theirs. B/op and
+// allocs/op are of both.
+func BenchmarkLockUnlock(b *testing.B) {
+	c := config(b, server(b).URL())
+	c.InterpolateParams = true
+	db, table := poolOf(b, c), freshTable(b)
+	ctx, cancel := context.WithCancel(b.Context()) // as callers have, which costs the client library something
+	defer cancel()
+	exec := func(statement string) {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	exec("CREATE TABLE " + table + " (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(64) NULL, token BIGINT NOT NULL) ENGINE=InnoDB")
+	l := openLockers(b, 1, Options{})[0]
+	var bare, own []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		exec("INSERT INTO " + table + " VALUES ('n', 'owner', 1) ON DUPLICATE KEY UPDATE owner = 'owner', token = token + 1")
+		exec("UPDATE " + table + " SET owner = NULL WHERE name = 'n' AND owner = 'owner'")
+		middle := time.Now()
+		lock, err := l.Lock(ctx, "n")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			b.Fatal(err)
+		}
+		bare, own = append(bare, middle.Sub(start)), append(own, time.Since(middle))
+	}
+	b.ReportMetric(float64(median(own).Nanoseconds()), "p50-ns")
+	b.ReportMetric(float64(median(bare))/float64(median(own)), "of-bare")
+}
+
+// BenchmarkHandOff measures from the call of Unlock to the return of a Lock that has
+// waited in another process for 20 to 120 ms, in alternation with the same on a named
+// lock alone, and reports how many times as long it takes: on a name that is contended
+// all the time (warm), and on one that nobody has waited for before (cold).
+func BenchmarkHandOff(b *testing.B) {
+	lockers := openLockers(b, 2, Options{})
+	var conns [2]*sql.Conn
+	for i := range conns {
+		conn, err := pool(b, nil).Conn(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	var named, warm, cold []time.Duration
+	for i := 0; b.Loop(); i++ {
+		lock := func(who int, name string) (unlock func()) {
+			l, err := lockers[who].Lock(context.Background(), name)
+			if err != nil {
+				b.Error(err)
+				return func() {}
+			}
+			return func() { _ = l.Unlock(context.Background()) }
+		}
+		getLock := func(who int, name string) (unlock func()) {
+			var got int
+			if err := conns[who].QueryRowContext(context.Background(), "SELECT GET_LOCK(?, 60)", name).Scan(&got); err != nil {
+				b.Error(err)
+			}
+			return func() { _, _ = conns[who].ExecContext(context.Background(), "DO RELEASE_LOCK(?)", name) }
+		}
+		named = append(named, timeHandOff(getLock, i%2, "bench"+randomText()))
+		warm = append(warm, timeHandOff(lock, i%2, "warm"))
+		cold = append(cold, timeHandOff(lock, i%2, fmt.Sprint("cold", i)))
+	}
+	b.ReportMetric(float64(median(warm).Microseconds()), "warm-p50-us")
+	b.ReportMetric(float64(median(warm))/float64(median(named)), "warm/named-lock")
+	b.ReportMetric(float64(median(cold))/float64(median(named)), "cold/named-lock")
+}
+
+func timeHandOff(lock func(who int, name string) (unlock func()), holder int, name string) time.Duration {
+	unlock := lock(holder, name)
+	came := make(chan time.Time)
+	var unlockNext func()
+	go func() {
+		unlockNext = lock(1-holder, name)
+		came <- time.Now()
+	}()
+	// A fixed wait would lock onto the phase of the polls before the bell.
+	time.Sleep(20*time.Millisecond + rand.N(100*time.Millisecond))
+	start := time.Now()
+	unlock()
+	took := (<-came).Sub(start)
+	unlockNext()
+	return took
+}
+
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
 }

@@ -2,8 +2,8 @@ package mysqllock
 
 import "sync"
 
-// left are names that this driver has given back, and that nobody waited for when it
-// did: they have a row, and are likely to be free.
+// left are names that this driver has given back without having had to wait for them:
+// they have a row, and are likely to be free.
 type left struct {
 	mu    sync.Mutex
 	names map[string]struct{}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // TestStress has workers of as many Lockers contend for two names of a table that
@@ -133,4 +135,39 @@ func TestOneConnection(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
+}
+
+// TestHeldLocksAreCheap holds many locks and counts what they cost the client: no
+// goroutine each, and less than a KiB. TestRoundTrips has what they cost the server.
+func TestHeldLocksAreCheap(t *testing.T) {
+	const n = 2000
+	l := openLockers(t, 1, Options{})[0]
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("name", i)
+	}
+	held := make([]distlock.Lock, n)
+	cost := func() (heap, goroutines int) {
+		runtime.GC()
+		runtime.GC() // what the first one only finalizes
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc), runtime.NumGoroutine()
+	}
+	heap, goroutines := cost()
+	for i, name := range names {
+		var err error
+		if held[i], err = l.Lock(t.Context(), name, distlock.TTL(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moreHeap, moreGoroutines := cost()
+	t.Logf("%d bytes and %.3f goroutines each", (moreHeap-heap)/n, float64(moreGoroutines-goroutines)/n)
+	if (moreHeap-heap)/n > 1024 {
+		t.Errorf("%d locks held take %d bytes each", n, (moreHeap-heap)/n)
+	}
+	if moreGoroutines-goroutines > n/20 {
+		t.Errorf("%d locks held take %d goroutines", n, moreGoroutines-goroutines)
+	}
+	runtime.KeepAlive(held)
 }
