@@ -145,34 +145,48 @@ func (l *Locker) driverOf(t testing.TB) *driver {
 	return lock.(*Lock).claim.driver
 }
 
+// openSpoiled opens a Locker whose bells are tampered with before their first use.
+func openSpoiled(t *testing.T, table string, spoil func(*bells)) *Locker {
+	t.Helper()
+	d := &driver{db: pool(t, nil)}
+	c, err := d.client(&Options{Table: table, Waiting: pool(t, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.start(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	spoil(d.bells)
+	return &Locker{c}
+}
+
 // TestBellsOfNoUse takes away what bells rest on, one way at a time; the names must
 // be passed on all the same.
 func TestBellsOfNoUse(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		spoil func(*testing.T, []*Locker)
+		spoil func(*testing.T, *bells)
 	}{
-		{"named locks do not work", func(t *testing.T, ls []*Locker) {
+		{"named locks do not work", func(t *testing.T, b *bells) {
 			dead := config(t, server(t).URL())
 			dead.Addr = "127.0.0.1:1"
-			for _, l := range ls {
-				l.driverOf(t).bells.db = poolOf(t, dead)
-			}
+			b.db = poolOf(t, dead)
 		}},
-		{"each process has a server of its own", func(t *testing.T, ls []*Locker) {
-			for _, l := range ls {
-				l.driverOf(t).sql.schema = randomText()
-			}
-		}},
-		{"no connection is left", func(t *testing.T, ls []*Locker) {
-			for _, l := range ls {
-				l.driverOf(t).bells.slots = nil
-			}
-		}},
+		{"each process has a server of its own", func(t *testing.T, b *bells) { b.sql.schema = randomText() }},
+		{"no connection is left", func(t *testing.T, b *bells) { b.slots = nil }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			lockers := openLockers(t, 2, Options{})
-			c.spoil(t, lockers)
+			table := freshTable(t)
+			var lockers []*Locker
+			for range 2 {
+				l := openSpoiled(t, table, func(b *bells) { c.spoil(t, b) })
+				defer func() {
+					if err := l.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				lockers = append(lockers, l)
+			}
 			held, err := lockers[0].Lock(t.Context(), "n")
 			if err != nil {
 				t.Fatal(err)
