@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -57,14 +58,29 @@ func beliefs(events []Event) []belief {
 // judgeIntervals finds two holders of one name at one instant (H1).
 func judgeIntervals(h *History) []Finding {
 	var found []Finding
-	for name, events := range h.byName() {
-		all := beliefs(events)
-		for i := 1; i < len(all); i++ {
-			last, next := all[i-1], all[i]
-			if next.from.before(last.to) {
-				// One finding a name: what follows a double grant is noise.
+	seen := make(map[string]bool)
+	for _, f := range h.Overlaps() {
+		if !seen[f.Name] { // one finding a name: what follows a double grant is noise
+			seen[f.Name] = true
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// Overlaps returns a Finding for each grant that came while another holder still
+// believed that it had the name (H1), by name and in order.
+func (h *History) Overlaps() []Finding {
+	var found []Finding
+	names := h.byName()
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		var last belief // of those so far, the one that lasted longest
+		for i, next := range beliefs(names[name]) {
+			if i > 0 && next.from.before(last.to) {
 				found = append(found, Finding{"interval", name, overlapText(last, next)})
-				break
+			}
+			if i == 0 || last.to.before(next.to) {
+				last = next
 			}
 		}
 	}
