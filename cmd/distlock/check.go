@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/openurl"
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
@@ -161,17 +161,26 @@ func newDeployment(c backends.Config, admin distlock.Locker) *deployment {
 	if l, ok := admin.(capable); ok {
 		d.caps = l.Capabilities()
 	}
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Query().Has("tls") || u.Query().Has("cluster") || u.Query().Has("master") {
-		return d
-	}
-	if port, ok := defaultPorts[u.Scheme]; ok && u.Hostname() != "" && u.Opaque == "" {
-		if u.Port() != "" {
-			port = u.Port()
-		}
-		d.host = net.JoinHostPort(u.Hostname(), port)
-	}
+	d.host = soleAddress(c.URL)
 	return d
+}
+
+// soleAddress returns the one address that clients of a URL connect to, or "" if a
+// proxy before it would not carry them: with TLS, several hosts or a cluster.
+func soleAddress(rawURL string) string {
+	parsed, err := openurl.Parse(rawURL)
+	if err != nil {
+		return ""
+	}
+	port, ok := defaultPorts[parsed.Scheme()]
+	u, err := url.Parse(rawURL)
+	if !ok || err != nil || u.Query().Has("tls") || u.Query().Has("cluster") || u.Query().Has("master") {
+		return ""
+	}
+	if hosts := parsed.HostsDefault(port); len(hosts) == 1 {
+		return hosts[0]
+	}
+	return ""
 }
 
 // Open implements conformance.Harness.

@@ -40,6 +40,10 @@ On a server that was given it touches only keys with a random prefix, two tables
 node with a random name, within the prefix, schema or node of the URL; it removes them
 and says so. MySQL needs the rights to CREATE and DROP them.
 
+Then it has go wrong what can: holders are killed, stopped and cut off, waiters are
+cancelled, servers restarted (those that it has started, never one that was given), and
+it looks who holds, and who was told. --safety=false leaves that out.
+
 Interrupted by a signal, it stops within seconds, removes what it has made, prints what
 was measured until then, and exits with 128+n: 130 after Ctrl-C. It exits with 70 if a
 workload failed, or if something could not be removed.
@@ -48,7 +52,7 @@ workload failed, or if something could not be removed.
 func compareCommand(signals *interrupts) *cobra.Command {
 	c := compareParams{}
 	var jsonFile string
-	var markdown bool
+	var markdown, safety bool
 	cmd := &cobra.Command{
 		Use:   "compare [url...]",
 		Short: "Measure lock backends side by side",
@@ -61,7 +65,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			report, err := runCompare(cmd.Context(), urls, p)
+			report, err := runCompare(cmd.Context(), urls, p, safety)
 			if err != nil {
 				return interrupted(signals, err)
 			}
@@ -74,12 +78,13 @@ func compareCommand(signals *interrupts) *cobra.Command {
 	}
 	f := cmd.Flags()
 	c.addTo(f)
+	f.BoolVar(&safety, "safety", true, "also kill, stop and cut off holders, cancel waiters and restart servers, and look what happens")
 	f.StringVar(&jsonFile, "json", "", "also write the report, with every round, to `file` (- for standard output)")
 	f.BoolVar(&markdown, "markdown", false, "print the table as Markdown")
 	return cmd
 }
 
-func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.Report, error) {
+func runCompare(ctx context.Context, urls []string, p compare.Params, safety bool) (*compare.Report, error) {
 	targets, missing, closeAll, err := findTargets(ctx, urls, p.TTL)
 	if err != nil {
 		return nil, err
@@ -90,6 +95,10 @@ func runCompare(ctx context.Context, urls []string, p compare.Params) (*compare.
 		return nil, err
 	}
 	report.Missing = missing
+	compare.Describe(ctx, report, targets)
+	if safety {
+		compare.Hazards(ctx, report, targets, progress(os.Stderr))
+	}
 	compare.Clean(targets, report)
 	for i, b := range report.Backends {
 		if len(urls) > 0 && b.Touched != "" {

@@ -27,7 +27,7 @@ func TestDocs(t *testing.T) {
 	cmd := root(nil)
 	cmd.InitDefaultHelpCmd()
 	for _, c := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
-		if c.Name() == "help" || c.Name() == "completion" {
+		if c.Name() == "help" || c.Name() == "completion" || c.Hidden {
 			continue
 		}
 		c.InitDefaultHelpFlag()

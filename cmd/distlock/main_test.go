@@ -20,7 +20,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"distlock": main})
+	testscript.Main(m, map[string]func(){"distlock": func() {
+		registerMutants()
+		main()
+	}})
 }
 
 // TestScripts runs what needs no server.

@@ -25,6 +25,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			if err != nil {
 				return nil, nil, nil, usage(err)
 			}
+			t.Rig.Child = holder
 			ts = append(ts, t)
 		}
 		return ts, missing, func() {}, nil
@@ -59,8 +60,10 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			closeAll()
 			return nil, nil, nil, err
 		}
+		t.Rig.Child = holder
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
+			t.Rig.Control = s
 		}
 		ts = append(ts, t)
 	}

@@ -48,6 +48,9 @@ type Target struct {
 	// empty, for clients of other processes or with other TTLs. It contains the
 	// password. It is nil if the backend is not reached by a URL.
 	Locate func(via string) string
+
+	// Rig is what Hazards needs.
+	Rig Rig
 }
 
 // Step tells the progress of a run: what is about to be done, and how far it is.

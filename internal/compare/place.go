@@ -199,6 +199,7 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 	t.Addr, t.NoRoute = p.addr()
 	t.Locate = p.url
 	s := &shared{place: p}
+	t.Rig = newRig(s)
 	t.OpenVia = func(ctx context.Context, via string) (distlock.Locker, error) {
 		c := config
 		c.URL = p.url(via)

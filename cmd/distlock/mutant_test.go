@@ -1,0 +1,194 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// The schemes of the broken locks on Redis, which only the command of these tests
+// knows: mutant-blindunlock://host:port, like redis://host:port.
+const (
+	blindUnlock = "mutant-blindunlock" // removes the entry on Unlock, whoever it belongs to
+	lateLoss    = "mutant-late-loss"   // tells its holder of a lease twice as long as it is
+	noExpiry    = "mutant-noexpiry"    // sets no expiry: a dead holder's entry stays
+)
+
+func registerMutants() {
+	for _, scheme := range []string{blindUnlock, lateLoss, noExpiry} {
+		backends.Default.Register(openMutant, scheme)
+	}
+}
+
+func openMutant(ctx context.Context, rawURL string, o *distlock.Options) (distlock.Locker, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	d := &mutant{
+		Client: redis.NewClient(&redis.Options{Addr: u.Host, ContextTimeoutEnabled: true}),
+		flaw:   u.Scheme,
+	}
+	if err := d.Ping(ctx).Err(); err != nil {
+		return nil, err
+	}
+	return distlock.New(d, o)
+}
+
+// mutant is a lock as tutorials teach it, and with a flaw. Closing the client, which
+// New sees to, closes its connections.
+type mutant struct {
+	*redis.Client
+	flaw string
+}
+
+func (m *mutant) Capabilities() distlock.Capabilities {
+	return distlock.Capabilities{Backend: m.flaw, Durability: distlock.Volatile, MinTTL: 100 * time.Millisecond}
+}
+
+func (m *mutant) Claim(r distlock.Request) distlock.Claim { return &mutantClaim{m, r} }
+
+type mutantClaim struct {
+	*mutant
+	request distlock.Request
+}
+
+var (
+	mutantTry = redis.NewScript(`
+		if redis.call("get", KEYS[1]) ~= ARGV[1] and not redis.call("set", KEYS[1], ARGV[1], "nx") then return 0 end
+		if ARGV[2] ~= "0" then redis.call("pexpire", KEYS[1], ARGV[2]) end
+		return redis.call("incr", KEYS[1] .. ":token")`)
+	mutantRenew = redis.NewScript(`
+		if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
+		if ARGV[2] ~= "0" then redis.call("pexpire", KEYS[1], ARGV[2]) end
+		return 1`)
+	mutantRelease = redis.NewScript(`
+		if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
+		return redis.call("del", KEYS[1])`)
+)
+
+func (c *mutantClaim) key() string { return c.flaw + ":" + c.request.Name }
+
+// expiry is what the server is told, in milliseconds; 0 is none.
+func (c *mutantClaim) expiry(ttl time.Duration) int64 {
+	if c.flaw == noExpiry {
+		return 0
+	}
+	return ttl.Milliseconds()
+}
+
+// lease is what the holder is told.
+func (c *mutantClaim) lease(ttl time.Duration) time.Duration {
+	if c.flaw == lateLoss {
+		return 2 * ttl
+	}
+	return ttl
+}
+
+func (c *mutantClaim) Try(ctx context.Context) (distlock.Grant, error) {
+	token, err := mutantTry.Run(ctx, c.Client, []string{c.key()}, c.request.Owner, c.expiry(c.request.TTL)).Int64()
+	switch {
+	case err != nil:
+		return distlock.Grant{}, err
+	case token == 0:
+		return distlock.Grant{}, &distlock.HeldError{}
+	}
+	return distlock.Grant{Token: token, TTL: c.lease(c.request.TTL)}, nil
+}
+
+func (c *mutantClaim) Wait(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (c *mutantClaim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
+	ok, err := mutantRenew.Run(ctx, c.Client, []string{c.key()}, c.request.Owner, c.expiry(ttl)).Int()
+	if err == nil && ok == 0 {
+		err = distlock.ErrLost
+	}
+	return distlock.Grant{TTL: c.lease(ttl)}, err
+}
+
+func (c *mutantClaim) Release(ctx context.Context) error {
+	if c.flaw == blindUnlock {
+		return c.Del(ctx, c.key()).Err()
+	}
+	_, err := mutantRelease.Run(ctx, c.Client, []string{c.key()}, c.request.Owner).Int()
+	return err
+}
+
+// TestCompareConvicts runs the command on broken locks, and on a sound one beside
+// them: the report must tell which is which.
+func TestCompareConvicts(t *testing.T) {
+	s := servers.ForTest(t, servers.Redis)
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for scheme, bad := range map[string][]compare.Hazard{
+		"redis":     nil,
+		blindUnlock: {compare.DoubleGrants},
+		lateLoss:    {compare.StalledHolder, compare.CutOffHolder},
+		noExpiry:    {compare.KilledHolder, compare.StalledHolder},
+	} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			own := *u
+			own.Scheme = scheme
+			safety := compareSafety(t, own.String())
+			for _, h := range bad {
+				if o := safety[h]; o.Verdict != compare.Bad {
+					t.Errorf("%s of %s: %s, %q (%s), want bad", h, scheme, o.Verdict, o.Text, o.Detail)
+				}
+			}
+			if o := safety[compare.ServerRestart]; !strings.Contains(o.Text, "no control of the server") {
+				t.Errorf("a server that was given by URL: %+v", o)
+			}
+			if len(bad) > 0 {
+				return
+			}
+			for h, o := range safety {
+				if o.Verdict == compare.Bad {
+					t.Errorf("%s of a sound lock: %q (%s)", h, o.Text, o.Detail)
+				}
+			}
+		})
+	}
+}
+
+// compareSafety runs the command on a URL and returns what it says of its safety.
+func compareSafety(t *testing.T, rawURL string) map[compare.Hazard]compare.Outcome {
+	t.Helper()
+	file := t.TempDir() + "/report.json"
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "distlock", "compare", "--duration", "50ms", "--rounds", "1", "--workloads", "hot", "--json", file, rawURL)
+	// A broken lock may make workloads fail, too, and with them the command.
+	out, runErr := cmd.CombinedOutput()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (%v): %s", err, runErr, out)
+	}
+	var r compare.Report
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Backends) != 1 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for h, o := range r.Backends[0].Safety {
+		t.Logf("%s: %s: %s (%s)", h, o.Verdict, o.Text, o.Detail)
+	}
+	return r.Backends[0].Safety
+}

@@ -1,0 +1,360 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// trial is one repetition of a hazard.
+type trial struct {
+	value time.Duration
+	flaw  string        // what breaks the contract; empty if nothing does
+	also  time.Duration // a second value, for the detail
+	slow  bool          // later than the TTL, though not than what the driver declares
+	kept  bool          // the lock survived
+}
+
+// repeat runs a hazard several times at once, each on a name of its own. One for
+// which the machine was too slow is repeated with twice the TTL.
+func (l *lab) repeat(ctx context.Context, what string, f func(ctx context.Context, name string, ttl time.Duration) (trial, error)) ([]trial, error) {
+	trials := make([]trial, l.repeats)
+	err := each(l.repeats, func(i int) error {
+		var err error
+		for attempt := range l.maxAttempts {
+			name := fmt.Sprintf("%s%s/%d-%d", l.prefix, what, i, attempt)
+			if trials[i], err = f(ctx, name, l.ttl<<attempt); !errors.Is(err, errStall) {
+				return err
+			}
+		}
+		return err
+	})
+	return trials, err
+}
+
+// values returns the measured values; a trial that was cut short by a flaw has none.
+func values(trials []trial) (ds []time.Duration) {
+	for _, t := range trials {
+		if t.flaw == "" {
+			ds = append(ds, t.value)
+		}
+	}
+	return ds
+}
+
+// longestAlso writes the greatest of the second values.
+func longestAlso(trials []trial) string {
+	longest := time.Duration(0)
+	for _, t := range trials {
+		longest = max(longest, t.also)
+	}
+	return span(longest)
+}
+
+// judge makes an outcome of trials: of the first flaw, or else by what good says.
+func judge(trials []trial, detail string, good func(ds []time.Duration) (Verdict, string)) Outcome {
+	ds := values(trials)
+	o := Outcome{Values: series(ds), Unit: "ms"}
+	for _, t := range trials {
+		if t.flaw != "" && o.Verdict == "" {
+			o.Verdict, o.Text = Bad, t.flaw
+		}
+	}
+	if o.Verdict == "" {
+		o.Verdict, o.Text = good(ds)
+	}
+	if len(ds) == 0 {
+		o.Unit = ""
+	} else {
+		detail = fmt.Sprintf("%s: %s", spans(ds), detail)
+	}
+	o.Detail = detail
+	return o
+}
+
+// before words the margin between a holder's knowledge and its successor.
+func before(ds []time.Duration) (Verdict, string) {
+	return Good, "told " + span(slices.Min(ds)) + " before"
+}
+
+// heir is whoever gets the name next.
+type heir struct {
+	lock distlock.Lock
+	at   time.Duration // when Lock had returned
+	err  error
+}
+
+// succeed has a client wait for a name. The client's Close ends it.
+func succeed(ctx context.Context, c distlock.Locker, name string, ttl time.Duration) <-chan heir {
+	got := make(chan heir, 1) // one element: nobody may be there any more
+	go func() {
+		lock, err := c.Lock(ctx, name, distlock.TTL(ttl))
+		got <- heir{lock, machineNow(), err}
+	}()
+	return got
+}
+
+// errStuck says that nobody got the name for longer than any lease can last.
+var errStuck = errors.New("the name stayed held")
+
+// inherit waits for the heir for as long as a lease may last, and then some.
+func (l *lab) inherit(ctx context.Context, c distlock.Locker, got <-chan heir, lease time.Duration) (heir, error) {
+	limit := lease + lagOf(c) + l.patience
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case h := <-got:
+		return h, h.err
+	case <-late.C:
+		return heir{}, fmt.Errorf("%w for %s", errStuck, span(limit))
+	case <-ctx.Done():
+		return heir{}, ctx.Err()
+	}
+}
+
+// lagOf is how long a dead holder's name may outlast its TTL. It may depend on the
+// TTL that the client was opened for.
+func lagOf(c distlock.Locker) time.Duration {
+	if k, ok := c.(capable); ok {
+		return k.Capabilities().ExpiryLag
+	}
+	return 0
+}
+
+// release closes clients of a hazard. What they cannot release, because of what was
+// done to them, ends with its TTL, and nobody else uses the name.
+func release(ls ...distlock.Locker) {
+	_ = each(len(ls), func(i int) error { return ls[i].Close() })
+}
+
+// lease is what a holder was granted, at the least.
+func (b belief) lease(ttl time.Duration) time.Duration { return max(ttl, b.Deadline-b.Asked) }
+
+// begin starts a child process that holds a name and a waiter here, and returns when
+// the child has renewed its lock and so has had the store's word twice.
+func (l *lab) begin(ctx context.Context, w distlock.Locker, name string, ttl time.Duration) (*holder, holderEvent, <-chan heir, error) {
+	h, held, err := l.startHolder(ctx, name, ttl)
+	if err != nil {
+		return nil, held, nil, err
+	}
+	next := succeed(ctx, w, name, ttl)
+	if _, err := h.await(ctx, eventRenewed, ttl+patience); err != nil {
+		h.leave()
+		return nil, held, nil, err
+	}
+	return h, held, next, nil
+}
+
+func killedHolder(ctx context.Context, l *lab) (Outcome, error) {
+	trials, err := l.repeat(ctx, "killed", func(ctx context.Context, name string, ttl time.Duration) (t trial, err error) {
+		w, err := l.open(ctx, ttl)
+		if err != nil {
+			return t, err
+		}
+		defer release(w)
+		h, held, next, err := l.begin(ctx, w, name, ttl)
+		if err != nil {
+			return t, err
+		}
+		defer h.leave()
+		killed := machineNow()
+		if err := h.cmd.Process.Kill(); err != nil {
+			return t, err
+		}
+		n, err := l.inherit(ctx, w, next, held.lease(ttl))
+		if errors.Is(err, errStuck) {
+			return trial{flaw: "still held after " + span(machineNow()-killed)}, nil
+		}
+		t.value = n.at - killed
+		t.slow = t.value > held.lease(ttl)+time.Second
+		return t, err
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	detail := fmt.Sprintf("from SIGKILL of a process that held with a TTL of %v to the return of Lock in a waiting client; "+
+		"a declared lag of %v comes on top of the TTL", l.ttl, l.caps.ExpiryLag)
+	return judge(trials, detail, func(ds []time.Duration) (Verdict, string) {
+		text := fmt.Sprintf("free after %s", span(slices.Max(ds)))
+		if slices.ContainsFunc(trials, func(t trial) bool { return t.slow }) {
+			return Caution, text
+		}
+		return Good, text
+	}), nil
+}
+
+func stalledHolder(ctx context.Context, l *lab) (Outcome, error) {
+	trials, err := l.repeat(ctx, "stalled", l.stall)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return judge(trials, fmt.Sprintf("from the deadline of a process that was stopped (SIGSTOP) while it held with a TTL of %v, "+
+		"to the return of Lock in a waiting client, on the clock of the machine; after SIGCONT it knew within %s", l.ttl, longestAlso(trials)), before), nil
+}
+
+func (l *lab) stall(ctx context.Context, name string, ttl time.Duration) (t trial, err error) {
+	w, err := l.open(ctx, ttl)
+	if err != nil {
+		return t, err
+	}
+	defer release(w)
+	h, held, next, err := l.begin(ctx, w, name, ttl)
+	if err != nil {
+		return t, err
+	}
+	defer h.leave()
+	stopped := machineNow()
+	if err := stopProcess(h.cmd.Process); err != nil {
+		return t, err
+	}
+	n, err := l.inherit(ctx, w, next, held.lease(ttl))
+	if errors.Is(err, errStuck) {
+		return trial{flaw: "nobody else could hold within " + span(machineNow()-stopped)}, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	resumed := machineNow()
+	if err := resumeProcess(h.cmd.Process); err != nil {
+		return t, err
+	}
+	end, err := h.await(ctx, eventLost, l.patience)
+	switch {
+	case errors.Is(err, errSilent):
+		return trial{flaw: fmt.Sprintf("NOT told: %s after it went on it still believes", span(machineNow()-resumed))}, nil
+	case err != nil:
+		return t, err
+	case end.Knew < stopped:
+		return t, errStall
+	}
+	t.value, t.flaw = end.margin(n)
+	t.also = end.Knew - resumed
+	return t, nil
+}
+
+// margin returns for how long a holder had known of its loss when its successor
+// held, or what is wrong.
+func (b belief) margin(next heir) (time.Duration, string) {
+	// A belief ends at the deadline, also of a holder that cannot look at its clock.
+	knew := b.Knew
+	if b.Deadline != 0 {
+		knew = min(knew, b.Deadline)
+	}
+	switch late := max(b.Last, b.Deadline) - next.at; {
+	case late > 0:
+		return 0, fmt.Sprintf("told too late: two holders for up to %s", span(late))
+	case b.Deadline == 0:
+		return 0, "has no deadline: nothing tells it but a request"
+	case next.lock.Token() <= b.Token:
+		return 0, fmt.Sprintf("a stale write goes through: token %d was followed by %d", b.Token, next.lock.Token())
+	}
+	return next.at - knew, ""
+}
+
+func cutOffHolder(ctx context.Context, l *lab) (Outcome, error) {
+	trials, err := l.repeat(ctx, "cutoff", l.cutOff)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return judge(trials, fmt.Sprintf("from the end of the belief of a client that held with a TTL of %v and whose packets a proxy "+
+		"began to swallow, to the return of Lock in a waiting client", l.ttl), before), nil
+}
+
+func (l *lab) cutOff(ctx context.Context, name string, ttl time.Duration) (t trial, err error) {
+	route, err := l.rig.Route()
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, route.Close()) }()
+	a, err := route.Open(ctx, ttl)
+	if err != nil {
+		return t, err
+	}
+	w, err := l.open(ctx, ttl)
+	if err != nil {
+		release(a)
+		return t, err
+	}
+	defer func() { route.Heal(); release(a, w) }()
+	asked := machineNow()
+	lock, err := a.Lock(ctx, name, distlock.TTL(ttl))
+	if err != nil {
+		return t, err
+	}
+	watch := watching(ctx, lock, asked)
+	defer watch.stop()
+	next := succeed(ctx, w, name, ttl)
+	if err := watch.renewal(ctx, lock, ttl+patience); err != nil {
+		return t, err
+	}
+	lease := belief{Asked: asked, Deadline: machineAt(lock.Deadline())}.lease(ttl)
+	cut := machineNow()
+	route.Drop(true, true)
+	n, err := l.inherit(ctx, w, next, lease)
+	if errors.Is(err, errStuck) {
+		return trial{flaw: "nobody else could hold within " + span(machineNow()-cut)}, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	return watch.verdict(ctx, lock, n, cut, l.patience)
+}
+
+// watch follows a lock of this process.
+type watch struct {
+	stop context.CancelFunc
+	end  chan belief // one element: what follow has returned
+}
+
+func watching(ctx context.Context, lock distlock.Lock, asked time.Duration) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{cancel, make(chan belief, 1)}
+	go func() { w.end <- follow(ctx, lock, asked, func(belief) {}) }()
+	return w
+}
+
+// renewal waits until the lock has been renewed.
+func (w *watch) renewal(ctx context.Context, lock distlock.Lock, within time.Duration) error {
+	first := lock.Deadline()
+	for limit := time.Now().Add(within); !lock.Deadline().After(first); {
+		switch err := lock.Err(); {
+		case errors.Is(err, distlock.ErrLost):
+			return errStall
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(limit):
+			return fmt.Errorf("the lock was not renewed within %v", within)
+		}
+		time.Sleep(look)
+	}
+	return nil
+}
+
+// verdict compares what the holder knew with when the next one held. What happened
+// before the cut was not its doing.
+func (w *watch) verdict(ctx context.Context, lock distlock.Lock, n heir, cut, within time.Duration) (t trial, err error) {
+	if lock.Err() == nil { // the next one has held since before this look
+		return trial{flaw: "NOT told: two holders at once"}, nil
+	}
+	limit := time.NewTimer(within)
+	defer limit.Stop()
+	select {
+	case end := <-w.end:
+		if end.Err == "" {
+			return t, ctx.Err()
+		}
+		if end.Knew < cut {
+			return t, errStall
+		}
+		t.value, t.flaw = end.margin(n)
+	case <-limit.C:
+		t.flaw = fmt.Sprintf("NOT told: still believes %s after the next one held", span(within))
+	}
+	return t, nil
+}
