@@ -231,10 +231,10 @@ func (l *lab) outcome(ctx context.Context, run func(context.Context, *lab) (Outc
 	bounded, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	o, err := run(bounded, l)
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return unmeasured(context.Canceled)
-	}
-	if err != nil {
+	case err != nil:
 		return unmeasured(err)
 	}
 	return o

@@ -84,12 +84,17 @@ func (l *lab) stampede(ctx context.Context, name string, route *Route, keeper di
 	return l.releases(ctx, route, lock, line)
 }
 
-// crowd opens a client for each waiter, or as many as the server takes.
+// crowd opens a client for each waiter, or as many as the server takes. A server
+// that others use gets a fifth of them, lest it run out of connections.
 func (l *lab) crowd(ctx context.Context, route *Route) (crowd []distlock.Locker, refused error) {
+	waiters := l.waiters
+	if l.rig.Control == nil {
+		waiters /= 5
+	}
 	// A few at a time: a hundred handshakes at once are not what is measured here.
 	const batch = 10
-	for len(crowd) < l.waiters && refused == nil {
-		n := min(batch, l.waiters-len(crowd))
+	for len(crowd) < waiters && refused == nil {
+		n := min(batch, waiters-len(crowd))
 		more := make([]distlock.Locker, n)
 		refused = each(n, func(i int) (err error) {
 			bounded, cancel := context.WithTimeout(ctx, patience)
@@ -102,9 +107,13 @@ func (l *lab) crowd(ctx context.Context, route *Route) (crowd []distlock.Locker,
 	return crowd, refused
 }
 
+// herdReleases are so many that the median is none of those into which a regular
+// request of every waiter falls, such as the one that keeps its place in the queue.
+const herdReleases = 5
+
 // releases lets holder after holder go, and counts.
 func (l *lab) releases(ctx context.Context, route *Route, lock distlock.Lock, line *line) (caused, idle []int, err error) {
-	for range l.repeats {
+	for range herdReleases {
 		before, began := settle(route), time.Now()
 		if err := lock.Unlock(ctx); err != nil {
 			return nil, nil, err

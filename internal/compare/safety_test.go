@@ -18,7 +18,7 @@ import (
 // lightDose is enough to see a flaw. Its patience is what a driver with one costs.
 func lightDose() dose {
 	return dose{
-		ttl: 2 * time.Second, repeats: 2, waiters: 20, stress: 4 * time.Second, queue: 4,
+		ttl: 2 * time.Second, repeats: 2, waiters: 100, stress: 4 * time.Second, queue: 4,
 		longTTL: 20 * time.Second, restartTTL: 3 * time.Second, spell: 200 * time.Millisecond, maxAttempts: 3,
 		patience: 10 * time.Second,
 	}
