@@ -47,7 +47,7 @@ func herd(ctx context.Context, l *lab) (o Outcome, err error) {
 	if len(crowd) < 2 {
 		return o, refused
 	}
-	caused, idle, err := l.stampede(ctx, l.prefix+"herd", route, keeper, crowd, len(crowd))
+	caused, idle, err := l.stampede(ctx, l.prefix+"herd", route, keeper, crowd, len(crowd), herdReleases)
 	if err != nil {
 		return o, err
 	}
@@ -56,7 +56,7 @@ func herd(ctx context.Context, l *lab) (o Outcome, err error) {
 		o.Detail += fmt.Sprintf("; more clients could not be opened: %v", refused)
 	}
 	together := slices.Repeat(crowd[:1], len(crowd))
-	if caused, _, err = l.stampede(ctx, l.prefix+"herd-in-one", route, keeper, together, 1); err != nil {
+	if caused, _, err = l.stampede(ctx, l.prefix+"herd-in-one", route, keeper, together, 1, 1); err != nil {
 		return o, err
 	}
 	o.Detail += fmt.Sprintf("; with as many waiting in one client a release caused %d", middle(caused))
@@ -64,9 +64,9 @@ func herd(ctx context.Context, l *lab) (o Outcome, err error) {
 }
 
 // stampede has clients wait for a name of which the store knows queued waiters then,
-// and returns how many requests each of some releases caused, and how many there
+// and returns how many requests each of so many releases caused, and how many there
 // were in the same time without one.
-func (l *lab) stampede(ctx context.Context, name string, route *Route, keeper distlock.Locker, crowd []distlock.Locker, queued int) (caused, idle []int, err error) {
+func (l *lab) stampede(ctx context.Context, name string, route *Route, keeper distlock.Locker, crowd []distlock.Locker, queued, releases int) (caused, idle []int, err error) {
 	ttl := distlock.TTL(l.longTTL)
 	lock, err := keeper.Lock(ctx, name, ttl)
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *lab) stampede(ctx context.Context, name string, route *Route, keeper di
 	if _, err := l.awaitWaiters(ctx, name, queued); err != nil {
 		return nil, nil, err
 	}
-	return l.releases(ctx, route, lock, line)
+	return l.releases(ctx, route, lock, line, releases)
 }
 
 // crowd opens a client for each waiter, or as many as the server takes. A server
@@ -112,8 +112,8 @@ func (l *lab) crowd(ctx context.Context, route *Route) (crowd []distlock.Locker,
 const herdReleases = 5
 
 // releases lets holder after holder go, and counts.
-func (l *lab) releases(ctx context.Context, route *Route, lock distlock.Lock, line *line) (caused, idle []int, err error) {
-	for range herdReleases {
+func (l *lab) releases(ctx context.Context, route *Route, lock distlock.Lock, line *line, n int) (caused, idle []int, err error) {
+	for range n {
 		before, began := settle(route), time.Now()
 		if err := lock.Unlock(ctx); err != nil {
 			return nil, nil, err
