@@ -13,7 +13,7 @@ import (
 
 // settling is for everybody who was woken in vain to look: they have when nobody
 // did for so long. Those who poll never settle.
-const settling, unsettled = 250 * time.Millisecond, 2 * time.Second
+const settling, unsettled = 250 * time.Millisecond, 700 * time.Millisecond
 
 // settle returns the number of requests of a route when no more come.
 func settle(r *Route) int {
