@@ -76,9 +76,9 @@ func durabilityFact(d distlock.Durability) string {
 }
 
 func fairnessFact(c distlock.Capabilities) string {
-	text := "no order across processes"
+	text := "no order across clients"
 	if c.Fair {
-		text = "first come, first served across processes"
+		text = "first come, first served across clients"
 	}
 	if c.Push {
 		return text + "; waiters are told of a release"

@@ -176,8 +176,10 @@ func killedHolder(ctx context.Context, l *lab) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	detail := fmt.Sprintf("from SIGKILL of a process that held with a TTL of %v to the return of Lock in a waiting client; "+
-		"a declared lag of %v comes on top of the TTL", l.ttl, l.caps.ExpiryLag)
+	detail := fmt.Sprintf("from SIGKILL of a process that held with a TTL of %v to the return of Lock in a waiting client", l.ttl)
+	if l.caps.ExpiryLag > 0 {
+		detail += fmt.Sprintf("; the driver declares up to %v on top of the TTL", l.caps.ExpiryLag)
+	}
 	return judge(trials, detail, func(ds []time.Duration) (Verdict, string) {
 		text := fmt.Sprintf("free after %s", span(slices.Max(ds)))
 		if slices.ContainsFunc(trials, func(t trial) bool { return t.slow }) {
