@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"time"
 )
 
@@ -37,10 +38,12 @@ func (l *lab) startHolder(ctx context.Context, name string, ttl time.Duration) (
 	if err != nil {
 		return nil, holderEvent{}, err
 	}
-	if err := cmd.Start(); err != nil {
+	tie(cmd)
+	started := make(chan error)
+	go h.run(out, started)
+	if err := <-started; err != nil {
 		return nil, holderEvent{}, err
 	}
-	go h.listen(out)
 	err = json.NewEncoder(h.in).Encode(holderOrder{name, ttl})
 	var held holderEvent
 	if err == nil {
@@ -53,8 +56,17 @@ func (l *lab) startHolder(ctx context.Context, name string, ttl time.Duration) (
 	return h, held, nil
 }
 
-func (h *holder) listen(out io.Reader) {
+// run starts the child and listens to it until it has ended, on one thread, because
+// the child is tied to that.
+func (h *holder) run(out io.Reader, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	defer close(h.events)
+	err := h.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
 	for dec := json.NewDecoder(out); ; {
 		var e holderEvent
 		if dec.Decode(&e) != nil {
