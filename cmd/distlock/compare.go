@@ -52,7 +52,7 @@ workload failed, or if something could not be removed.
 func compareCommand(signals *interrupts) *cobra.Command {
 	c := compareParams{}
 	var jsonFile string
-	var markdown, safety bool
+	var markdown bool
 	cmd := &cobra.Command{
 		Use:   "compare [url...]",
 		Short: "Measure lock backends side by side",
@@ -65,7 +65,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			report, err := runCompare(cmd.Context(), urls, p, safety)
+			report, err := runCompare(cmd.Context(), urls, p, c.safety)
 			if err != nil {
 				return interrupted(signals, err)
 			}
@@ -78,7 +78,6 @@ func compareCommand(signals *interrupts) *cobra.Command {
 	}
 	f := cmd.Flags()
 	c.addTo(f)
-	f.BoolVar(&safety, "safety", true, "also kill, stop and cut off holders, cancel waiters and restart servers, and look what happens")
 	f.StringVar(&jsonFile, "json", "", "also write the report, with every round, to `file` (- for standard output)")
 	f.BoolVar(&markdown, "markdown", false, "print the table as Markdown")
 	return cmd

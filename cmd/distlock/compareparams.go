@@ -17,6 +17,7 @@ import (
 // overrides it.
 type compareParams struct {
 	profile string
+	safety  bool
 	compare.Params
 }
 
@@ -26,6 +27,7 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 	standard := compare.Profiles[0]
 	p := standard.Params
 	f.StringVar(&c.profile, "profile", standard.Name, "preset of what follows: "+profileNames())
+	f.BoolVar(&c.safety, "safety", true, "also kill, stop and cut off holders, cancel waiters and restart servers, and look what happens")
 	f.StringSliceVar(&c.Workloads, "workloads", p.Workloads, "what to run: some of "+strings.Join(compare.Workloads(), ", "))
 	f.DurationVar(&c.Duration, "duration", p.Duration, "of one workload on one backend in one round; 50ms to 1h")
 	f.IntVar(&c.Rounds, "rounds", p.Rounds, "how often the backends take turns; 1 to 100")
