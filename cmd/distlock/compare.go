@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,8 +50,7 @@ workload failed, or if something could not be removed.
 
 func compareCommand(signals *interrupts) *cobra.Command {
 	c := compareParams{}
-	var jsonFile string
-	var markdown bool
+	var out *reportOptions
 	cmd := &cobra.Command{
 		Use:   "compare [url...]",
 		Short: "Measure lock backends side by side",
@@ -65,21 +63,16 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			report, err := runCompare(cmd.Context(), urls, p, c.safety)
+			report, err := out.report(p, func() (*compare.Report, error) { return runCompare(cmd.Context(), urls, p, c.safety) })
 			if err != nil {
 				return interrupted(signals, err)
 			}
-			write := report.WriteText
-			if markdown {
-				write = report.WriteMarkdown
-			}
-			return interrupted(signals, errors.Join(write(cmd.OutOrStdout()), toFile(jsonFile, report.WriteJSON), report.Err()))
+			return interrupted(signals, out.write(cmd, report))
 		},
 	}
 	f := cmd.Flags()
 	c.addTo(f)
-	f.StringVar(&jsonFile, "json", "", "also write the report, with every round, to `file` (- for standard output)")
-	f.BoolVar(&markdown, "markdown", false, "print the table as Markdown")
+	out = reportFlags(f)
 	return cmd
 }
 
@@ -105,22 +98,6 @@ func runCompare(ctx context.Context, urls []string, p compare.Params, safety boo
 		}
 	}
 	return report, nil
-}
-
-// toFile writes to a file, or to standard output if it is called "-", or nowhere if
-// it has no name.
-func toFile(name string, write func(io.Writer) error) error {
-	switch name {
-	case "":
-		return nil
-	case "-":
-		return write(os.Stdout)
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }
 
 // progress draws a bar on a terminal, and writes plain lines elsewhere.

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -16,11 +17,14 @@ const Schema = 1
 
 // Report is what a run has found.
 type Report struct {
-	Schema      int        `json:"schema"`
+	Schema int `json:"schema"`
+	// Problems are what a reader must know before the rest: see [Report.Warnings]. They
+	// are filled in where the report is written, and ignored where it is read.
+	Problems    []string   `json:"problems,omitempty"`
 	Started     time.Time  `json:"started"`
 	Finished    time.Time  `json:"finished"`
 	Interrupted bool       `json:"interrupted,omitempty"`
-	Command     []string   `json:"command"`
+	Command     []string   `json:"command"` // redacted
 	Machine     Machine    `json:"machine"`
 	Params      Params     `json:"params"`
 	Backends    []*Backend `json:"backends"`
@@ -30,9 +34,12 @@ type Report struct {
 
 // Machine says where a run took place.
 type Machine struct {
-	OS, Arch, Go string
-	CPUs         int
-	Version      string // of distlock
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Go      string `json:"go"`
+	CPUs    int    `json:"cpus"`          // that the process may use
+	CPU     string `json:"cpu,omitempty"` // model, where the system tells it
+	Version string `json:"version"`       // of distlock
 }
 
 // Backend is what was measured on one backend.
@@ -102,9 +109,9 @@ func newReport(p Params) *Report {
 	return &Report{
 		Schema:  Schema,
 		Started: time.Now(),
-		Command: slices.Clone(os.Args),
+		Command: redactCommand(os.Args),
 		Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
-			CPUs: runtime.GOMAXPROCS(0), Version: Version()},
+			CPUs: runtime.GOMAXPROCS(0), CPU: cpuModel("/proc/cpuinfo"), Version: Version()},
 		Params:  p,
 		Missing: make(map[string]string),
 	}
@@ -118,12 +125,18 @@ func Version() string {
 	return "(devel)"
 }
 
-// Err returns an error if a workload failed on a backend.
+// Err returns an error if a workload failed on a backend, or the contract was broken.
 func (r *Report) Err() error {
+	var errs []error
 	for _, b := range r.Backends {
 		if len(b.Failed) > 0 {
-			return fmt.Errorf("%d workloads failed on %s", len(b.Failed), b.Name)
+			errs = append(errs, fmt.Errorf("%s failed on %s", plural(len(b.Failed), "workload"), b.Name))
+		}
+		for _, h := range r.hazards() {
+			if b.Safety[h].Verdict == Bad {
+				errs = append(errs, fmt.Errorf("%s broke the contract: %s", b.Name, hazardOf(h).title))
+			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -1,0 +1,203 @@
+package compare
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestApart(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		a, b Series
+		gap  float64
+		want bool
+	}{
+		{"far apart", Series{1, 2, 3}, Series{10, 11, 12}, 0.1, true},
+		{"the other way round", Series{10, 11, 12}, Series{1, 2, 3}, 0.1, true},
+		{"one round reaches into the others", Series{1, 2, 10.5}, Series{10, 11, 12}, 0.1, false},
+		{"they touch", Series{8, 9, 10}, Series{10, 20, 30}, 0.1, false},
+		{"apart, by less than matters", Series{100, 101, 102}, Series{103, 104, 105}, 0.1, false},
+		{"apart, with no gap asked for", Series{100, 101, 102}, Series{103, 104, 105}, 0, true},
+		{"apart, by less than they spread", Series{100, 180, 200}, Series{201, 220, 300}, 0.1, false},
+		{"apart, by more than they spread", Series{100, 110, 120}, Series{201, 210, 300}, 0.1, true},
+		{"two rounds", Series{1, 2}, Series{10, 11}, 0.1, false},
+		{"two rounds of one", Series{1, 2, 3}, Series{10, 11}, 0.1, false},
+		{"nothing", nil, Series{1, 2, 3}, 0.1, false},
+		{"from nought", Series{0, 0, 0}, Series{1, 1, 1}, 0.1, true},
+		{"both nought", Series{0, 0, 0}, Series{0, 0, 0}, 0, false},
+	} {
+		if got := apart(tc.a, tc.b, tc.gap); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+// of returns a report of two stores and a reference in this process, with one figure.
+func of(f Figure, redis, etcd Series) *Report {
+	return &Report{Schema: Schema, Params: small(), Backends: []*Backend{
+		{Name: "memory", URL: "mem://x", Figures: map[Figure]Series{}},
+		{Name: "redis", URL: "redis://h", Figures: map[Figure]Series{f: redis}},
+		{Name: "etcd", URL: "etcd://h", Figures: map[Figure]Series{f: etcd}},
+	}}
+}
+
+// said returns what is said of a backend, in one line each.
+func said(r *Report, name string) (best, watch []string, lead string) {
+	for _, s := range r.summaries() {
+		if s.Name != name {
+			continue
+		}
+		for _, st := range s.Best {
+			best = append(best, st.line())
+		}
+		for _, st := range s.Watch {
+			watch = append(watch, st.line())
+		}
+		lead = s.Lead
+	}
+	return best, watch, lead
+}
+
+// A winner is named only where the rounds do not overlap.
+func TestSummaryNamesWinners(t *testing.T) {
+	r := of(SoloRate, Series{900, 1000, 1100}, Series{300, 310, 320})
+	best, watch, lead := said(r, "redis")
+	if !slices.Equal(best, []string{"Locks that nobody else wants: 1,000/s, 3.2 times etcd"}) || len(watch) != 0 || lead != "Ahead of all others in 1 of 1 comparison." {
+		t.Errorf("redis: %q, %q, %q", best, watch, lead)
+	}
+	best, watch, lead = said(r, "etcd")
+	if len(best) != 0 || !slices.Equal(watch, []string{"Far behind redis: locks that nobody else wants (3.2 times)"}) ||
+		lead != "In none of 1 comparison ahead of all others." {
+		t.Errorf("etcd: %q, %q, %q", best, watch, lead)
+	}
+
+	for name, r := range map[string]*Report{
+		"they overlap":       of(SoloRate, Series{900, 1000, 1100}, Series{300, 310, 950}),
+		"too close":          of(SoloRate, Series{1000, 1001, 1002}, Series{990, 991, 992}),
+		"two rounds":         of(SoloRate, Series{1000, 1001}, Series{1, 1}),
+		"nothing to compare": of(SoloRate, Series{1000, 1001, 1002}, nil),
+		"no claim":           of(BareRate, Series{1000, 1001, 1002}, Series{1, 1, 1}),
+	} {
+		for _, b := range []string{"redis", "etcd", "memory"} {
+			if best, watch, _ := said(r, b); len(best)+len(watch) != 0 {
+				t.Errorf("%s: %s: %q, %q", name, b, best, watch)
+			}
+		}
+	}
+}
+
+// Where less is better, less wins; what is in this process never does.
+func TestSummaryKnowsDirections(t *testing.T) {
+	r := of(HandOff50, Series{2, 2, 2}, Series{1, 1, 1})
+	r.Backends[0].Figures[HandOff50] = Series{0.01, 0.01, 0.01}
+	best, _, _ := said(r, "etcd")
+	if !slices.Equal(best, []string{"Passing a lock on: 1 ms, 2.0 times less than redis"}) {
+		t.Errorf("etcd: %q", best)
+	}
+	_, watch, _ := said(r, "redis")
+	if !slices.Equal(watch, []string{"Far behind etcd: passing a lock on (2.0 times)"}) {
+		t.Errorf("redis: %q", watch)
+	}
+	best, watch, lead := said(r, "memory")
+	if len(best)+len(watch) != 0 || !strings.Contains(lead, "not ranked") {
+		t.Errorf("memory: %q, %q, %q", best, watch, lead)
+	}
+	if row := r.performanceTable().Rows[0]; row.Cells[0].Best || row.Cells[1].Best || !row.Cells[2].Best {
+		t.Errorf("marked in the table: %+v", row.Cells)
+	}
+}
+
+// With three stores, those that share the top are level, and the third is not.
+func TestSummaryLevel(t *testing.T) {
+	r := of(SoloRate, Series{900, 1000, 1100}, Series{950, 1050, 1150})
+	r.Backends = append(r.Backends, &Backend{Name: "zk", URL: "zk://h", Figures: map[Figure]Series{SoloRate: {600, 610, 620}}})
+	for name, other := range map[string]string{"redis": "etcd", "etcd": "redis"} {
+		best, _, lead := said(r, name)
+		if len(best) != 1 || !strings.HasSuffix(best[0], ", within the noise of "+other) || !strings.Contains(lead, "In none of 1 comparison ahead of all others, level with the best in 1.") {
+			t.Errorf("%s: %q, %q", name, best, lead)
+		}
+	}
+	if best, watch, _ := said(r, "zk"); len(best)+len(watch) != 0 { // 1.7 times is not far
+		t.Errorf("zk: %q, %q", best, watch)
+	}
+	// Rounds that reach up to the best, with a median far below, are neither.
+	r.Backends[1].Figures[SoloRate] = Series{300, 310, 1150}
+	if best, watch, _ := said(r, "redis"); len(best)+len(watch) != 0 {
+		t.Errorf("redis: %q, %q", best, watch)
+	}
+	if best, _, _ := said(r, "etcd"); !slices.Equal(best, []string{"Locks that nobody else wants: 1,050/s, within the noise of redis"}) {
+		t.Errorf("etcd: %q", best)
+	}
+}
+
+// A throughput that starves others wins nothing.
+func TestSummaryUnfair(t *testing.T) {
+	r := of(HotRate, Series{9000, 9000, 9000}, Series{1000, 1000, 1000})
+	r.Backends[1].Figures[HotJain] = Series{0.3, 0.3, 0.3}
+	r.Backends[1].Figures[HotWorst] = Series{900, 900, 900}
+	best, watch, _ := said(r, "redis")
+	if len(best) != 0 || len(watch) != 1 || !strings.HasPrefix(watch[0], "Unfair on a contended name: Jain's index 0.3, longest wait 900 ms") {
+		t.Errorf("redis: %q, %q", best, watch)
+	}
+	if best, watch, _ := said(r, "etcd"); len(best)+len(watch) != 0 {
+		t.Errorf("etcd: %q, %q", best, watch)
+	}
+}
+
+// Locks that were lost while they were renewed are told.
+func TestSummaryOfLostLocks(t *testing.T) {
+	r := of(HeldLost, Series{7}, Series{0})
+	r.Params.Held = 1000
+	if _, watch, _ := said(r, "redis"); !slices.Equal(watch, []string{"Lost while held: 7 of 1000 locks that should have been renewed in time"}) {
+		t.Errorf("redis: %q", watch)
+	}
+	if _, watch, _ := said(r, "etcd"); len(watch) != 0 {
+		t.Errorf("etcd: %q", watch)
+	}
+}
+
+// Outcomes are told worst first, with the fact that explains them; what was not
+// measured comes last, gathered by its reason; a lock that is broken recovers from
+// nothing.
+func TestSummaryOfSafety(t *testing.T) {
+	r := of(BareRate, nil, nil)
+	none := Outcome{Verdict: Unmeasured, Text: "not measured: no control of the server"}
+	r.Backends[1].Facts = []Fact{{"durability", "", "volatile"}}
+	r.Backends[1].Failed = map[string]string{"hot": "gone away"}
+	r.Backends[1].Unmeasured = map[string]string{"traffic": "no control of the server"}
+	r.Backends[1].Safety = map[Hazard]Outcome{
+		KilledHolder:  {Verdict: Bad, Text: "free after 1 s", Values: Series{1, 1, 1}, Unit: "ms"},
+		ServerRestart: {Verdict: Caution, Text: "lost, told"}, Herd: none, CutOffHolder: none,
+	}
+	r.Backends[2].Safety = map[Hazard]Outcome{KilledHolder: {Verdict: Good, Values: Series{2000, 2000, 2000}, Unit: "ms"}}
+	best, watch, _ := said(r, "redis")
+	if want := []string{"Holder killed: free after 1 s", "Failed: many clients, one name", "Server restarted: lost, told",
+		"Not measured: holder cut off, herd at a release, traffic"}; !slices.Equal(watch, want) || len(best) != 0 {
+		t.Errorf("redis: %q, %q", best, watch)
+	}
+	if why := r.watch(1)[2].Why; why != "volatile" {
+		t.Errorf("why: %q", why)
+	}
+}
+
+// The reason is a fact that bears on the figure, or a measured one.
+func TestSummaryGivesReasons(t *testing.T) {
+	r := fixture()
+	for f, want := range map[Figure]string{
+		SoloRate:  "the store's own two commands alone reach 11,900/s, so the store sets the pace, not the library",
+		HandOff50: "first come, first served", FailOver: "key expiry", HeldRequests: "",
+	} {
+		if got := r.Backends[1].why(f); got != want {
+			t.Errorf("%s: %q, want %q", f, got, want)
+		}
+	}
+	r.Backends[1].Figures[SoloRate] = rounds(3000)
+	if got := r.Backends[1].why(SoloRate); got != "the store's own two commands alone reach 11,900/s: a lock does more than they do" {
+		t.Errorf("of a slow lock: %q", got)
+	}
+	delete(r.Backends[1].Figures, BareRate)
+	if got := r.Backends[1].why(SoloRate); got != "" {
+		t.Errorf("of nothing: %q", got)
+	}
+}
