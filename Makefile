@@ -11,7 +11,11 @@ servers: ## install what is missing of Redis, MariaDB, ZooKeeper and etcd (local
 
 .PHONY: compare
 compare: servers ## the comparison of all four backends on this machine
-	$(GO) run ./cmd/distlock compare $(ARGS)
+	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
+
+.PHONY: compare-docs
+compare-docs: servers ## the same, into docs/comparison.md
+	scripts/comparison-docs.sh $(ARGS)
 
 .PHONY: test
 test: servers ## all tests under -race, with every backend required
