@@ -15,6 +15,10 @@ import (
 // licenceFile finds the files whose text must be passed on with a program.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.\-_].*)?$`)
 
+// embedded is what the command contains that is no Go module, by the folder that it
+// and its licences are in.
+var embedded = map[string]string{"Apache ECharts, in the pages of distlock compare": "internal/compare/html/echarts"}
+
 // thirdParty returns the licences and notices of all that is linked into the
 // command on any target, and of Go's own library.
 func thirdParty() ([]byte, error) {
@@ -23,6 +27,9 @@ func thirdParty() ([]byte, error) {
 		if err := linked(t, folders); err != nil {
 			return nil, err
 		}
+	}
+	for name, folder := range embedded {
+		folders[name] = map[string]bool{folder: true}
 	}
 	var b bytes.Buffer
 	fmt.Fprint(&b, "The distlock command contains the following software, under the terms below each.\n")
