@@ -29,6 +29,20 @@ test: servers ## all tests under -race, with every backend required
 test-short: ## the tests that need no server
 	DISTLOCK_REQUIRE= $(GO) test -short ./...
 
+# Each round has a seed of its own, which a failure prints. The test of the odd drivers is pinned to one processor, and
+# two busy loops compete with it for the machine.
+ROUNDS ?= 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
+.PHONY: odd
+odd: ## the drivers that are odd but right, 20 times: -race, one processor, beside two busy loops
+	@set -e; dir=$$(mktemp -d); hogs=; trap 'kill $$hogs 2>/dev/null; rm -rf "$$dir"' EXIT; trap 'exit 1' INT TERM; \
+	$(GO) test -race -c -o "$$dir/odd.test" ./conformance/mutants; \
+	for hog in 1 2; do (while :; do :; done) & hogs="$$hogs $$!"; done; \
+	for round in $(ROUNDS); do \
+		echo "round $$round"; \
+		(cd conformance/mutants && GOMAXPROCS=1 DISTLOCK_CONFORMANCE_SEED=$$round "$$dir/odd.test" \
+			-test.run 'TestOdd|TestReference' -test.timeout 10m $(ARGS)); \
+	done
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy
 	@scripts/lint.sh
