@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -22,6 +23,10 @@ func serverFaultChecks() []Check {
 		{
 			ID: "fault/killed-server", Clause: "H1", Needs: []Cap{CapProcess}, Alone: true, Run: killedServer,
 			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case",
+		},
+		{
+			ID: "fault/failover", Clause: "H1", Needs: []Cap{CapFailover}, Alone: true, Run: failover,
+			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case",
 		},
 		{
 			ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{CapServerClock}, Alone: true, Run: clockJump,
@@ -131,6 +136,63 @@ func killedServer(c *C) {
 	}
 	_ = next.unlock()
 	c.warm(a)
+}
+
+// failover grants a lock that the next primary never hears of. A driver that does
+// not claim to survive this is not accused of a second holder, and does not pass
+// for want of one: the outcome says what was seen, as the limit that it declares.
+func failover(c *C) {
+	f, _ := c.harness.(Failover)
+	survives := c.harness.Caps().Quorum == Yes
+	if !survives {
+		c.unjudged("locks may be lost in a fail-over, as the driver declares")
+	}
+	a, b := c.open("A"), c.open("B")
+	name := c.Name("x")
+	c.warm(a)
+	c.warm(b)
+	ctx, cancel := context.WithTimeout(c.ctx, 4*patience)
+	defer cancel()
+	if err := f.Lag(ctx); err != nil {
+		c.Inconclusivef("the harness could not cut the replica off: %v", err)
+	}
+	first := a.try(name, distlock.TTL(c.long()))
+	if err := f.Failover(ctx); err != nil {
+		c.Inconclusivef("the harness could not fail the store over: %v", err)
+	}
+	back := c.now()
+	if first.err != nil { // a store that waits for its replicas may answer nobody now
+		c.Logf("without the replica the store granted nothing: %v", first.err)
+		c.pollFor(b, name, c.Unit()+c.timing.CleanupBound+c.soon()+patience, "the call of A for it had failed, and the store had failed over").free()
+		return
+	}
+	h := first.lease
+	var got answer
+	if !c.eventually(patience, func() bool { got = b.try(name); return got.err == nil || got.busy() }) {
+		c.Failf("a replica answers since %s, but B cannot ask it for %q: %v", millis(back), name, got.err)
+	}
+	seen := fmt.Sprintf("B was refused %q, which A held", name)
+	next := got.lease
+	switch {
+	case got.err == nil && survives:
+		c.intruded(got, h, h.end())
+	case got.err == nil:
+		seen = fmt.Sprintf("B was granted %q at %s although A held it until %s: the name had two holders at once",
+			name, millis(got.ret), millis(h.end()))
+	}
+	_ = h.unlock() // nil or ErrLost
+	if next == nil {
+		next = c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A had unlocked it, the store having failed over before")
+	}
+	if next.Token() <= h.Token() {
+		c.Failf("the token fell over the fail-over, from %d to %d", h.Token(), next.Token())
+	}
+	_ = next.unlock()
+	c.warm(a)
+	if !survives {
+		c.Skipf("the driver does not declare that its locks survive a fail-over; here: %s. Tokens have risen, from %d to %d",
+			seen, h.Token(), next.Token())
+	}
 }
 
 func clockJump(c *C) {

@@ -101,6 +101,7 @@ func driverAgrees(c *C) {
 	differ("Fair", caps.Fair, own.Fair)
 	differ("Push", caps.Push, own.Push)
 	differ("Durable", caps.Durable, own.Durable)
+	differ("Quorum", caps.Quorum, own.Quorum)
 	differ("MinTTL", t.MinTTL, TimingFrom(said).MinTTL)
 	differ("MaxTTL", t.MaxTTL, TimingFrom(said).MaxTTL)
 	differ("TTLGranularity", t.TTLGranularity, TimingFrom(said).TTLGranularity)

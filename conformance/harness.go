@@ -77,6 +77,19 @@ type ServerClock interface {
 	Jump(ctx context.Context, d time.Duration) error
 }
 
+// Failover is implemented by a harness on a replicated store that it can take the
+// primary away from. Capability: CapFailover. Checks that use it run alone. It is
+// used in this order, and may be used again afterwards.
+type Failover interface {
+	// Lag cuts the replica that comes next off from the primary, so that no later
+	// write reaches it. Clients notice nothing, unless the store waits for it.
+	Lag(ctx context.Context) error
+
+	// Failover kills the primary and returns when that replica answers in its
+	// place, at the addresses that clients have.
+	Failover(ctx context.Context) error
+}
+
 // Namespaces is implemented by a harness whose driver can keep its locks apart from
 // those of others on the same server: under a key prefix, in a table, below a path.
 // Capability: CapNamespaces.
@@ -130,16 +143,18 @@ func supportIf(b bool) Support {
 // Cap names a capability, for Check.Needs and for reports.
 type Cap string
 
-// The capabilities. The first three are promises of the driver, which its checks
+// The capabilities. The first four are promises of the driver, which its checks
 // hold it to; the others are abilities of the harness.
 const (
 	CapFair        Cap = "fair"         // first come, first served across clients
 	CapPush        Cap = "push"         // waiters are told of a release, and do not poll
 	CapDurable     Cap = "durable"      // locks and tokens survive a restart of the server
+	CapQuorum      Cap = "quorum"       // they survive a fail-over to another server as well
 	CapInspector   Cap = "inspector"    // the harness implements Inspector, the Locker distlock.Inspector
 	CapProxy       Cap = "proxy"        // the harness implements Proxy
 	CapProcess     Cap = "process"      // the harness implements Process
 	CapServerClock Cap = "server-clock" // the harness implements ServerClock
+	CapFailover    Cap = "failover"     // the harness implements Failover
 	CapNamespaces  Cap = "namespaces"   // the harness implements Namespaces
 	CapChild       Cap = "child"        // the harness implements Child
 )
@@ -149,8 +164,8 @@ const (
 type Caps struct {
 	Backend string // for reports: "redis"
 
-	Fair, Push, Durable                                       Support
-	Inspector, Proxy, Process, ServerClock, Namespaces, Child Support
+	Fair, Push, Durable, Quorum                                         Support
+	Inspector, Proxy, Process, ServerClock, Failover, Namespaces, Child Support
 }
 
 // CapsFrom returns what the declaration of a driver says. The abilities of the
@@ -161,15 +176,16 @@ func CapsFrom(d distlock.Capabilities) Caps {
 		Fair:    supportIf(d.Fair),
 		Push:    supportIf(d.Push),
 		Durable: supportIf(d.Durability >= distlock.Restart),
+		Quorum:  supportIf(d.Durability >= distlock.Quorum),
 	}
 }
 
 // all lists the capabilities with their support, in the order of their constants.
 func (c Caps) all() []capSupport {
 	return []capSupport{
-		{CapFair, c.Fair}, {CapPush, c.Push}, {CapDurable, c.Durable},
+		{CapFair, c.Fair}, {CapPush, c.Push}, {CapDurable, c.Durable}, {CapQuorum, c.Quorum},
 		{CapInspector, c.Inspector}, {CapProxy, c.Proxy}, {CapProcess, c.Process},
-		{CapServerClock, c.ServerClock}, {CapNamespaces, c.Namespaces}, {CapChild, c.Child},
+		{CapServerClock, c.ServerClock}, {CapFailover, c.Failover}, {CapNamespaces, c.Namespaces}, {CapChild, c.Child},
 	}
 }
 
@@ -211,6 +227,8 @@ func implements(h Harness, cap Cap) (has, known bool) {
 		_, has = h.(Process)
 	case CapServerClock:
 		_, has = h.(ServerClock)
+	case CapFailover:
+		_, has = h.(Failover)
 	case CapNamespaces:
 		_, has = h.(Namespaces)
 	case CapChild:

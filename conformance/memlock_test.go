@@ -24,6 +24,7 @@ func TestMemlock(t *testing.T) {
 		"fault/paused-server-short",  //
 		"fault/paused-server-long",   //
 		"fault/killed-server",        //
+		"fault/failover",             //
 		"fence/over-cleanup",         // the store keeps nothing that could be swept
 		"fault/fragmented",           // a call cannot come in pieces
 	}}))
@@ -79,7 +80,7 @@ func (memory) capabilities() distlock.Capabilities {
 func (h memory) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(h.capabilities())
 	caps.Inspector, caps.Proxy, caps.Namespaces = conformance.Yes, conformance.Yes, conformance.Yes
-	caps.Process, caps.ServerClock, caps.Child = conformance.No, conformance.No, conformance.No
+	caps.Process, caps.ServerClock, caps.Failover, caps.Child = conformance.No, conformance.No, conformance.No, conformance.No
 	return caps
 }
 

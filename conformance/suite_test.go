@@ -23,8 +23,8 @@ func (h stub) ForCheck(*C) Harness { return stub{memlock.NewStore(nil)} }
 func (h stub) Open(context.Context, *C) (distlock.Locker, error) { return memlock.New(h.store, nil) }
 
 func (h stub) Caps() Caps {
-	return Caps{Backend: "stub", Fair: Yes, Push: Yes, Durable: No,
-		Inspector: No, Proxy: No, Process: No, ServerClock: No, Namespaces: No, Child: No}
+	return Caps{Backend: "stub", Fair: Yes, Push: Yes, Durable: No, Quorum: No,
+		Inspector: No, Proxy: No, Process: No, ServerClock: No, Failover: No, Namespaces: No, Child: No}
 }
 
 func (h stub) Timing() Timing {

@@ -66,8 +66,12 @@ type env struct {
 	closing atomic.Bool // Close has been called, for those who mind
 }
 
-func newWorld() *world {
-	return &world{mem: memlock.NewDriver(memlock.NewStore(nil)).(store), entries: make(map[string]*entry)}
+func (d design) newWorld() *world {
+	w := &world{mem: memlock.NewDriver(memlock.NewStore(nil)).(store), entries: make(map[string]*entry)}
+	if d.async {
+		w.mem = &asynchronous{primary: w.mem}
+	}
+	return w
 }
 
 // with calls f with the entry of a name, to which it has exclusive access.
@@ -84,7 +88,7 @@ func (w *world) with(name string, f func(e *entry)) {
 
 // ForCheck implements conformance.Scoped.
 func (h *harness) ForCheck(*conformance.C) conformance.Harness {
-	return &harness{design: h.design, world: newWorld()}
+	return &harness{design: h.design, world: h.newWorld()}
 }
 
 // Open implements conformance.Harness.
@@ -121,13 +125,14 @@ func (h *harness) newDriver(e *env) distlock.Driver {
 }
 
 func (h *harness) capabilities() distlock.Capabilities {
-	return h.newDriver(h.newEnv(newWorld(), nil)).Capabilities()
+	return h.newDriver(h.newEnv(h.newWorld(), nil)).Capabilities()
 }
 
 // Caps implements conformance.Harness.
 func (h *harness) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(h.capabilities())
 	caps.Inspector, caps.Proxy, caps.ServerClock = conformance.Yes, conformance.Yes, conformance.Yes
+	caps.Failover = conformance.Yes
 	caps.Process, caps.Namespaces, caps.Child = conformance.No, conformance.No, conformance.No
 	if h.caps != nil {
 		h.caps(&caps)

@@ -77,6 +77,9 @@ type design struct {
 	caps   func(*conformance.Caps)
 	timing func(*conformance.Timing)
 
+	// async has the store answer before its replica has the write.
+	async bool
+
 	// waiters counts the queue of a name where the store does not keep it.
 	waiters func(w *world, name string) int
 }
@@ -88,7 +91,7 @@ func All() []Mutant {
 	for _, group := range []func() []Mutant{
 		expiryMutants, clockMutants, ownerMutants, answerMutants, renewMutants, extendMutants,
 		waitMutants, loadMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
-		lockMutants, shellMutants, hygieneMutants, closeMutants, declarationMutants,
+		lockMutants, shellMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

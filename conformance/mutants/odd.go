@@ -96,6 +96,10 @@ func oddWays() []Oddity {
 			design: outside(flaw{release: releaseTwice}),
 		},
 		{
+			Name: "Survivor", Odd: "declares that its locks survive a fail-over, which they do",
+			design: inside(flaw{caps: claimsQuorum}),
+		},
+		{
 			Name: "NoInspector", Odd: "cannot be looked into, neither by its clients nor by the harness",
 			design: design{
 				driver: func(e *env) distlock.Driver { return e.link.Driver(onlyDriver{e.mem}) },

@@ -1,6 +1,8 @@
 package mutants_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/distlock-go/distlock/conformance"
@@ -28,6 +30,27 @@ func TestReference(t *testing.T) {
 	for _, r := range examine(t, mutants.Mutant{}.Harness(), mandatoryIfShort).Results {
 		if r.Status == conformance.Failed || r.Status == conformance.Inconclusive {
 			t.Errorf("memlock is accused: %s", r.Text())
+		}
+	}
+}
+
+// TestFailover: who claims to survive a fail-over and does is not accused; who claims
+// nothing is not let off with a pass, but reported with what was seen.
+func TestFailover(t *testing.T) {
+	odd := mutants.Odd()
+	survivor := odd[slices.IndexFunc(odd, func(o mutants.Oddity) bool { return o.Name == "Survivor" })]
+	only := func(k conformance.Check) bool { return k.ID == "fault/failover" }
+	for name, want := range map[string]struct {
+		h      conformance.Harness
+		status conformance.Status
+		says   string
+	}{
+		"survives":       {survivor.Harness(), conformance.Passed, ""},
+		"claims nothing": {mutants.Mutant{}.Harness(), conformance.Skipped, "does not declare that its locks survive a fail-over; here: B was refused"},
+	} {
+		r, _ := examine(t, want.h, only).Result("fault/failover")
+		if r.Status != want.status || !strings.Contains(r.Reason, want.says) {
+			t.Errorf("%s: %s, want %s: %s", name, r.Status, want.status, r.Text())
 		}
 	}
 }

@@ -86,6 +86,7 @@ virtual time: every mutant must fail each check in its row, with a message that 
 	for _, m := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m), besides(m))
 	}
+	renderOnServers(&b)
 	renderChecks(&b, all)
 	renderRecord(&b, all)
 	b.WriteString("\n## Odd, but right\n\n| Driver | What is odd about it |\n|---|---|\n")
@@ -121,6 +122,33 @@ func renderRecord(b *strings.Builder, all []mutants.Mutant) {
 		if m.Seen != "" {
 			fmt.Fprintf(b, "| %s | %s | `go test -v -run 'TestMatrix/mutants/^%s$' ./conformance/mutants` |\n", cell(m.Seen), m.Name, m.Name)
 		}
+	}
+}
+
+// onServers has the mutants that need real servers or processes, which no bubble has.
+// They are where those are, and their tests demand the same: that the check fails,
+// and says why.
+var onServers = []struct{ name, flaw, check, file, command string }{
+	{
+		"PlainSetNX", "the lock of the tutorials, SET NX PX and scripts that compare the owner, on a Redis with a replica: the primary dies before the replica has the lock, and the name is granted twice",
+		"fault/failover", "redislock/failover_test.go", "go test -v -run 'TestFailover/PlainSetNX' ./redislock",
+	},
+}
+
+// TestOnServers: they are where the page says.
+func TestOnServers(t *testing.T) {
+	for _, m := range onServers {
+		text, err := os.ReadFile("../../" + m.file)
+		if err != nil || !strings.Contains(string(text), `"`+m.name+`"`) || !strings.Contains(string(text), `"`+m.check+`"`) {
+			t.Errorf("%s and %s are not in %s (%v)", m.name, m.check, m.file, err)
+		}
+	}
+}
+
+func renderOnServers(b *strings.Builder) {
+	b.WriteString("\n## On real servers and processes\n\n| Mutant | Flaw | Caught by | Runs in |\n|---|---|---|---|\n")
+	for _, m := range onServers {
+		fmt.Fprintf(b, "| %s | %s | `%s` | [%s](../%s): `%s` |\n", m.name, cell(m.flaw), m.check, m.file, m.file, m.command)
 	}
 }
 
