@@ -60,7 +60,7 @@ func (h harness) Child() *exec.Cmd {
 func (h harness) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(new(driver).Capabilities())
 	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
-	caps.Process, caps.ServerClock = conformance.No, conformance.No
+	caps.Process, caps.ServerClock, caps.Failover = conformance.No, conformance.No, conformance.No
 	if h.Controlled() {
 		caps.Process = conformance.Yes
 	}

@@ -243,7 +243,8 @@ func isChild() (status int, child bool) {
 func (d *deployment) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(d.caps)
 	caps.Inspector, caps.Child = conformance.Yes, conformance.Yes
-	caps.Process, caps.ServerClock, caps.Namespaces, caps.Proxy = conformance.No, conformance.No, conformance.No, conformance.No
+	caps.Process, caps.ServerClock, caps.Failover = conformance.No, conformance.No, conformance.No
+	caps.Namespaces, caps.Proxy = conformance.No, conformance.No
 	if d.host != "" {
 		caps.Proxy = conformance.Yes
 	}

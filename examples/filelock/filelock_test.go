@@ -47,7 +47,7 @@ func (h *harness) Open(context.Context, *conformance.C) (distlock.Locker, error)
 func (h *harness) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(h.admin.Capabilities())
 	caps.Inspector, caps.Child = conformance.Yes, conformance.Yes
-	caps.Proxy, caps.Process, caps.ServerClock, caps.Namespaces = conformance.No, conformance.No, conformance.No, conformance.No
+	caps.Proxy, caps.Process, caps.ServerClock, caps.Failover, caps.Namespaces = conformance.No, conformance.No, conformance.No, conformance.No, conformance.No
 	return caps
 }
 
