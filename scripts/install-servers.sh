@@ -38,6 +38,11 @@ has_zookeeper() {
     [[ -d /opt/homebrew/opt/zookeeper || -d /usr/local/opt/zookeeper ]]
 }
 
+# has_faketime: tests move the clocks of Redis and MySQL with it, on Linux.
+has_faketime() {
+  compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null
+}
+
 has_recent_etcd() {
   local major minor
   has etcd || return 1
@@ -50,6 +55,7 @@ missing() {
   local apt=() brew=()
   if wanted redis && ! has redis-server; then apt+=(redis-server) brew+=(redis); fi
   if wanted mysql && ! has_mysql; then apt+=(mariadb-server) brew+=(mariadb); fi
+  if { wanted redis || wanted mysql; } && ! has_faketime; then apt+=(libfaketime); fi
   if wanted zk && ! has_zookeeper; then apt+=(zookeeper) brew+=(zookeeper); fi
   if wanted zk && ! has_java; then apt+=(default-jre-headless) brew+=(openjdk); fi
   if [[ $1 == apt ]]; then echo "${apt[*]-}"; else echo "${brew[*]-}"; fi

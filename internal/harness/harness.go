@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -74,10 +75,16 @@ var (
 // skipped if there is no server to be had, unless DISTLOCK_REQUIRE names it.
 func New(t *testing.T, kind servers.Kind, open Open) *Harness {
 	t.Helper()
+	return On(t, servers.ForTest(t, kind), open)
+}
+
+// On returns the harness on a server that the test has started.
+func On(t *testing.T, s *servers.Server, open Open) *Harness {
+	t.Helper()
 	if !mainCalled.Load() {
 		t.Fatal("harness: the package needs func TestMain(m *testing.M) { harness.Main(m, open) }")
 	}
-	h := &Harness{Server: servers.ForTest(t, kind), open: open}
+	h := &Harness{Server: s, open: open}
 	var err error
 	if h.admin, err = open(t.Context(), h.URL(), ""); err != nil {
 		t.Fatal(err)
@@ -168,6 +175,18 @@ func (h *Harness) Delete(ctx context.Context, name string) error {
 	return err
 }
 
+// clockChecks are those that need power over the server's clock.
+var clockChecks = []string{"expiry/server-clock-judges", "fault/clock-jump"}
+
+// OnClock returns the options of a run on a server of servers.ClockedForTest: those
+// checks that need it, none of which may be skipped.
+func OnClock() []conformance.Option {
+	return []conformance.Option{
+		conformance.WithFilter(func(k conformance.Check) bool { return slices.Contains(clockChecks, k.ID) }),
+		conformance.WithExpect(conformance.Expect{}),
+	}
+}
+
 // Pinned returns the option that pins which checks are skipped on a server that
 // this process controls: besides those of the driver, the two that need power over
 // the server's clock, and the one that needs a second server. On a server given by URL more are skipped, and none pinned.
@@ -175,6 +194,6 @@ func Pinned(s *servers.Server, skips ...string) []conformance.Option {
 	if !s.Controlled() {
 		return nil
 	}
-	skips = append(skips, "expiry/server-clock-judges", "fault/clock-jump", "fault/failover")
+	skips = append(append(skips, clockChecks...), "fault/failover")
 	return []conformance.Option{conformance.WithExpect(conformance.Expect{Skips: skips})}
 }

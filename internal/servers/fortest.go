@@ -15,12 +15,17 @@ import (
 // that is there but does not start always fails the test.
 func ForTest(t testing.TB, kind Kind) *Server {
 	t.Helper()
+	return forTest(t, kind, Start)
+}
+
+func forTest(t testing.TB, kind Kind, start func(context.Context, Kind) (*Server, error)) *Server {
+	t.Helper()
 	must, err := required(os.Getenv("DISTLOCK_REQUIRE"), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Not t.Context(): it ends before the clean-ups run, which may still restart a server.
-	s, err := Start(context.WithoutCancel(t.Context()), kind)
+	s, err := start(context.WithoutCancel(t.Context()), kind)
 	if errors.Is(err, ErrUnavailable) && !must {
 		t.Skip(err)
 	}

@@ -88,6 +88,7 @@ func (p *process) start(context.Context) error {
 	cmd.Dir = p.folder.path
 	// etcd refuses to start when a variable of the caller's shell and one of our flags set the same thing.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ETCD_") })
+	cmd.Env = append(cmd.Env, p.launch.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	untie, err := startTied(cmd)
 	if err != nil {

@@ -90,6 +90,7 @@ type Server struct {
 
 	mu       sync.Mutex // held while the state changes, also across a restart
 	state    state
+	ahead    time.Duration // of the clock of the machine, by Jump
 	closeErr error
 }
 

@@ -39,9 +39,11 @@ func newSecret() string { return rand.Text() }
 
 // launch is a local server ready to be run, its data prepared.
 type launch struct {
-	name string // shown in Origin
-	path string
-	args []string
+	name  string // shown in Origin
+	path  string
+	args  []string
+	env   []string // besides that of this process
+	clock string   // the file with what its clock is ahead by; empty if it has that of the machine
 }
 
 // containerSpec is what a container needs beyond its image.
