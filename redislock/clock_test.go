@@ -1,0 +1,27 @@
+package redislock
+
+import (
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	pin "github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// TestServerClock runs the checks that TestConformance has to skip, on a server whose
+// clock can be moved.
+func TestServerClock(t *testing.T) {
+	s := servers.ClockedForTest(t, servers.Redis)
+	conformance.Run(t, clocked{harness{s, client(t, s.URL())}}, pin.OnClock()...)
+}
+
+// clocked adds the server's Jump.
+type clocked struct{ harness }
+
+var _ conformance.ServerClock = clocked{}
+
+func (h clocked) Caps() conformance.Caps {
+	caps := h.harness.Caps()
+	caps.ServerClock = conformance.Yes
+	return caps
+}
