@@ -24,7 +24,7 @@ func cancelMutants() []Mutant {
 		{
 			Name: "LateGrant", Flaw: "forgets a request whose caller has gone, and that it may still be granted",
 			Seen:     "redsync, redislock, INSERTs in MySQL: measured, 19 of 20 seconds were left",
-			KilledBy: []Kill{{"cancel/reply-after-cancel", "the late grant was kept"}},
+			KilledBy: []Kill{{"cancel/reply-after-cancel", "the late grant was kept"}, {"cancel/race-with-grant", "B's cancelled call had returned an error"}},
 			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fault/*", "close/*", "core/down-is-not-held", "leak/*"},
 			Why:      "callers leave while a request is in flight in them",
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {

@@ -37,7 +37,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "NeverExpires", Flaw: "ignores the TTL",
 			Seen:     "lock rows and files that only their owner removes",
-			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"wait/wakes-on-expiry", "the lease of the dead A was over"}},
+			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"wait/wakes-on-expiry", "the lease of the dead A was over"}, {"core/stale-residue", "nobody had touched it since"}},
 			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(flaw{

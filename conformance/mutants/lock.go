@@ -40,7 +40,7 @@ func extendMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "ExtendRevives", Flaw: "acquires the name anew if it is extended after its end",
-			KilledBy: []Kill{{"renew/expired-free", "the answer must match ErrLost"}, {"renew/after-unlock", "the answer must match ErrUnlocked"}},
+			KilledBy: []Kill{{"renew/expired-free", "the answer must match ErrLost"}, {"renew/after-unlock", "the answer must match ErrUnlocked"}, {"renew/expired-other", "the answer must match ErrLost"}},
 			MayTrip:  []string{"owner/*", "renew/*", "stress/*"}, Why: "locks are extended after their end",
 			design: inside(flaw{wrap: func(h *distlock.Handle, c *claim) distlock.Lock { return reviving{h, c} }}),
 		},

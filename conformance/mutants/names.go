@@ -53,7 +53,7 @@ func nameMutants() []Mutant {
 		{
 			Name: "LossyEscape", Flaw: "replaces what its keys cannot have, so that two names share one key",
 			Seen:     "path elements with slashes turned into underscores",
-			KilledBy: []Kill{{"names/escape", held}}, MayTrip: all, Why: why,
+			KilledBy: []Kill{{"names/escape", held}, {"names/bytes", held}}, MayTrip: all, Why: why,
 			design: namesFlaw(strings.NewReplacer("/", "_").Replace),
 		},
 		{

@@ -22,7 +22,7 @@ func ownerMutants() []Mutant {
 		{
 			Name: "CheckThenDelete", Flaw: "compares the owner with one request and deletes with a second",
 			Seen:     "GET, compare, DEL, where a script was thought too much",
-			KilledBy: []Kill{{"owner/unlock-atomic", "although B held it until"}},
+			KilledBy: []Kill{{"owner/unlock-atomic", "before that, a request of A's Unlock was held up"}},
 			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*", "cancel/reply-after-cancel"},
 			Why:      "a lease ends between the two requests in them",
 			design:   outside(flaw{release: checkThenDelete}),
@@ -30,7 +30,7 @@ func ownerMutants() []Mutant {
 		{
 			Name: "SessionReentrant", Flaw: "identifies the owner by the client's session, so that a client is granted what it holds",
 			Seen:     "etcd's concurrency.Mutex, for two of one session, measured",
-			KilledBy: []Kill{{"core/same-client-contends", "was granted"}, {"reent/contends", "was granted"}},
+			KilledBy: []Kill{{"core/same-client-contends", "was granted"}, {"reent/contends", "was granted"}, {"reent/counted", "another owner of the same Locker tried"}},
 			MayTrip:  []string{"owner/same-client-stale", "stress/*", "fair/within-client", "wait/all-served", "fence/*", "fault/*", "close/*", "cancel/*", "leak/*", "auto/*", "reent/*"},
 			Why:      "goroutines of one client compete in them, or an old lock of a client meets a new one",
 			design:   inside(flaw{request: func(e *env, r *distlock.Request) { r.Owner = fmt.Sprint("session ", e.id) }}),
@@ -52,7 +52,7 @@ func answerMutants() []Mutant {
 		{
 			Name: "DownMeansBusy", Flaw: "answers that the name is held when the server cannot be reached",
 			Seen:     "every function that returns a bool for it",
-			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}},
+			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}, {"fault/request-lost-sweep", "nobody but A itself had ever asked for it"}},
 			MayTrip:  []string{"fault/*", "expiry/ttl-atomic"},
 			Why:      "connections break in them",
 			design:   outside(flaw{try: tryOrBusy}),

@@ -22,7 +22,7 @@ func renewMutants() []Mutant {
 		{
 			Name: "TakeoverRenew", Flaw: "makes a renewal take the entry over from whoever has it now",
 			Seen:     "SET with PX and without a condition, as a heartbeat",
-			KilledBy: []Kill{{"renew/late-request", "B-taken"}},
+			KilledBy: []Kill{{"renew/late-request", "A's late renewal"}},
 			MayTrip:  []string{"renew/*", "stress/*", "auto/*", "fault/*", "owner/unlock-atomic"},
 			Why:      "a renewal meets the end of a lease, or an unlock, in them",
 			design:   inside(flaw{renew: renewOver}),
@@ -46,7 +46,7 @@ func renewMutants() []Mutant {
 		{
 			Name: "SilentLoss", Flaw: "never tells a holder that its lock is lost",
 			Seen:     "libkv's ZooKeeper store, until PR #156",
-			KilledBy: []Kill{{"lost/before-successor", "A's Err is nil"}, {"lost/late-subscriber", "its Err must match ErrLost"}},
+			KilledBy: []Kill{{"lost/before-successor", "A's Err is nil"}, {"lost/late-subscriber", "its Err must match ErrLost"}, {"owner/stale-unlock-free", "its Err is nil; it must match ErrLost"}},
 			MayTrip:  timers,
 			Why:      "a holder has to know in them that its lease has ended",
 			design:   inside(flaw{wrap: wrapSilent}),

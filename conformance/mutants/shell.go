@@ -92,7 +92,7 @@ func shellMutants() []Mutant {
 		{
 			Name: "DeafToCancel", Flaw: "looks at its context once in five seconds",
 			Seen:     "sleeping between two attempts",
-			KilledBy: []Kill{{"cancel/prompt", "has not returned by"}},
+			KilledBy: []Kill{{"cancel/prompt", "has not returned by"}, {"fault/black-hole", "with a context of 300ms took"}},
 			MayTrip:  []string{"cancel/*", "wait/*", "fault/*", "close/*", "reent/*", "leak/*", "stress/*", "core/error-taxonomy"},
 			Why:      "contexts end while a call waits",
 			design:   shell{lock: lockSlowly}.in(),

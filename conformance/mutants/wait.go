@@ -68,7 +68,7 @@ func loadMutants() []Mutant {
 		},
 		{
 			Name: "PushLiar", Flaw: "declares that its waiters are told of a release, and lets them poll",
-			KilledBy: []Kill{{"wait/wakes-on-unlock", "is still waiting"}},
+			KilledBy: []Kill{{"wait/wakes-on-unlock", "is still waiting"}, {"wait/all-served", "was not served"}, {"fair/no-starvation", "with 7 others who take and free it"}},
 			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*", "core/*", "leak/*", "owner/same-client-stale", "expiry/wait-not-deducted", "reent/*"},
 			Why:      "waiters must be woken in them",
 			design: inside(flaw{wait: func(ctx context.Context, _ *claim) error {
