@@ -69,7 +69,7 @@ func closeFreesHeld(c *C) {
 		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
 			c.Failf("A held %q and closed its client; the Err of the lock must match ErrUnlocked, it is %s", h.Name(), describe(err))
 		}
-		if !closedWithin(h.Done(), 0) {
+		if !c.within(h.Done(), 0) {
 			c.Failf("A held %q and closed its client; the Done of the lock is open", h.Name())
 		}
 		b.mustTry(h.Name(), "which A held when its client was closed", distlock.TTL(c.long()))
@@ -164,7 +164,7 @@ func closeDeadServer(c *C) {
 		defer close(closed)
 		err = a.locker.Close()
 	})
-	if !closedWithin(closed, limit+c.Slack()) {
+	if !c.within(closed, limit+c.Slack()) {
 		c.Failf("A's network swallows everything, and Close has not returned within %v", limit+c.Slack())
 	}
 	took := c.now() - began

@@ -188,7 +188,7 @@ func sameClientContends(c *C) {
 		case got.err == nil && winner == nil:
 			winner = got.lease
 		case got.err == nil:
-			c.intruded(got, winner, winner.end())
+			c.intruded(got, winner, winner.end(), "")
 		case !got.busy():
 			c.Failf("one of 8 concurrent TryLock calls of one client on %q returned %v; those that lose must be told ErrHeld", other, got.err)
 		}

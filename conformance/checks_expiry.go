@@ -62,11 +62,16 @@ func expiryChecks() []Check {
 // which the lease of its holder should end, and ends the check if it does not get
 // it in time.
 func (c *C) stalk(p *party, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
+	refused := time.Duration(0)
 	for {
 		late := c.now() > limit
 		a := p.try(name, opts...)
 		if a.err == nil {
+			a.refused = refused
 			return a.lease
+		}
+		if a.busy() {
+			refused = a.call
 		}
 		if late {
 			c.Failf("%s still cannot have %q at %s, %s; it had to be free by %s: %v", p.who, name, millis(c.now()), why, millis(limit), a.err)
@@ -103,7 +108,7 @@ func (c *C) inherited(a, b *party, name string, ttl time.Duration) (h, next *lea
 	h = a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
 	a.cutOff()
 	next = c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("its dead holder having got it at %s for %v", millis(h.ret), ttl))
-	c.observe(boundExpiry, max(next.ret-(h.ret+ttl), 0))
+	c.observe(boundExpiry, max(next.refused-(h.ret+c.rounded(ttl)), 0))
 	next.free()
 	return h, next
 }
@@ -137,7 +142,7 @@ func eventuallyFree(c *C) {
 			due := h.Deadline().Sub(h.j.base)
 			next := c.stalk(b, name, due, death+h.granted()+c.timing.ExpiryLag+c.soon(),
 				fmt.Sprintf("its holder having died at %s with a TTL of %v", millis(death), c.Unit()))
-			c.observe(boundExpiry, max(next.ret-(death+c.Unit()), 0))
+			c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
 			next.free()
 		})
 	})
@@ -180,7 +185,7 @@ func (c *C) dieAt(k int, b *party) {
 	next := c.stalk(b, name, death+c.Unit(), death+granted+c.timing.ExpiryLag+c.soon(),
 		fmt.Sprintf("a client having died at %s while it asked for the name with a TTL of %v: request %d and what came after it never arrived, so that an entry without expiry may be left",
 			millis(death), c.Unit(), k))
-	c.observe(boundExpiry, max(next.ret-(death+c.Unit()), 0))
+	c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
 	next.free()
 }
 
@@ -247,7 +252,7 @@ func (c *C) killed(b *party, fixed bool) {
 	if next.ret < due-c.skew(c.Unit()) {
 		c.Failf("B was granted %q at %s, but the process that was killed held it, by its own TTL of %v, until %s at least", name, millis(next.ret), c.Unit(), millis(due))
 	}
-	c.observe(boundExpiry, max(next.ret-(from+c.Unit()), 0))
+	c.observe(boundExpiry, max(next.refused-(from+c.Unit()), 0))
 	next.free()
 }
 
@@ -268,7 +273,7 @@ func massExpiry(c *C) {
 	c.each(locks, workers, func(i int) {
 		name := c.Name(fmt.Sprint(i))
 		next := c.stalk(b, name, death+ttl, limit, fmt.Sprintf("its holder having died at %s with %d locks and a TTL of %v", millis(death), locks, ttl), distlock.TTL(c.long()))
-		c.observe(boundExpiry, max(next.ret-(death+ttl), 0))
+		c.observe(boundExpiry, max(next.refused-(death+c.rounded(ttl)), 0))
 	})
 }
 

@@ -60,7 +60,7 @@ func (c *C) enqueue(name string, parties []*party, opts ...distlock.Option) []*p
 // stillWaiting ends the check if one of the waiters has its answer already.
 func (c *C) stillWaiting(line []*pending) {
 	for _, w := range line {
-		if !closedWithin(w.done, 0) {
+		if !c.within(w.done, 0) {
 			continue
 		}
 		if w.a.err == nil {
@@ -78,12 +78,12 @@ func (c *C) serveInOrder(h *lease, line []*pending, doubt func() string) {
 		h.free()
 		served := -1
 		if !c.eventually(c.soon(), func() bool {
-			served = i + slices.IndexFunc(line[i:], func(w *pending) bool { return closedWithin(w.done, 0) })
+			served = i + slices.IndexFunc(line[i:], func(w *pending) bool { return c.within(w.done, 0) })
 			return served >= i
 		}) {
 			c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(line)-i, c.soon())
 		}
-		if !closedWithin(w.done, 0) {
+		if !c.within(w.done, 0) {
 			if d := doubt(); d != "" {
 				c.Inconclusivef("the waiters were not served in their order, but %s", d)
 			}
@@ -146,14 +146,14 @@ func tryDoesNotBarge(c *C) {
 		stop := make(chan struct{})
 		c.Go(func() {
 			defer close(stop)
-			for !closedWithin(w.done, 0) && c.ctx.Err() == nil {
+			for !c.within(w.done, 0) && c.ctx.Err() == nil {
 				if barged = third.try(name, ttl); barged.lease != nil {
 					return
 				}
 			}
 		})
 		h.free()
-		if !closedWithin(w.done, c.soon()) && !closedWithin(stop, 0) {
+		if !c.within(w.done, c.soon()) && !c.within(stop, 0) {
 			c.Failf("B is still waiting for %q %v after A had unlocked it, while C tries for it", name, c.soon())
 		}
 		w.stop(stop)
@@ -168,7 +168,7 @@ func tryDoesNotBarge(c *C) {
 
 // stop waits for a helper of the check that ends by itself.
 func (w *pending) stop(helper <-chan struct{}) {
-	if !closedWithin(helper, patience+w.c.Slack()) {
+	if !w.c.within(helper, patience+w.c.Slack()) {
 		w.c.Inconclusivef("a TryLock has not returned within %v", patience+w.c.Slack())
 	}
 }

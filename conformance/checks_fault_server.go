@@ -89,7 +89,7 @@ func pausedServerLong(c *C) {
 			c.Failf("the server has not answered since %s, and at %s A's Err is %s; it had to be ErrLost from %s on, when the last lease ended",
 				millis(paused), millis(c.now()), describe(err), millis(paused+granted))
 		}
-		if !closedWithin(h.Done(), c.Slack()) {
+		if !c.within(h.Done(), c.Slack()) {
 			c.Failf("the server has not answered since %s, A's Err is set, but its Done is not closed by %s", millis(paused), millis(c.now()))
 		}
 	})
@@ -123,7 +123,7 @@ func killedServer(c *C) {
 			c.Failf("the server is back since %s, but B cannot ask it for %q: %v", millis(back), name, got.err)
 		}
 		if got.err == nil {
-			c.intruded(got, h, h.end())
+			c.intruded(got, h, h.end(), "the server was killed and restarted")
 		}
 	}
 	bound := 2*h.granted() + c.timing.ExpiryLag + c.soon() + patience
@@ -175,7 +175,7 @@ func failover(c *C) {
 	next := got.lease
 	switch {
 	case got.err == nil && survives:
-		c.intruded(got, h, h.end())
+		c.intruded(got, h, h.end(), "the store failed over to a replica that the grant had not reached")
 	case got.err == nil:
 		seen = fmt.Sprintf("B was granted %q at %s although A held it until %s: the name had two holders at once",
 			name, millis(got.ret), millis(h.end()))

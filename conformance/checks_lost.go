@@ -74,7 +74,7 @@ func lostBeforeSuccessor(c *C) {
 		slack = 0
 	}
 	deadline := h.Deadline().Sub(h.j.base)
-	if !closedWithin(h.Done(), slack) {
+	if !c.within(h.Done(), slack) {
 		c.Failf("A was cut off at %s and B was granted %q at %s, but A's Done is not closed by %s (its Deadline: %s)",
 			millis(cut), name, millis(next.ret), millis(c.now()), millis(deadline))
 	}
@@ -99,7 +99,7 @@ func lostRecordDeleted(c *C) {
 		c.Failf("the harness could not delete the entry of %q, which A holds: %v", name, err)
 	}
 	deleted := c.now()
-	if !closedWithin(done, c.Unit()/2+c.Slack()) {
+	if !c.within(done, c.Unit()/2+c.Slack()) {
 		c.Failf("the entry of %q was removed from the store at %s; A's Done is not closed by %s, a renewal period is %v",
 			name, millis(deleted), millis(c.now()), c.Unit()/3)
 	}
@@ -145,11 +145,11 @@ func notLostOnUnlock(c *C) {
 	for _, opts := range [][]distlock.Option{nil, {distlock.NoRenewal()}} {
 		h := a.mustTry(c.Name("x"), "which nobody has", opts...)
 		done := h.Done()
-		if closedWithin(done, 0) || h.Err() != nil {
+		if c.within(done, 0) || h.Err() != nil {
 			c.Failf("A holds %q, but its Done is closed or its Err is set: %s", h.Name(), describe(h.Err()))
 		}
 		h.free()
-		if !closedWithin(done, 0) {
+		if !c.within(done, 0) {
 			c.Failf("A has unlocked %q, but its Done is still open", h.Name())
 		}
 		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) || errors.Is(err, distlock.ErrLost) {
@@ -169,7 +169,7 @@ func lateSubscriber(c *C) {
 		c.Failf("the Deadline of A's lock, %s, has passed; its Err must match ErrLost, it is %s", h.Deadline().Sub(h.j.base), describe(err))
 	}
 	first := h.Done()
-	if !closedWithin(first, 0) {
+	if !c.within(first, 0) {
 		c.Failf("A's lock of %q is lost and Err says so, but the channel that Done returns afterwards is open", name)
 	}
 	for range 2 {

@@ -91,7 +91,7 @@ func (c *C) stillHeld(p *party, h *lease, ended []string) {
 	a := p.try(h.Name())
 	if a.err == nil {
 		c.Logf("since it was taken, only other names have been unlocked, among them: %s", quoted(ended))
-		c.intruded(a, h, until)
+		c.intruded(a, h, until, "")
 	}
 	if !a.busy() {
 		c.refused(p, a, h.Name(), "which is held; the answer must match ErrHeld")

@@ -115,8 +115,7 @@ func (c *C) undisturbed(d *party, h *lease, why string) {
 	for end := c.now() + c.timing.CleanupBound + c.Slack()/2; c.now() < end; c.sleep(20 * c.poll()) {
 		a := d.try(h.Name())
 		if a.err == nil {
-			c.Logf("before that, %s", why)
-			c.intruded(a, h, h.end())
+			c.intruded(a, h, h.end(), why)
 		}
 	}
 	d.mustBeBusy(h.Name(), h)

@@ -126,14 +126,14 @@ func renewExpiredOther(c *C) {
 	c.sleepUntil(h.gone())
 	next := c.pollFor(b, name, c.soon(), "the lease of A had ended", distlock.NoRenewal())
 	h.mustNotRevive(c.fits(4 * c.Unit()))
-	c.untouched(next, third, "A's Extend of its expired lock")
+	c.untouched(next, third, "the Extend of A, whose lock had expired,")
 }
 
 // untouched demands that h, of a fixed term, is held still, and ends on its own
 // schedule: a renewal that moves the expiry of whatever it finds leaves the owner
 // as it was.
 func (c *C) untouched(h *lease, probe *party, by string) {
-	probe.mustBeBusy(h.Name(), h)
+	probe.mustBeBusyAfter(h.Name(), h, by+" had reached the store")
 	h.p.cutOff()
 	limit := h.gone() + c.soon()
 	c.sleepUntil(h.end())
@@ -179,7 +179,7 @@ func (h *lease) extendLate(ttl time.Duration) func(because string) {
 	}
 	return func(because string) {
 		link.Release()
-		if !closedWithin(answered, patience) {
+		if !c.within(answered, patience) {
 			c.Failf("%s's Extend has not returned %v after the end of its lease", h.p.who, patience)
 		}
 		if err == nil {
@@ -281,7 +281,7 @@ func (c *C) renewAtEnd(a, b *party, name string, ttl, offset time.Duration) bool
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
 	err := h.Extend(ctx, ttl)
-	if !closedWithin(rival, patience) {
+	if !c.within(rival, patience) {
 		c.Inconclusivef("a TryLock of B has not returned within %v", patience)
 	}
 	_ = h.unlock() // nil or ErrLost: the oracles know which

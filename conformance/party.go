@@ -131,6 +131,7 @@ type lease struct {
 	p         *party
 	call, ret time.Duration
 	asked     time.Duration
+	refused   time.Duration // the call of the last probe before it that found the name held; set by stalk
 }
 
 // acquire calls Lock or TryLock. Without an option that says otherwise, the TTL is
@@ -186,12 +187,15 @@ func (c *C) refused(p *party, a answer, name, why string) {
 }
 
 // mustBeBusy probes a name that h holds: ErrHeld, and nothing else, is the answer.
-func (p *party) mustBeBusy(name string, h *lease) {
+func (p *party) mustBeBusy(name string, h *lease) { p.mustBeBusyAfter(name, h, "") }
+
+// mustBeBusyAfter says in a failure what had happened before.
+func (p *party) mustBeBusyAfter(name string, h *lease, before string) {
 	until := h.end()
 	a := p.try(name)
 	switch {
 	case a.err == nil:
-		p.c.intruded(a, h, until)
+		p.c.intruded(a, h, until, before)
 	case a.busy():
 	case a.slow():
 		p.c.refused(p, a, name, "which is held")
@@ -207,15 +211,19 @@ func (h *lease) end() time.Duration {
 }
 
 // intruded ends the check over a name that was granted although h held it until
-// then: unless the grant came so late that h may rightly have run out.
-func (c *C) intruded(a answer, h *lease, until time.Duration) {
+// then: unless the grant came so late that h may rightly have run out. What had
+// happened before is the likely cause; empty if nothing had.
+func (c *C) intruded(a answer, h *lease, until time.Duration, before string) {
+	if before != "" {
+		before = "; before that, " + before
+	}
 	if a.ret < until {
-		c.Failf("%s was granted %q at %s although %s held it until %s, or longer: the name had two holders at once",
-			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(until))
+		c.Failf("%s was granted %q at %s although %s held it until %s, or longer: the name had two holders at once%s",
+			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(until), before)
 	}
 	if h.believe() {
-		c.Failf("%s was granted %q at %s although %s still believes to hold it (its Err is nil, its Deadline %s)",
-			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(h.Deadline().Sub(h.j.base)))
+		c.Failf("%s was granted %q at %s although %s still believes to hold it (its Err is nil, its Deadline %s)%s",
+			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(h.Deadline().Sub(h.j.base)), before)
 	}
 	c.Inconclusivef("the probe by %s came back at %s, after the lease of %s had ended", a.p.who, millis(a.ret), h.p.who)
 }

@@ -62,8 +62,10 @@ func section(b *strings.Builder, title string, lines ...string) {
 	fmt.Fprintf(b, "  %-9s %s\n", title+":", strings.ReplaceAll(text, "\n", "\n            "))
 }
 
-// Bound is one bound of Timing and how near the driver came to it. The worst that
-// was seen may exceed it by the machine's slack.
+// Bound is one bound of Timing and how near the driver came to it. The lag of an
+// expiry is what is proven: how long after the end of a lease a probe was sent that
+// was told "held". The others are what was measured, and may exceed the bound by the
+// machine's slack.
 type Bound struct {
 	Name     string        `json:"name"`
 	Declared time.Duration `json:"declared"`
@@ -201,7 +203,7 @@ func (s *suite) result(c *C) Result {
 		return r
 	}
 	h := c.journal.history()
-	r.Timeline = timeline(h.Events)
+	r.Timeline = timeline(concerned(h.Events, r.Reason))
 	r.Setting = fmt.Sprintf("%s; seed %d", c.cal, c.seed)
 	r.Rerun = s.rerun(r.ID)
 	if r.Status == Failed && len(h.Events) > 0 {
@@ -210,10 +212,24 @@ func (s *suite) result(c *C) Result {
 	return r
 }
 
+// concerned leaves the events on those names that a reason quotes, or all if it
+// quotes none.
+func concerned(events []Event, reason string) (kept []Event, others int) {
+	for _, e := range events {
+		if strings.Contains(reason, short(e.Name)) {
+			kept = append(kept, e)
+		}
+	}
+	if len(kept) == 0 {
+		return events, 0
+	}
+	return kept, len(events) - len(kept)
+}
+
 // timeline describes what happened. Of events that only repeat each other, as when
 // a client polls, the first and the last are shown; of very many, the middle is
 // left out.
-func timeline(events []Event) []string {
+func timeline(events []Event, others int) []string {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Call.Seq - b.Call.Seq })
 	var lines []string
 	for i := 0; i < len(events); {
@@ -233,6 +249,9 @@ func timeline(events []Event) []string {
 	if cut := len(lines) - maxTimeline; cut > 0 {
 		const head = maxTimeline / 4
 		lines = slices.Replace(lines, head, head+cut, fmt.Sprintf("… %d more lines …", cut))
+	}
+	if others > 0 {
+		lines = append(lines, fmt.Sprintf("(and %d operations on other names, which are in the history)", others))
 	}
 	return lines
 }

@@ -40,7 +40,7 @@ func (p *party) begin(name string, opts ...distlock.Option) *pending {
 }
 
 // within reports whether the call has returned before so long from now.
-func (w *pending) within(d time.Duration) bool { return closedWithin(w.done, d) }
+func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
 
 // lease returns the lock that the call got within the bound, and ends the check if
 // it did not. why says what the waiter was entitled to.
@@ -56,12 +56,17 @@ func (w *pending) lease(bound time.Duration, why string) *lease {
 	return w.a.lease
 }
 
-// closedWithin reports whether ch is closed before so long from now.
-func closedWithin(ch <-chan struct{}, d time.Duration) bool {
+// within reports whether ch is closed before so long from now, and ends the goroutine
+// if the check is over before: a driver that confirms a TTL of years must not have
+// its check wait for them.
+func (c *C) within(ch <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-ch:
 		return true
 	default:
+	}
+	if d <= 0 {
+		return false
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -69,6 +74,9 @@ func closedWithin(ch <-chan struct{}, d time.Duration) bool {
 	case <-ch:
 		return true
 	case <-t.C:
+		return false
+	case <-c.ctx.Done():
+		runtime.Goexit()
 		return false
 	}
 }
