@@ -110,6 +110,38 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
+// TestWatchdogEndsWaiting: a driver that says its lease lasts for years does not have
+// the check wait for them.
+func TestWatchdogEndsWaiting(t *testing.T) {
+	began := time.Now()
+	got := collect(t, []Check{check("waits", func(c *C) {
+		began := c.now()
+		defer func() {
+			if waited := c.now() - began; waited > time.Hour {
+				t.Errorf("waited for %v", waited)
+			}
+		}()
+		c.within(make(chan struct{}), 10*365*24*time.Hour)
+	})})
+	if r := got["waits"]; r.Status != Failed || !strings.Contains(r.Reason, "did not end within") || time.Since(began) > time.Minute {
+		t.Errorf("got %s: %s", r.Status, r.Reason)
+	}
+}
+
+// TestTimelineOfTheName: a failure that quotes a name shows what was done to it, and
+// counts the rest; one that quotes none shows all.
+func TestTimelineOfTheName(t *testing.T) {
+	events := []Event{{Name: "a"}, {Name: "ab"}, {Name: "b"}, {Name: "a"}}
+	for reason, want := range map[string][2]int{`B was granted "a"`: {2, 2}, `"ab" and "b"`: {2, 2}, "nothing is left": {4, 0}} {
+		if kept, others := concerned(events, reason); len(kept) != want[0] || others != want[1] {
+			t.Errorf("%s: kept %d, left out %d, want %v", reason, len(kept), others, want)
+		}
+	}
+	if lines := timeline(concerned(events, `"a"`)); !strings.Contains(lines[len(lines)-1], "2 operations on other names") {
+		t.Errorf("got %q", lines)
+	}
+}
+
 // TestConvict: what the oracles find fails a check that has found nothing itself,
 // also one that is inconclusive, and is not tried again.
 func TestConvict(t *testing.T) {
