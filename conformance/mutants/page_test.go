@@ -96,6 +96,7 @@ virtual time: every mutant must fail each check in its row, with a message that 
     go test ./conformance/mutants                             # all of it
     go test -short ./conformance/mutants                      # the killers and the core
     go test -v -run 'TestMatrix/mutants/NoTTL' ./conformance/mutants
+    make odd                                                  # the odd ones 20 times: -race, one processor, two busy loops
 
 | Mutant | Flaw | Caught by | May trip besides |
 |---|---|---|---|
