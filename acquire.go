@@ -89,8 +89,10 @@ func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), a.ctx.Err()) 
 // what a later acquisition of the same process holds.
 func newOwner() string {
 	var b [16]byte
+	var text [2 * len(b)]byte
 	_, _ = rand.Read(b[:]) // never fails, by its documentation
-	return hex.EncodeToString(b[:])
+	hex.Encode(text[:], b[:])
+	return string(text[:])
 }
 
 // acquire tries, waits and tries again until the lock is won or the call is over.

@@ -34,6 +34,7 @@ type Client struct {
 	tasks  tasks
 	queues queues
 	renew  scheduler
+	timers timers
 
 	mu      sync.Mutex
 	handles map[*Handle]struct{} // held, or lost and not yet cleaned up
@@ -131,6 +132,7 @@ func (c *Client) shutdown(handles []*Handle) error {
 		c.tasks.abandon()
 		left = c.tasks.wait(abandonPatience)
 	}
+	c.tasks.close()
 
 	var errs []error
 	if left > 0 {
@@ -170,11 +172,10 @@ func (c *Client) releaseAll(handles []*Handle) {
 	}
 	close(next)
 	for range min(closeParallel, len(handles)) {
-		c.tasks.spawn(func() {
+		c.tasks.spawn(func(*worker) {
 			for h := range next {
-				h.release(context.Background())
 				select {
-				case <-h.released:
+				case <-h.release(context.Background()):
 				case <-c.tasks.life.Done():
 				}
 			}

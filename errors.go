@@ -1,7 +1,6 @@
 package distlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,14 +52,3 @@ func (e *noAnswerError) Error() string {
 
 // Timeout reports true, as on net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
-
-// hidesContext replaces the error of a context that the caller has never seen.
-func hidesContext(err error, ctx context.Context, backend string, limit time.Duration) error {
-	if err == nil || ctx.Err() == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &noAnswerError{backend, limit}
-	}
-	return err
-}

@@ -2,7 +2,7 @@ package distlock
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 )
 
@@ -48,6 +48,7 @@ func (b *bid) pass() { <-b.turn }
 type reply[T any] struct {
 	value T
 	err   error
+	ready chan struct{} // closed when value and err are final
 }
 
 // guarded calls f, on a context that lives for limit at the most, and returns its
@@ -61,131 +62,77 @@ type reply[T any] struct {
 // because its outcome is then known and can be undone.
 func guarded[T any](t *tasks, backend string, wait context.Context, quit <-chan struct{}, limit time.Duration,
 	f func(context.Context) (T, error), after func()) (T, error) {
-	ctx, cancel := t.bounded(wait, limit)
-	done := make(chan reply[T], 1) // buffered: the goroutine must not outlive f for want of a reader
-	t.spawn(func() {
-		defer cancel()
-		value, err := f(ctx)
+	c := newCall(wait, limit)
+	r := &reply[T]{ready: make(chan struct{})}
+	t.spawn(func(w *worker) {
+		w.begin(c)
+		value, err := f(c)
+		r.value, r.err = value, c.hides(err, backend)
 		// The answer goes out before the next call of the claim may begin, so
 		// that two answers never overtake each other.
-		done <- reply[T]{value, err}
+		close(r.ready)
+		w.end(c)
 		if after != nil {
 			after()
 		}
 	})
 	var zero T
 	select {
-	case r := <-done:
-		return r.value, hidesContext(r.err, ctx, backend, limit)
+	case <-r.ready:
+		return r.value, r.err
 	case <-wait.Done():
 		return zero, wait.Err()
 	case <-quit:
 		return zero, ErrClosed
-	case <-ctx.Done():
+	case <-c.Done():
 	}
-	// ctx has ended because limit has passed, or because f has returned and
-	// cancelled it: then the answer is there already.
+	// c has ended because limit has passed, or because f has returned: then the
+	// answer is there already.
 	select {
-	case r := <-done:
-		return r.value, hidesContext(r.err, ctx, backend, limit)
+	case <-r.ready:
+		return r.value, r.err
 	default:
 		return zero, &noAnswerError{backend, limit}
 	}
 }
 
-// tasks counts the goroutines of a Client, so that Close can wait for them. It is
-// no sync.WaitGroup because that allows neither a bounded wait nor new goroutines
-// after it has been at zero.
-type tasks struct {
-	life    context.Context // ends when Close has lost its patience: nobody waits any more
-	abandon context.CancelFunc
-
-	mu      sync.Mutex
-	running int
-	idle    chan struct{} // closed when running falls to 0; nil if nobody asked
-}
-
-func (t *tasks) init() { t.life, t.abandon = context.WithCancel(context.Background()) }
-
-// bounded returns a context for a driver call: with the values of ctx, limit to
-// live, and the end of everything as its end.
-func (t *tasks) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(&detached{t.life, ctx}, limit)
-}
-
-// detached has the end of one context and the values of another. It is what
-// context.WithoutCancel and context.AfterFunc would give together, at a third of
-// the allocations, on the path of every lock and unlock.
-type detached struct {
+// call is the context of one driver call: with the values of the caller's, and an
+// end of its own. The timer that ends it is the worker's, which costs less than one
+// for each call.
+type call struct {
 	context.Context // the end
 	values          context.Context
+	cancel          context.CancelFunc
+	limit           time.Duration
+	deadline        time.Time
+}
+
+func newCall(values context.Context, limit time.Duration) *call {
+	c := &call{values: values, limit: limit, deadline: time.Now().Add(limit)}
+	c.Context, c.cancel = context.WithCancel(context.Background())
+	return c
 }
 
 // Value implements context.Context. The end is asked first: package context looks
 // for a parent to be cancelled by among the values, and must find that one.
-func (d *detached) Value(key any) any {
-	if v := d.Context.Value(key); v != nil {
+func (c *call) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
 		return v
 	}
-	return d.values.Value(key)
+	return c.values.Value(key)
 }
 
-// sleep reports false if it was cut short because nobody waits any more.
-func (t *tasks) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-t.life.Done():
-		return false
-	}
-}
+// Deadline implements context.Context.
+func (c *call) Deadline() (time.Time, bool) { return c.deadline, true }
 
-func (t *tasks) spawn(f func()) {
-	t.begin()
-	go func() {
-		defer t.finished()
-		f()
-	}()
-}
+// over reports whether the limit has passed, be the timer late or not.
+func (c *call) over() bool { return !time.Now().Before(c.deadline) }
 
-// begin counts the calling goroutine until it calls finished.
-func (t *tasks) begin() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.running++
-}
-
-func (t *tasks) finished() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running--; t.running == 0 && t.idle != nil {
-		close(t.idle)
-		t.idle = nil
+// hides replaces the error of a context that the caller has never seen.
+func (c *call) hides(err error, backend string) error {
+	ours := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if !ours || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || c.Err() == nil && !c.over() {
+		return err
 	}
-}
-
-// wait returns how many goroutines are left when none is, or patience is over.
-func (t *tasks) wait(patience time.Duration) int {
-	t.mu.Lock()
-	if t.running == 0 {
-		t.mu.Unlock()
-		return 0
-	}
-	if t.idle == nil {
-		t.idle = make(chan struct{})
-	}
-	idle := t.idle
-	t.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-idle:
-		return 0
-	case <-timer.C:
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.running
+	return &noAnswerError{backend, c.limit}
 }

@@ -32,9 +32,8 @@ type Handle struct {
 	cause    error         // why it has ended; nil while held
 	done     chan struct{} // made when somebody asks for it
 
-	releasing bool          // release has been started; guarded by mu
-	released  chan struct{} // made by end, closed when result is final
-	result    error         // of the release; read after released is closed
+	released chan struct{} // made with the release, closed when result is final
+	result   error         // of the release; read after released is closed
 }
 
 var _ Lock = (*Handle)(nil)
@@ -52,15 +51,14 @@ func margin(ttl time.Duration) time.Duration {
 // newHandle returns the lock that grant gives. sent lies before the request.
 func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
 	h := &Handle{
-		client:   a.client,
-		bid:      a.bid,
-		name:     a.request.Name,
-		token:    grant.Token,
-		ttl:      a.request.TTL,
-		fixed:    a.request.NoRenewal,
-		granted:  time.Now(),
-		index:    -1,
-		released: make(chan struct{}),
+		client:  a.client,
+		bid:     a.bid,
+		name:    a.request.Name,
+		token:   grant.Token,
+		ttl:     a.request.TTL,
+		fixed:   a.request.NoRenewal,
+		granted: time.Now(),
+		index:   -1,
 	}
 	h.apply(grant, sent)
 	return h
@@ -159,7 +157,7 @@ func (h *Handle) checkDeadline() {
 // the observer is told, by a goroutine of their own, since callers hold h.mu.
 func (h *Handle) setLost(cause error) {
 	h.setEnded(cause)
-	h.client.tasks.spawn(h.afterLoss)
+	h.client.tasks.spawn(func(*worker) { h.afterLoss() })
 }
 
 func (h *Handle) setEnded(cause error) {
@@ -185,7 +183,7 @@ func (h *Handle) afterLoss() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// Unlock may have been faster: then the scheduler has been told to forget it.
-	if !h.releasing {
+	if h.released == nil {
 		c.renew.add(h, h.expired)
 	}
 }

@@ -1,7 +1,6 @@
 package distlock
 
 import (
-	"container/list"
 	"context"
 	"sync"
 )
@@ -16,19 +15,20 @@ import (
 type queues struct {
 	mu    sync.Mutex
 	lines map[string]*line
+	spare *line // the last one that ended: most names have one place, for a moment
 }
 
 type line struct {
-	places list.List // of *place
-	held   bool      // the store has told the first in the line that the name is held
+	front, back *place
+	held        bool // the store has told the first in the line that the name is held
 }
 
 // place is one goroutine's position in a line.
 type place struct {
-	name  string
-	line  *line
-	entry *list.Element
-	first chan struct{} // closed when the place has become the first; nil if it was from the start
+	name       string
+	line       *line
+	prev, next *place
+	first      chan struct{} // closed when the place has become the first; nil if it was from the start
 }
 
 // enter joins the line for name at its end.
@@ -40,14 +40,20 @@ func (q *queues) enter(name string) *place {
 		if q.lines == nil {
 			q.lines = make(map[string]*line)
 		}
-		l = new(line)
+		if l = q.spare; l == nil {
+			l = new(line)
+		}
+		q.spare = nil
 		q.lines[name] = l
 	}
-	p := &place{name: name, line: l}
-	if l.places.Len() > 0 {
+	p := &place{name: name, line: l, prev: l.back}
+	if p.prev == nil {
+		l.front = p
+	} else {
+		p.prev.next = p
 		p.first = make(chan struct{})
 	}
-	p.entry = l.places.PushBack(p)
+	l.back = p
 	return p
 }
 
@@ -55,19 +61,25 @@ func (q *queues) enter(name string) *place {
 func (q *queues) leave(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wasFirst := p.line.places.Front() == p.entry
-	p.line.places.Remove(p.entry)
-	if !wasFirst {
+	l := p.line
+	if p.next == nil {
+		l.back = p.prev
+	} else {
+		p.next.prev = p.prev
+	}
+	if p.prev != nil {
+		p.prev.next = p.next
 		return
 	}
-	next := p.line.places.Front()
-	if next == nil {
-		delete(q.lines, p.name)
-		return
-	}
+	l.front = p.next
 	// What the store told the old first may no longer be so.
-	p.line.held = false
-	close(next.Value.(*place).first)
+	l.held = false
+	if l.front == nil {
+		delete(q.lines, p.name)
+		q.spare = l
+		return
+	}
+	close(l.front.first)
 }
 
 // await blocks until p is the first of its line.
@@ -108,5 +120,5 @@ func (q *queues) queued(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[name]
-	return l != nil && (l.held || l.places.Len() > 1)
+	return l != nil && (l.held || l.front != l.back)
 }

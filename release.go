@@ -22,8 +22,7 @@ const (
 // Unlock implements Lock.
 func (h *Handle) Unlock(ctx context.Context) error {
 	h.end()
-	h.release(ctx)
-	if err := h.unlocked(ctx); err != nil {
+	if err := h.unlocked(ctx, h.release(ctx)); err != nil {
 		return opError("unlock", h.name, err)
 	}
 	return nil
@@ -31,7 +30,7 @@ func (h *Handle) Unlock(ctx context.Context) error {
 
 // unlocked waits for the outcome of the release, but never for that of a lock that
 // was lost: that is known already.
-func (h *Handle) unlocked(ctx context.Context) error {
+func (h *Handle) unlocked(ctx context.Context, released <-chan struct{}) error {
 	h.mu.Lock()
 	cause := h.cause
 	h.mu.Unlock()
@@ -41,14 +40,14 @@ func (h *Handle) unlocked(ctx context.Context) error {
 	// A known outcome comes first: a choice at random would hide it from a call
 	// whose context is over.
 	select {
-	case <-h.released:
+	case <-released:
 		return h.result
 	default:
 	}
-	patience := time.NewTimer(unlockPatience)
-	defer patience.Stop()
+	patience := h.client.timers.get(unlockPatience)
+	defer h.client.timers.put(patience)
 	select {
-	case <-h.released:
+	case <-released:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-patience.C:
@@ -69,19 +68,20 @@ func (h *Handle) end() {
 }
 
 // release starts to remove the entry from the store, unless that has been started
-// before. The lock must have ended.
-func (h *Handle) release(ctx context.Context) {
+// before, and returns what is closed when the result is final. The lock must have
+// ended.
+func (h *Handle) release(ctx context.Context) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.releasing {
-		return
+	if h.released == nil {
+		h.released = make(chan struct{})
+		h.client.tasks.spawn(func(w *worker) { h.finishRelease(ctx, w) })
 	}
-	h.releasing = true
-	h.client.tasks.spawn(func() { h.finishRelease(ctx) })
+	return h.released
 }
 
 // finishRelease runs the release to its end and reports it.
-func (h *Handle) finishRelease(ctx context.Context) {
+func (h *Handle) finishRelease(ctx context.Context, w *worker) {
 	c := h.client
 	began := time.Now()
 	// The scheduler must not find the lock again while its entry goes away.
@@ -91,7 +91,7 @@ func (h *Handle) finishRelease(ctx context.Context) {
 	deadline, expired := h.deadline, h.expired
 	h.mu.Unlock()
 
-	err := c.free(ctx, &h.bid, deadline, max(time.Until(expired), h.ttl))
+	err := c.free(ctx, w, &h.bid, deadline, max(time.Until(expired), h.ttl))
 	if wasLost {
 		err = ErrLost
 	}
@@ -106,11 +106,13 @@ func (h *Handle) finishRelease(ctx context.Context) {
 	}
 }
 
-// outcome waits for the release and returns its result. It must be called only
-// once a release has been started, and is bounded by that.
+// outcome returns the result of the release, if it is final.
 func (h *Handle) outcome() error {
+	h.mu.Lock()
+	released := h.released
+	h.mu.Unlock()
 	select {
-	case <-h.released:
+	case <-released:
 		return h.result
 	default:
 		return &noAnswerError{h.client.caps.Backend, closePatience}
@@ -122,7 +124,7 @@ func (h *Handle) outcome() error {
 // store has let go of the entry by itself. It may not have before: an entry that
 // lives by a shared session stays for ever if nobody comes back for it. Until
 // deadline the claim was known to be the holder.
-func (c *Client) free(ctx context.Context, b *bid, deadline time.Time, patience time.Duration) error {
+func (c *Client) free(ctx context.Context, w *worker, b *bid, deadline time.Time, patience time.Duration) error {
 	if err := b.take(c.tasks.life); err != nil {
 		return &noAnswerError{c.caps.Backend, closePatience}
 	}
@@ -131,7 +133,7 @@ func (c *Client) free(ctx context.Context, b *bid, deadline time.Time, patience 
 	repeated := false // a Release that may have been applied came before
 	for pause := releasePause; ; pause = min(2*pause, maxReleasePause) {
 		sent := time.Now()
-		err := c.releaseOnce(ctx, b)
+		err := c.releaseOnce(ctx, w, b)
 		switch {
 		case err == nil:
 			return nil
@@ -152,19 +154,20 @@ func (c *Client) free(ctx context.Context, b *bid, deadline time.Time, patience 
 
 // releaseOnce is not guarded: it runs in a goroutine that nobody depends on, and
 // the next call of the claim has to wait for this one anyway.
-func (c *Client) releaseOnce(ctx context.Context, b *bid) error {
-	ctx, cancel := c.tasks.bounded(ctx, maxCall)
-	defer cancel()
-	return hidesContext(b.Release(ctx), ctx, c.caps.Backend, maxCall)
+func (c *Client) releaseOnce(ctx context.Context, w *worker, b *bid) error {
+	one := newCall(ctx, maxCall)
+	w.begin(one)
+	defer w.end(one)
+	return one.hides(b.Release(one), c.caps.Backend)
 }
 
 // undo removes, in the background, what a failed attempt may have left: a queue
 // place, or a grant that nobody wants any more. It begins when the call that is
 // still running has returned, however late.
 func (c *Client) undo(ctx context.Context, b *bid, r Request) {
-	c.tasks.spawn(func() {
+	c.tasks.spawn(func(w *worker) {
 		began := time.Now()
-		err := c.free(ctx, b, began, r.TTL) // began: a failed attempt was never the holder
+		err := c.free(ctx, w, b, began, r.TTL) // began: a failed attempt was never the holder
 		if errors.Is(err, ErrLost) {
 			err = nil
 		}

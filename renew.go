@@ -69,7 +69,8 @@ func (s *scheduler) add(h *Handle, at time.Time) {
 	}
 	if !s.started {
 		s.started = true
-		s.client.tasks.spawn(s.run)
+		s.client.tasks.keepSpare()
+		s.client.tasks.spawn(func(*worker) { s.run() })
 	}
 	// A timer that is set too early costs one look in vain; resetting it for
 	// every lock taken and freed would cost more.
@@ -180,7 +181,7 @@ func (s *scheduler) classify(h *Handle) (left time.Duration, renew bool) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch {
-	case h.releasing:
+	case h.released != nil:
 		// Taken from the heap before finishRelease could.
 	case h.cause != nil && now.Before(h.expired):
 		s.add(h, h.expired)
@@ -207,7 +208,7 @@ func (s *scheduler) cleanUp(h *Handle) {
 	s.ended = append(s.ended, h)
 	if s.cleaners < cleanParallel {
 		s.cleaners++
-		s.client.tasks.spawn(s.clean)
+		s.client.tasks.spawn(func(*worker) { s.clean() })
 	}
 }
 
@@ -224,10 +225,10 @@ func (s *scheduler) clean() {
 		h := s.ended[0]
 		s.ended[0], s.ended = nil, s.ended[1:]
 		s.mu.Unlock()
-		h.release(context.Background())
+		released := h.release(context.Background())
 		patience := time.NewTimer(cleanPatience)
 		select {
-		case <-h.released:
+		case <-released:
 		case <-patience.C:
 		case <-s.quit:
 		}
@@ -241,7 +242,7 @@ func (s *scheduler) clean() {
 func (s *scheduler) renew(batch []*Handle) {
 	c := s.client
 	if br, ok := c.driver.(BatchRenewer); ok {
-		c.tasks.spawn(func() {
+		c.tasks.spawn(func(*worker) {
 			s.inSlot(func() { s.renewTogether(br, batch) })
 		})
 		return
@@ -252,7 +253,7 @@ func (s *scheduler) renew(batch []*Handle) {
 	}
 	close(queue)
 	for range min(renewParallel, len(batch)) {
-		c.tasks.spawn(func() {
+		c.tasks.spawn(func(*worker) {
 			for h := range queue {
 				s.inSlot(func() { s.renewAlone(h) })
 			}
