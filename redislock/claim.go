@@ -44,7 +44,7 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 			channel = c.channel
 		}
 	}
-	cmd, only, err := d.run(ctx, tryScript, false,
+	cmd, only, err := d.runTogether(ctx, tryScript, false,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
 		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel)
 	c.unclear = c.unclear || !only || err != nil
@@ -103,7 +103,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if c.unclear {
 		grave = millis(graveTime)
 	}
-	cmd, _, err := d.run(ctx, releaseScript, true, []string{c.key.entry(), c.key.queue(), c.key.waiters()},
+	cmd, _, err := d.runTogether(ctx, releaseScript, true, []string{c.key.entry(), c.key.queue(), c.key.waiters()},
 		c.request.Owner, c.mark(), grave, d.publish)
 	if err != nil {
 		return err

@@ -147,6 +147,7 @@ func newDriver(client redis.UniversalClient, o *Options, owned bool) (*driver, e
 	if !heedsContexts {
 		logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
+	d.convoy.client = client
 	d.bell = newBell(d, logger)
 	return d, nil
 }
@@ -160,6 +161,7 @@ type driver struct {
 	memory  int64  // of tokens, in ms
 	publish string // the command
 	bell    *bell
+	convoy  convoy
 	apart   atomic.Bool // a script cannot have keys of several names
 }
 

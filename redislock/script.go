@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -74,6 +75,35 @@ func (d *driver) run(ctx context.Context, s script, once bool, keys []string, ar
 		failed = max(failed-1, 0) + c.failed
 	}
 	return c.Cmd, failed == 0, fault(ctx, err)
+}
+
+// runTogether is run for requests that many send at the same time: it lets them share
+// pipelines. On a cluster it does not, because a server that does not answer would
+// hold up the requests to the others.
+func (d *driver) runTogether(ctx context.Context, s script, once bool, keys []string, args ...any) (*redis.Cmd, bool, error) {
+	if d.cluster != nil {
+		return d.run(ctx, s, once, keys, args...)
+	}
+	c := newCommand(ctx, "evalsha", s.digest, once, keys, args)
+	along, err := d.convoy.process(ctx, c)
+	var answer redis.Error
+	switch {
+	case err == nil:
+		return c.Cmd, along || c.failed == 0, nil
+	case ctx.Err() != nil:
+		return nil, false, fault(ctx, err) // the request may be on its way with others
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		cmd, only, err := d.run(ctx, s, once, keys, args...)
+		return cmd, only && (along || c.failed <= 1), err
+	case !along || once && errors.As(err, &answer):
+		return c.Cmd, c.failed == 0, fault(ctx, err)
+	case once:
+		// Not the error of another's context, which the caller has never seen.
+		return c.Cmd, false, fmt.Errorf("redislock: sent together with others: %v", err)
+	}
+	// What go-redis would have sent again by itself, had it been alone.
+	cmd, _, err := d.run(ctx, s, once, keys, args...)
+	return cmd, false, err
 }
 
 func newCommand(ctx context.Context, name, what string, once bool, keys []string, args []any) *command {
