@@ -6,32 +6,35 @@
 -- look again if nothing is heard until then, or 0 if that is not known.
 --
 -- Sent twice, it finds the entry or the place that it made itself. Arriving late, after the release, it finds ENDED.
-local owner, ttl = ARGV[1], tonumber(ARGV[2])
+local owner = ARGV[1]
 
 -- grant sets the entry "<owner> <token> <acquired> <holder>". The token is the clock in microseconds, which rises also
 -- where the last token has been forgotten, or one more than the last one, which rises also where the clock stands
 -- still or goes back. The last one is kept until the clock has been past it for as long as it is to be remembered.
 local function grant()
   local t = redis.call('TIME')
-  local clock = string.format('%s%06d', t[1], t[2])
-  local token = clock
+  local clock = t[1] * 1000000 + t[2]
+  local acquired = string.format('%.0f', clock) -- ".." would round it to 14 digits
+  local token = acquired
   local last = redis.call('SET', KEYS[2], token, 'PX', ARGV[4], 'GET')
-  if last and tonumber(last) >= tonumber(clock) then
+  if last and tonumber(last) >= clock then
     local ahead = math.ceil((last + 1 - clock) / 1000)
-    token = string.format('%.0f', last + 1) -- ".." would round it to 14 digits
+    token = string.format('%.0f', last + 1)
     redis.call('SET', KEYS[2], token, 'PX', string.format('%.0f', ARGV[4] + ahead))
   end
-  redis.call('SET', KEYS[1], owner .. ' ' .. token .. ' ' .. clock .. ' ' .. ARGV[3], 'PX', ttl)
+  redis.call('SET', KEYS[1], owner .. ' ' .. token .. ' ' .. acquired .. ' ' .. ARGV[3], 'PX', ARGV[2])
   return tonumber(token)
 end
 
-local entry = redis.call('GET', KEYS[1])
-if not entry and redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
+-- Who waits has a place in waiters. This decides almost all calls, so it is one look at both.
+if redis.call('EXISTS', KEYS[1], KEYS[4]) == 0 then
   return grant()
 end
 
 -- include queue.lua
 
+local ttl = tonumber(ARGV[2])
+local entry = redis.call('GET', KEYS[1])
 if entry and string.sub(entry, 1, #owner) == owner then
   outlast(KEYS[1], ttl)
   return tonumber(string.match(entry, '^%x+ (%d+)'))
