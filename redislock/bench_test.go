@@ -185,12 +185,17 @@ func BenchmarkHotNameInOneProcess(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "locks/s")
 }
 
-// From the call of Unlock to the return of the Lock of another process, which has
-// waited for a random time.
+// From the call of Unlock to the return of the Lock that has waited for a random
+// time, in another process or in the same one.
 func BenchmarkHandOff(b *testing.B) {
 	prefix := freshPrefix()
 	from := lockerOn(b, client(b, server(b).URL()), &Options{Prefix: prefix})
-	to := lockerOn(b, client(b, server(b).URL()), &Options{Prefix: prefix})
+	other := lockerOn(b, client(b, server(b).URL()), &Options{Prefix: prefix})
+	b.Run("other", func(b *testing.B) { handOff(b, from, other) })
+	b.Run("same", func(b *testing.B) { handOff(b, from, from) })
+}
+
+func handOff(b *testing.B, from, to *Locker) {
 	took := make([]time.Duration, 0, b.N)
 	for range b.N {
 		lock, err := from.Lock(b.Context(), "x")
