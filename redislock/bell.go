@@ -18,10 +18,12 @@ const (
 	quiet = 30 * time.Second
 
 	// A connection that did not get as far as to a subscription is given up after
-	// minPause, the next after twice that, up to maxPause. Meanwhile waiters live
-	// by the poll of the portable half.
+	// minPause, the next after twice that, up to maxPause.
 	minPause = 50 * time.Millisecond
 	maxPause = 30 * time.Second
+
+	// deafPoll is how often, on average, a claim looks that has no subscription.
+	deafPoll = 100 * time.Millisecond
 )
 
 // bell listens for wake-ups on behalf of the waiting claims of one Locker. A claim
@@ -112,20 +114,22 @@ func (b *bell) listening(c *claim) bool {
 
 // join sees to it that c is woken: by what is published on its channel, if it has
 // left that in the queue; else by the confirmation of the subscription, so that it
-// does.
-func (b *bell) join(ctx context.Context, c *claim) {
+// does. It reports false if the subscription is not confirmed: it may never be, where
+// the server's rules forbid it.
+func (b *bell) join(ctx context.Context, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ch := b.channels[c.channel]
 	if ch == nil {
 		if ch = b.open(ctx, c.channel); ch == nil {
-			return
+			return false
 		}
 	}
 	ch.add(c)
 	if ch.heard && !c.listens {
 		c.ring() // confirmed since the Try
 	}
+	return ch.heard
 }
 
 // leave ends what listening and join have begun.

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -75,11 +76,18 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 
 // Wait implements distlock.Claim. A wake-up between the last Try and this call is in
 // the channel already; where nobody was listening yet, the bell wakes the claim as
-// soon as it does.
+// soon as it does, and until then the claim looks by itself.
 func (c *claim) Wait(ctx context.Context) error {
-	c.driver.bell.join(ctx, c)
+	var poll <-chan time.Time
+	if !c.driver.bell.join(ctx, c) {
+		timer := time.NewTimer(deafPoll*3/4 + rand.N(deafPoll/2))
+		defer timer.Stop()
+		poll = timer.C
+	}
 	select {
 	case <-c.wake:
+		return nil
+	case <-poll:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +18,42 @@ import (
 func TestConformance(t *testing.T) {
 	s := servers.ForTest(t, servers.Redis)
 	conformance.Run(t, harness{s, client(t, s.URL())}, pin.Pinned(s, "fence/over-cleanup")...)
+}
+
+// The way without wake-ups: the server's rules forbid channels, so waiters poll. The
+// checks of waiting and fairness must hold all the same.
+func TestConformanceWithoutWakeUps(t *testing.T) {
+	s, admin := own(t)
+	must(t, admin.ACLSetUser(t.Context(), "deaf", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	conformance.Run(t, deafHarness{harness{s, admin}}, conformance.WithFilter(func(c conformance.Check) bool {
+		family, _, _ := strings.Cut(c.ID, "/")
+		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation" || c.ID == "stress/counter"
+	}))
+}
+
+// deafHarness opens clients that cannot subscribe.
+type deafHarness struct{ harness }
+
+func (h deafHarness) url(addr string) string { return "redis://deaf:secret@" + addr }
+
+func (h deafHarness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
+	return Open(ctx, h.url(h.Addr()), nil)
+}
+
+func (h deafHarness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+	return openVia(ctx, c, h.Addr(), h.url)
+}
+
+func (h deafHarness) Caps() conformance.Caps {
+	caps := h.harness.Caps()
+	caps.Push = conformance.No
+	return caps
+}
+
+func (h deafHarness) Timing() conformance.Timing {
+	caps := new(driver).Capabilities()
+	caps.Push = false
+	return conformance.TimingFrom(caps)
 }
 
 // harness lets the suite examine the driver on a server of its own.
@@ -42,12 +79,18 @@ func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (di
 }
 
 func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
-	p, err := conformance.NewTCPProxy(h.Addr(), 1)
+	return openVia(ctx, c, h.Addr(), h.URLVia)
+}
+
+// openVia opens a client whose traffic to addr passes a proxy; url returns the URL of
+// a server at that address.
+func openVia(ctx context.Context, c *conformance.C, addr string, url func(addr string) string) (distlock.Locker, conformance.Link, error) {
+	p, err := conformance.NewTCPProxy(addr, 1)
 	if err != nil {
 		return nil, nil, err
 	}
 	c.Cleanup(func() { _ = p.Close() })
-	l, err := Open(ctx, h.URLVia(p.Addr()), nil)
+	l, err := Open(ctx, url(p.Addr()), nil)
 	return l, p, err
 }
 
