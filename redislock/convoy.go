@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,9 @@ const (
 	// waits for long on behalf of others.
 	maxConvoy = 100
 
-	// stuck is for how long nothing comes back before nobody waits any more.
-	stuck = 100 * time.Millisecond
+	// maxHalt is for how long a request waits for others to come back: those may be
+	// on connections that hang.
+	maxHalt = 100 * time.Millisecond
 )
 
 // convoy sends requests that come while others are under way together, in one
@@ -30,10 +32,10 @@ const (
 // waiting, makes the first of them the leader, who sends all.
 type convoy struct {
 	client redis.UniversalClient
+	halt   time.Duration // maxHalt, but in tests
 
 	mu      sync.Mutex
 	flying  int
-	moved   time.Time // when one was last sent or came back
 	waiting []*passenger
 }
 
@@ -48,9 +50,8 @@ type passenger struct {
 // cmd must not be touched any more.
 func (c *convoy) process(ctx context.Context, cmd *command) (along bool, err error) {
 	c.mu.Lock()
-	if c.flying < maxFlying || time.Since(c.moved) > stuck {
+	if c.flying < maxFlying {
 		c.flying++
-		c.moved = time.Now()
 		c.mu.Unlock()
 		defer c.next()
 		return false, c.client.Process(ctx, cmd)
@@ -58,21 +59,30 @@ func (c *convoy) process(ctx context.Context, cmd *command) (along bool, err err
 	p := &passenger{cmd, make(chan bool, 1)}
 	c.waiting = append(c.waiting, p)
 	c.mu.Unlock()
-	select {
-	case lead := <-p.ready:
-		if !lead {
-			return true, cmd.Err()
+	patience := time.NewTimer(c.halt)
+	defer patience.Stop()
+	for {
+		select {
+		case lead := <-p.ready:
+			if !lead {
+				return true, cmd.Err()
+			}
+			defer c.next()
+			if others := c.board(); len(others) > 0 {
+				return true, c.lead(ctx, cmd, others)
+			}
+			return false, c.client.Process(ctx, cmd)
+		case <-patience.C:
+			if c.leave(p) {
+				return false, c.client.Process(ctx, cmd)
+			}
+		case <-ctx.Done():
+			if !c.leave(p) {
+				c.decline(p)
+			}
+			return true, ctx.Err()
 		}
-	case <-ctx.Done():
-		c.leave(p)
-		return true, ctx.Err()
 	}
-	defer c.next()
-	others := c.board()
-	if len(others) == 0 {
-		return false, c.client.Process(ctx, cmd)
-	}
-	return true, c.lead(ctx, cmd, others)
 }
 
 // lead sends cmd and the others.
@@ -108,7 +118,6 @@ func (c *convoy) board() []*passenger {
 func (c *convoy) next() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moved = time.Now()
 	if len(c.waiting) == 0 {
 		c.flying--
 		return
@@ -118,17 +127,22 @@ func (c *convoy) next() {
 	p.ready <- true
 }
 
-// leave is for a passenger whose context has ended.
-func (c *convoy) leave(p *passenger) {
+// leave takes p out of those who wait. It reports false if it is not among them any
+// more: then it leads, or is under way with others.
+func (c *convoy) leave(p *passenger) bool {
 	c.mu.Lock()
-	for i, other := range c.waiting {
-		if other == p {
-			c.waiting = append(c.waiting[:i:i], c.waiting[i+1:]...)
-			c.mu.Unlock()
-			return
-		}
+	defer c.mu.Unlock()
+	i := slices.Index(c.waiting, p)
+	if i < 0 {
+		return false
 	}
-	c.mu.Unlock()
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	return true
+}
+
+// decline is for a passenger that does not care any more: if it was to lead, the next
+// one does.
+func (c *convoy) decline(p *passenger) {
 	select {
 	case lead := <-p.ready:
 		if lead {

@@ -147,7 +147,7 @@ func newDriver(client redis.UniversalClient, o *Options, owned bool) (*driver, e
 	if !heedsContexts {
 		logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
-	d.convoy.client = client
+	d.convoy.client, d.convoy.halt = client, maxHalt
 	d.bell = newBell(d, logger)
 	return d, nil
 }
