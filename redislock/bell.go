@@ -6,10 +6,14 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
 )
 
 const (
@@ -132,6 +136,23 @@ func (b *bell) join(ctx context.Context, c *claim) bool {
 	return ch.heard
 }
 
+// offer notes that c has a place in the queue by its latest Try, which was sent then.
+func (b *bell) offer(c *claim, sent time.Time) {
+	if !c.listens {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.offer.number, c.offer.sent = c.tries, sent
+}
+
+// granted returns what c has been granted while it waited, or a Grant without a token.
+func (b *bell) granted(c *claim) distlock.Grant {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return c.offer.grant
+}
+
 // leave ends what listening and join have begun.
 func (b *bell) leave(c *claim) {
 	if c.wake == nil {
@@ -235,8 +256,11 @@ func (b *bell) deliver(l *line, msg any) {
 	defer b.mu.Unlock()
 	switch m := msg.(type) {
 	case *redis.Message:
-		if ch := b.channels[m.Channel]; ch != nil && ch.claims[m.Payload] != nil {
-			ch.claims[m.Payload].ring()
+		owner, grant, _ := strings.Cut(m.Payload, " ")
+		if ch := b.channels[m.Channel]; ch != nil && ch.claims[owner] != nil {
+			c := ch.claims[owner]
+			c.accept(grant)
+			c.ring()
 		}
 	case *redis.Subscription:
 		ch := b.channels[m.Channel]
@@ -317,6 +341,29 @@ func (ch *channel) add(c *claim) {
 func (ch *channel) ringAll() {
 	for _, c := range ch.claims {
 		c.ring()
+	}
+}
+
+// accept takes in the grant "<token> <number> <waited>", if it is by the latest Try that
+// is known to have been answered: by an earlier one it may be over, and the next Try
+// tells. The lease began waited ms after that Try was run, by the server's clock. If
+// that has jumped forward, what this machine measured is less.
+func (c *claim) accept(grant string) {
+	part := strings.Split(grant, " ")
+	if len(part) != 3 {
+		return
+	}
+	token, err1 := strconv.ParseInt(part[0], 10, 64)
+	number, err2 := strconv.Atoi(part[1])
+	waited, err3 := strconv.ParseUint(part[2], 10, 31)
+	if errors.Join(err1, err2, err3) != nil || token <= 0 || number <= 0 || number != c.offer.number {
+		return
+	}
+	ttl := time.Duration(millis(c.request.TTL)+int64(waited)) * time.Millisecond
+	c.offer.grant = distlock.Grant{
+		Token: token,
+		TTL:   min(ttl, c.request.TTL+time.Since(c.offer.sent)),
+		Sent:  c.offer.sent,
 	}
 }
 

@@ -1,4 +1,4 @@
--- Ends the hold that was seen, whoever has it. Waiters keep their places, and the first is woken.
+-- Ends the hold that was seen, whoever has it. Waiters keep their places, and the first gets the name.
 --
 -- KEYS: entry, token, queue, waiters
 -- ARGV: the entry, its token, how long to remember that in ms, "publish" or "spublish"
@@ -10,6 +10,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
 
+-- include grant.lua
 -- include queue.lua
 
 -- A lock that was held for long has outlived the memory of its token.
@@ -17,5 +18,5 @@ if (tonumber(redis.call('GET', KEYS[2])) or 0) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 end
 redis.call('DEL', KEYS[1])
-ring(KEYS[3], KEYS[4], millis(), ARGV[4])
+ring(KEYS[1], KEYS[2], KEYS[3], KEYS[4], millis(), ARGV[3], ARGV[4])
 return 1

@@ -20,8 +20,8 @@ const graveTime = 5 * time.Minute
 // errGivenUp is the answer to a Try that comes after the claim was released.
 var errGivenUp = errors.New("redislock: the claim has been released")
 
-// claim is one bid. Its fields are used by one call at a time; only wake is also
-// used by the bell.
+// claim is one bid. Its fields are used by one call at a time; wake and
+// offer are the bell's as well.
 type claim struct {
 	driver  *driver
 	request distlock.Request
@@ -29,10 +29,22 @@ type claim struct {
 
 	token   int64 // of the grant; 0 if there was none, or it has been released
 	unclear bool  // a request of a Try may still arrive
+	tries   int   // requests of Try, which have numbers
 
 	channel string        // where it is to be woken
 	listens bool          // it was sure to be, when it took its place in the queue or last confirmed it
 	wake    chan struct{} // one element: "look again"; buffered so that the bell never blocks; nil until it is needed
+	offer   offer
+}
+
+// offer is what a claim that waits may be granted by the release of another, which
+// saves a round trip between an Unlock and the Lock that waits for it. The claim cannot
+// tell when that release was; but the server tells how long after the latest Try of the
+// claim, and the claim knows before when it sent that.
+type offer struct {
+	number int       // of that Try, from 1; a grant by another is none
+	sent   time.Time // before its request
+	grant  distlock.Grant
 }
 
 // Try implements distlock.Claim.
@@ -44,10 +56,17 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 		if c.listens = d.bell.listening(c); c.listens {
 			channel = c.channel
 		}
+		if g := d.bell.granted(c); g.Token != 0 {
+			c.token = g.Token
+			d.bell.leave(c)
+			return g, nil
+		}
 	}
+	c.tries++
+	sent := time.Now()
 	cmd, only, err := d.runTogether(ctx, tryScript, false,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
-		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel)
+		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries)
 	c.unclear = c.unclear || !only || err != nil
 	if err != nil {
 		return distlock.Grant{}, err
@@ -63,6 +82,7 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 	case answer == 0:
 		return distlock.Grant{}, errGivenUp
 	}
+	d.bell.offer(c, sent)
 	held := &distlock.HeldError{Remaining: time.Duration(-1-answer) * time.Millisecond}
 	if c.request.NoWait && c.unclear {
 		// Nobody will call Release, and the copy that is still under way may
@@ -111,8 +131,8 @@ func (c *claim) Release(ctx context.Context) error {
 	if c.unclear {
 		grave = millis(graveTime)
 	}
-	cmd, _, err := d.runTogether(ctx, releaseScript, true, []string{c.key.entry(), c.key.queue(), c.key.waiters()},
-		c.request.Owner, c.mark(), grave, d.publish)
+	cmd, _, err := d.runTogether(ctx, releaseScript, true, []string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
+		c.request.Owner, c.mark(), grave, d.publish, d.memory)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@
 
 local waiting, now = 0, millis()
 for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
-  local lease, channel = string.match(place, '^(%d+) (.*)$')
+  local lease, channel = string.match(place, '^(%d+) (%S*)')
   if tonumber(lease) > now and channel ~= ENDED then
     waiting = waiting + 1
   end

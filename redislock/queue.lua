@@ -2,7 +2,7 @@
 -- after what is decided without it, so that a name nobody waits for does not pay for it.
 --
 -- queue    list of owners, who is to be served first at its head
--- waiters  hash, owner -> "<lease> <channel>"; the place counts until the lease, in ms of this server's clock
+-- waiters  hash, owner -> "<lease> <channel> <offer>"; the place counts until the lease, in ms of this server's clock
 --
 -- channel is where the waiter listens, or one of these marks:
 local DEAF = ''    -- it does not listen, or not yet: it comes by itself, and is waited for
@@ -10,6 +10,9 @@ local ABSENT = '!' -- it said that it listens, and did not when it was called: i
                    -- list, so that it stops nobody; if it comes back within its lease it is the first again
 local ENDED = 'x'  -- not a waiter: the claim was given up while a request of its was still under way, which is refused
                    -- should it arrive after all
+--
+-- offer is "<TTL> <number> <holder text>" of a claim that may be made the holder without another request of its own.
+-- The number is that of the Try by which it got its lease. It is '' for the marks.
 
 -- millis is the time of this server.
 local function millis()
@@ -20,13 +23,16 @@ end
 local function place_of(waiters, owner)
   local place = redis.call('HGET', waiters, owner)
   if place then
-    local lease, channel = string.match(place, '^(%d+) (.*)$')
-    return tonumber(lease), channel
+    local lease, channel, offer = string.match(place, '^(%d+) (%S*) ?(.*)$')
+    return tonumber(lease), channel, offer
   end
 end
 
-local function set_place(waiters, owner, lease, channel)
-  redis.call('HSET', waiters, owner, string.format('%.0f %s', lease, channel))
+local function set_place(waiters, owner, lease, channel, offer)
+  if offer ~= '' then
+    offer = ' ' .. offer
+  end
+  redis.call('HSET', waiters, owner, string.format('%.0f %s%s', lease, channel, offer))
 end
 
 -- outlast makes a key last for at least ms from now, and never shortens that.
@@ -36,7 +42,7 @@ local function outlast(key, ms)
   end
 end
 
--- front returns the first in the queue that is alive, its lease and its channel. The dead before it are removed; me is
+-- front returns the first in the queue that is alive, its lease, its channel and its offer. The dead before it are removed; me is
 -- alive whatever its lease says, because it is the one who asks.
 local function front(queue, waiters, now, me)
   while true do
@@ -44,9 +50,9 @@ local function front(queue, waiters, now, me)
     if not owner then
       return nil
     end
-    local lease, channel = place_of(waiters, owner)
+    local lease, channel, offer = place_of(waiters, owner)
     if lease and (lease > now or owner == me) then
-      return owner, lease, channel
+      return owner, lease, channel, offer
     end
     redis.call('LPOP', queue)
     redis.call('HDEL', waiters, owner)
@@ -72,18 +78,33 @@ local function ahead(queue, waiters, now, owner)
   end
 end
 
--- ring tells the first in the queue, and it alone, that the name may be free.
-local function ring(queue, waiters, now, publish)
+-- ring gives the name, which is free, to the first in the queue, and tells it, and it alone: "<owner> <token> <number>
+-- <waited>", where waited is how many ms after that Try this is. If not much is left of its place, it may be dead, and
+-- is just told to come: "<owner>".
+local function ring(entry, last_token, queue, waiters, now, memory, publish)
   while true do
-    local owner, lease, channel = front(queue, waiters, now)
+    local owner, lease, channel, offer = front(queue, waiters, now)
     if not owner or channel == DEAF then
       return
     end
+    local ttl, number, text = string.match(offer, '^(%d+) (%d+) (.*)$')
+    local message, token, acquired = owner
+    if ttl and lease - now >= ttl / 2 then
+      token, acquired = next_token(last_token, memory)
+      local waited = math.max(ttl - (lease - now) - 1, 0) -- both times were rounded down
+      message = string.format('%s %s %s %.0f', owner, token, number, waited)
+    end
     -- pcall: a user who may not publish must be able to release. Its waiters look again by themselves.
-    if redis.pcall(publish, channel, owner) ~= 0 then
+    local heard = redis.pcall(publish, channel, message)
+    if heard ~= 0 then
+      if token and type(heard) == 'number' then
+        redis.call('LPOP', queue)
+        redis.call('HDEL', waiters, owner)
+        set_entry(entry, owner, token, acquired, text, ttl)
+      end
       return
     end
     redis.call('LPOP', queue)
-    set_place(waiters, owner, lease, ABSENT)
+    set_place(waiters, owner, lease, ABSENT, '')
   end
 end

@@ -7,7 +7,7 @@
 // A lock is a key that expires. Taking a free one is one request, and so is
 // releasing it; all decisions fall in scripts on the server, by its clock. Waiters
 // stand in a queue on the server, first come, first served over all processes, and a
-// release wakes the first of them, and nobody else.
+// release gives the lock to the first of them, and wakes nobody else.
 //
 // Redis replicates asynchronously: a fail-over can lose a lock that was granted a
 // moment ago, and so can a crash without an append-only file. Where that matters,

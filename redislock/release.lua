@@ -1,8 +1,8 @@
--- Removes the claim: its entry if it is the holder, its place if it is in the queue. Wakes who comes next.
+-- Removes the claim: its entry if it is the holder, its place if it is in the queue. Gives the name to who comes next.
 --
--- KEYS: entry, queue, waiters
+-- KEYS: entry, queue, waiters, token
 -- ARGV: owner, how its entry begins if it has won, for how many ms to refuse a Try that may still be under way or 0,
--- "publish" or "spublish"
+-- "publish" or "spublish", how long to remember the token in ms
 -- Returns 1 if it was the holder by the grant that it knows of, else 0.
 --
 -- Late or sent twice, it finds nothing of its owner any more; the wake-up is a hint and may come twice.
@@ -16,6 +16,7 @@ if held == 1 and ARGV[3] == '0' then
   entry = false
 end
 
+-- include grant.lua
 -- include queue.lua
 
 local owner, now, grave = ARGV[1], millis(), tonumber(ARGV[3])
@@ -34,10 +35,10 @@ if grave > 0 then
       redis.call('HDEL', KEYS[3], places[i])
     end
   end
-  set_place(KEYS[3], owner, now + grave, ENDED)
+  set_place(KEYS[3], owner, now + grave, ENDED, '')
   outlast(KEYS[3], grave)
 end
 if not entry then
-  ring(KEYS[2], KEYS[3], now, ARGV[4])
+  ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], now, ARGV[5], ARGV[4])
 end
 return held

@@ -16,6 +16,7 @@ import (
 type script struct{ source, digest string }
 
 func newScript(source string) script {
+	source = strings.Replace(source, "-- include grant.lua\n", grantLua, 1)
 	source = strings.Replace(source, "-- include queue.lua\n", queueLua, 1)
 	return script{source, redis.NewScript(source).Hash()}
 }
@@ -23,6 +24,8 @@ func newScript(source string) script {
 var (
 	//go:embed queue.lua
 	queueLua string
+	//go:embed grant.lua
+	grantLua string
 	//go:embed try.lua
 	tryLua string
 	//go:embed release.lua

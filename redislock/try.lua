@@ -1,28 +1,19 @@
 -- Makes the claim the holder if the name is free and nobody comes before it; else puts it into the queue.
 --
 -- KEYS: entry, token, queue, waiters
--- ARGV: owner, TTL in ms, holder text, how long to remember the token in ms, 1 to queue or 0, own channel or ''
+-- ARGV: owner, TTL in ms, holder text, how long to remember the token in ms, 1 to queue or 0, own channel or '',
+-- number of this Try
 -- Returns the token if the claim holds the name; 0 if the claim was given up; else -1 - n, where n is in how many ms to
 -- look again if nothing is heard until then, or 0 if that is not known.
 --
 -- Sent twice, it finds the entry or the place that it made itself. Arriving late, after the release, it finds ENDED.
 local owner = ARGV[1]
 
--- grant sets the entry "<owner> <token> <acquired> <holder>". The token is the clock in microseconds, which rises also
--- where the last token has been forgotten, or one more than the last one, which rises also where the clock stands
--- still or goes back. The last one is kept until the clock has been past it for as long as it is to be remembered.
+-- include grant.lua
+
 local function grant()
-  local t = redis.call('TIME')
-  local clock = t[1] * 1000000 + t[2]
-  local acquired = string.format('%.0f', clock) -- ".." would round it to 14 digits
-  local token = acquired
-  local last = redis.call('SET', KEYS[2], token, 'PX', ARGV[4], 'GET')
-  if last and tonumber(last) >= clock then
-    local ahead = math.ceil((last + 1 - clock) / 1000)
-    token = string.format('%.0f', last + 1)
-    redis.call('SET', KEYS[2], token, 'PX', string.format('%.0f', ARGV[4] + ahead))
-  end
-  redis.call('SET', KEYS[1], owner .. ' ' .. token .. ' ' .. acquired .. ' ' .. ARGV[3], 'PX', ARGV[2])
+  local token, acquired = next_token(KEYS[2], ARGV[4])
+  set_entry(KEYS[1], owner, token, acquired, ARGV[3], ARGV[2])
   return tonumber(token)
 end
 
@@ -72,7 +63,7 @@ if ARGV[5] == '1' then
   elseif channel == ABSENT then
     redis.call('LPUSH', KEYS[3], owner)
   end
-  set_place(KEYS[4], owner, now + ttl, ARGV[6])
+  set_place(KEYS[4], owner, now + ttl, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
   outlast(KEYS[3], ttl)
   outlast(KEYS[4], ttl)
   local before = ahead(KEYS[3], KEYS[4], now, owner)

@@ -1,0 +1,142 @@
+package redislock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+)
+
+// A release gives the name to the first who waits, and what that one hears is all it
+// needs: it has its whole TTL from the release, and counts it from no later.
+func TestReleaseGrants(t *testing.T) {
+	drivers, prefix := parties(t, 2)
+	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	first := grants(t, a)
+	queues(t, b)
+	asked := time.Now()
+	refuses(t, b) // keeps its place
+	latency := time.Since(asked)
+	time.Sleep(20 * time.Millisecond)
+	before := time.Now()
+	releases(t, a)
+	after := time.Now()
+	hears(t, b, true)
+	admin := client(t, server(t).URL())
+	lasts := admin.PTTL(t.Context(), b.key.entry()).Val()
+	if early := time.Until(after.Add(long)) - lasts; early > 2*time.Millisecond {
+		t.Errorf("the entry ends %v before a TTL has passed since the release", early)
+	}
+	g := forget(t, drivers[1], b)
+	ends := g.Sent.Add(g.TTL)
+	switch {
+	case g.Token <= first.Token:
+		t.Errorf("granted token %d after %d", g.Token, first.Token)
+	case ends.After(after.Add(long)):
+		t.Errorf("the lease is said to end %v later than it can", ends.Sub(after.Add(long)))
+	case ends.Before(before.Add(long - latency - 3*time.Millisecond)): // the server counts whole ones
+		t.Errorf("%v of the TTL are missing: the waiting was taken off", before.Add(long).Sub(ends))
+	}
+	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Token != g.Token || st.Holder != "test" || st.Waiters != 0 {
+		t.Errorf("the status is %+v, %v; want token %d", st, err, g.Token)
+	}
+	if r, err := b.Renew(t.Context(), long); err != nil || r.TTL < long {
+		t.Errorf("Renew: %+v, %v", r, err)
+	}
+	releases(t, b)
+	if left := leftovers(t, admin, prefix); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// forget fails the test unless c has been granted its name already, so that its Try
+// needs no request: it is called while the client is closed.
+func forget(t *testing.T, d *driver, c *claim) distlock.Grant {
+	t.Helper()
+	refuse := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	defer refuse.Close()
+	working := d.convoy.client
+	d.convoy.client = refuse
+	defer func() { d.convoy.client = working }()
+	return grants(t, c)
+}
+
+// A grant by an earlier Try than the latest may be over: it is a wake-up, no more. So
+// is what is no grant at all.
+func TestStaleGrants(t *testing.T) {
+	for _, payload := range []string{" 9000000000000000 1 5", " 9000000000000000 3 5",
+		" 9000000000000000 2", " x 2 5", " -1 2 5", " 9000000000000000 2 -5", " 9000000000000000 0 5", ""} {
+		t.Run(fmt.Sprintf("%q", payload), func(t *testing.T) {
+			drivers, _ := parties(t, 2)
+			a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+			grants(t, a)
+			queues(t, b)
+			b.tries = 1
+			refuses(t, b) // by Try number 2
+			admin := client(t, server(t).URL())
+			must(t, admin.Publish(t.Context(), b.channel, b.request.Owner+payload).Err())
+			hears(t, b, true)
+			refuses(t, b)
+			releases(t, a)
+			hears(t, b, true)
+			grants(t, b)
+			releases(t, b)
+		})
+	}
+}
+
+// If the server's clock jumps forward while a claim waits, its lease is not believed to
+// begin later than it can.
+func TestGrantBesideAJumpOfTheClock(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	admin := client(t, server(t).URL())
+	must(t, admin.Publish(t.Context(), b.channel, fmt.Sprintf("%s 9000000000000000 %d 20000", b.request.Owner, b.tries)).Err())
+	hears(t, b, true)
+	heard := time.Now()
+	if g := forget(t, drivers[1], b); g.Sent.Add(g.TTL).After(heard.Add(long)) {
+		t.Errorf("the lease is said to begin %v after it was heard of", g.Sent.Add(g.TTL-long).Sub(heard))
+	}
+}
+
+// A claim that has not been heard of for half of its TTL may be dead: it is told to
+// come, and nobody else has to wait for a lease of its.
+func TestOldPlaceIsOnlyCalled(t *testing.T) {
+	drivers, _ := parties(t, 2)
+	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	admin := client(t, server(t).URL())
+	lease := admin.Time(t.Context()).Val().Add(long/2 - time.Second).UnixMilli()
+	must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner,
+		fmt.Sprintf("%d %s %d %d test", lease, b.channel, long.Milliseconds(), b.tries)).Err())
+	releases(t, a)
+	hears(t, b, true)
+	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 0 {
+		t.Error("the release has made the waiter the holder")
+	}
+	if g := grants(t, b); !g.Sent.IsZero() {
+		t.Errorf("granted %+v, want a lease that counts from the call", g)
+	}
+	releases(t, b)
+}
+
+// Who was granted the name and has left before it heard of that leaves nothing.
+func TestGrantToWhoHasLeft(t *testing.T) {
+	drivers, _ := parties(t, 3)
+	a, b, c := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[2].bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	queues(t, c)
+	releases(t, a)
+	hears(t, b, true)
+	releases(t, b) // without a Try
+	hears(t, c, true)
+	grants(t, c)
+	releases(t, c)
+}
