@@ -27,7 +27,7 @@ func TestConformanceWithoutWakeUps(t *testing.T) {
 	must(t, admin.ACLSetUser(t.Context(), "deaf", "on", ">secret", "~*", "+@all", "resetchannels").Err())
 	conformance.Run(t, deafHarness{harness{s, admin}}, conformance.WithFilter(func(c conformance.Check) bool {
 		family, _, _ := strings.Cut(c.ID, "/")
-		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation" || c.ID == "stress/counter"
+		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation"
 	}))
 }
 
