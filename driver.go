@@ -110,7 +110,8 @@ type Grant struct {
 	Token int64
 
 	// TTL is how long the store keeps the entry, at the least, counted from Sent.
-	// It covers the TTL asked for, counted from the start of the call.
+	// It covers the TTL asked for, counted from the start of the call. A grant that
+	// the store made during Wait may be older by up to a quarter of that.
 	TTL time.Duration
 
 	// Sent is an instant before the request that set the expiry was sent. Zero

@@ -56,7 +56,8 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 		if c.listens = d.bell.listening(c); c.listens {
 			channel = c.channel
 		}
-		if g := d.bell.granted(c); g.Token != 0 {
+		// Of a grant that is no longer fresh, another Try makes a full one.
+		if g := d.bell.granted(c); g.Token != 0 && time.Until(g.Sent.Add(g.TTL)) > c.request.TTL*3/4 {
 			c.token = g.Token
 			d.bell.leave(c)
 			return g, nil
