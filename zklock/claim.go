@@ -27,6 +27,8 @@ type claim struct {
 	czxid   int64
 	unsure  bool   // a node may have been created: the reply to that was lost
 	ahead   string // the node in front of ours when we last looked; "" if there is none
+	next    bool   // that node was the only one in front
+	first   bool   // and it is gone since
 	won     bool
 }
 
@@ -47,7 +49,7 @@ func (c *claim) try(ctx context.Context) (distlock.Grant, error) {
 	case place < 0:
 		return distlock.Grant{}, fmt.Errorf("the place in the queue is lost: somebody has deleted %s", c.path)
 	case place > 0:
-		c.ahead = c.parent + "/" + line[place-1].name
+		c.ahead, c.next = c.parent+"/"+line[place-1].name, place == 1
 		return distlock.Grant{}, c.held()
 	}
 	// The list was read on one server, and may be old. It cannot be too old to
@@ -81,6 +83,10 @@ func (c *claim) look(ctx context.Context) ([]string, error) {
 	if d.conn.SessionID() != c.session {
 		return nil, zk.ErrSessionExpired // and with it our place
 	}
+	if c.first && !d.watches.fired(c.path) {
+		return []string{path.Base(c.path)}, nil
+	}
+	c.first = false
 	// In a queue of ten thousand, each of whom looks every few seconds, the list
 	// is what would bring the servers down. One small question does.
 	if c.ahead != "" && !d.watches.fired(c.ahead) && !d.watches.fired(c.path) {
@@ -115,19 +121,36 @@ func (c *claim) join(ctx context.Context) (children []string, err error) {
 				return children, err
 			}
 		}
+		// Who may not make it may still find it there, made by an administrator.
+		denied := c.makeParent(ctx)
+		if denied != nil && !errors.Is(denied, zk.ErrNoAuth) {
+			return nil, denied
+		}
 		children, err = c.create(ctx)
 		switch {
 		case err == nil || c.path != "":
 			return children, err
+		case errors.Is(err, zk.ErrNoNode) && denied != nil:
+			return nil, denied
 		case errors.Is(err, zk.ErrNoNode):
-			if err := c.driver.makeNode(ctx, c.parent, zk.FlagContainer); err != nil {
-				return nil, err
-			}
+			c.driver.parents.remove(c.parent)
 		case !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
 			return nil, err
 		}
 	}
 	return nil, err
+}
+
+// makeParent makes the node of the name, unless it was there lately.
+func (c *claim) makeParent(ctx context.Context) error {
+	if c.driver.parents.has(c.parent) {
+		return nil
+	}
+	err := c.driver.makeNode(ctx, c.parent, zk.FlagContainer)
+	if err == nil {
+		c.driver.parents.add(c.parent)
+	}
+	return err
 }
 
 // create makes our node, and where it is alone, that is all it takes to have the
@@ -206,14 +229,25 @@ func (c *claim) find(ctx context.Context) ([]string, error) {
 // Wait implements distlock.Claim. It watches the claim ahead alone, so that a
 // release wakes one waiter, and our own node, which a session takes along when it
 // expires.
+//
+// Nobody can come in between: a node that is made later is behind ours. So if the
+// node ahead was the only one and the servers say that it is gone, ours is the
+// first, and Try need not list the queue to learn that.
 func (c *claim) Wait(ctx context.Context) error {
 	ahead, own := c.driver.watches.on(c.ahead), c.driver.watches.on(c.path)
-	if ahead.await(ctx) != nil || own.await(ctx) != nil {
-		return ctx.Err() // or nil: the node is not there, or the connection broke; Try will see
+	if own.await(ctx) != nil {
+		return ctx.Err() // or nil: our node is not there, or the connection broke; Try will see
+	}
+	if err := ahead.await(ctx); err != nil {
+		c.first = c.next && errors.Is(err, zk.ErrNoNode)
+		return ctx.Err()
 	}
 	select {
-	case <-ahead.events:
-	case <-own.events:
+	case e := <-ahead.events:
+		ahead.note(e)
+		c.first = c.next && ahead.deleted.Load()
+	case e := <-own.events:
+		own.note(e)
 	case <-ctx.Done():
 	}
 	return ctx.Err()

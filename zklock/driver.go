@@ -26,6 +26,7 @@ type driver struct {
 	caps    distlock.Capabilities
 	close   func() // nil if the connection is the user's
 	watches watches
+	parents parents
 	proving turn
 
 	mu    sync.Mutex

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -13,14 +14,25 @@ type watch struct {
 	ready chan struct{} // closed when the servers have answered; the fields below are set then
 	err   error         // zk.ErrNoNode if there is no such node
 	// events gets one element and is then closed, both by the library, so that
-	// it wakes any number of readers.
-	events <-chan zk.Event
+	// it wakes any number of readers. Whoever reads it hands it to note.
+	events  <-chan zk.Event
+	deleted atomic.Bool // by what was noted; such a node never comes back, its number is taken
 }
 
-// await blocks until the subscription is made.
+func (w *watch) note(e zk.Event) {
+	if e.Type == zk.EventNodeDeleted {
+		w.deleted.Store(true)
+	}
+}
+
+// await blocks until the subscription is made, and returns zk.ErrNoNode if the node
+// is known to be gone.
 func (w *watch) await(ctx context.Context) error {
 	select {
 	case <-w.ready:
+		if w.deleted.Load() {
+			return zk.ErrNoNode
+		}
 		return w.err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -38,7 +50,8 @@ func (w *watch) fired() bool {
 		return true
 	}
 	select {
-	case <-w.events:
+	case e := <-w.events:
+		w.note(e)
 		return true
 	default:
 		return false
@@ -58,11 +71,11 @@ type watches struct {
 }
 
 // on returns the watch of a node, which is made if there is none that has yet to
-// fire. It does not wait for the servers.
+// fire, or has told that the node is gone. It does not wait for the servers.
 func (ws *watches) on(path string) *watch {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w != nil && !w.fired() {
+	if w := ws.byPath[path]; w != nil && (!w.fired() || w.deleted.Load()) {
 		return w
 	}
 	w := &watch{ready: make(chan struct{})}
