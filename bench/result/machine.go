@@ -1,0 +1,59 @@
+package result
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Machine says where the runs took place.
+type Machine struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	Go   string `json:"go"`
+	CPU  string `json:"cpu,omitempty"` // its model, where it is known
+	CPUs int    `json:"cpus"`
+}
+
+// Stamp notes the machine and the versions of the libraries. It fails if the
+// results hold figures of another machine, or of other versions: those cannot
+// stand beside new ones.
+func (r *Results) Stamp() error {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), CPU: model(), CPUs: runtime.NumCPU()}
+	v := versions()
+	if len(r.Backends) > 0 && (r.Machine != m || fmt.Sprint(r.Versions) != fmt.Sprint(v)) {
+		return fmt.Errorf("the file has results of another machine or of other versions: remove it, or write to another")
+	}
+	r.Machine, r.Versions = m, v
+	return nil
+}
+
+// versions returns those of all modules in this program.
+func versions() map[string]string {
+	v := make(map[string]string)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			v[d.Path] = d.Version
+		}
+	}
+	return v
+}
+
+// model returns what Linux calls the processor, or nothing.
+func model() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

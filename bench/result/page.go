@@ -1,0 +1,5 @@
+package result
+
+import "io"
+
+func Page(w io.Writer, r *Results) error { return nil }
