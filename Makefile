@@ -17,6 +17,11 @@ compare: servers ## the comparison of all four backends on this machine
 compare-docs: servers ## the same, into docs/comparison.md
 	scripts/comparison-docs.sh $(ARGS)
 
+.PHONY: bench
+bench: servers ## side-by-side benchmarks against other lock libraries (ARGS=-quick: a few minutes), and docs/performance.md of them
+	cd bench && $(GO) run . $(ARGS)
+	cd bench && $(GO) run . -render results.json > ../docs/performance.md
+
 .PHONY: test
 test: servers ## all tests under -race, with every backend required
 	DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 1 -count 1 -timeout 30m $(ARGS) \

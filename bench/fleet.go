@@ -26,6 +26,9 @@ func launch(ctx context.Context, backend servers.Kind, contenders []peers.Conten
 			return nil, errors.Join(err, f.close())
 		}
 		f.nodes = append(f.nodes, s)
+		if !s.Controlled() {
+			break // a given URL is one server, however often it is asked for
+		}
 	}
 	return f, nil
 }

@@ -7,13 +7,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/distlock-go/distlock/bench/peers"
 	"github.com/distlock-go/distlock/bench/result"
 	"github.com/distlock-go/distlock/bench/work"
 	"github.com/distlock-go/distlock/internal/servers"
@@ -23,9 +27,11 @@ const usage = `usage: go run . [flags]
        go run . -render results.json
 
 Measures distlock and its peers on servers that it starts, prints ratios, and
-writes the figures as JSON. Rows that are measured replace those in the file,
-others stay; so a run can be done in pieces. -render writes the page that is made
-of a file to the standard output. Ctrl-C ends a run with what it has.
+writes the figures as JSON. With -only, -rows or -who, rows that are measured
+replace those in the file and others stay, so that a run can be done in pieces.
+-render writes the page that is made of a file to the standard output, with
+misses.md beside it as the explanation of goals that were missed. Ctrl-C ends a
+run with what it has.
 
 `
 
@@ -33,6 +39,7 @@ of a file to the standard output. Ctrl-C ends a run with what it has.
 type settings struct {
 	backends []servers.Kind
 	rows     []string // all if empty
+	who      []string // contenders; all if empty
 	rounds   int
 	duration time.Duration
 	quick    bool
@@ -40,6 +47,7 @@ type settings struct {
 	profiles string
 	command  []string
 	commit   string
+	afresh   bool // everything is measured: nothing of an older file stays
 }
 
 func main() {
@@ -64,29 +72,35 @@ func command(args []string) error {
 		return err
 	}
 	if render != "" {
-		r, err := result.Read(render)
-		if err != nil {
-			return err
-		}
-		return result.Page(os.Stdout, r)
+		return page(os.Stdout, render)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	results, err := result.Open(s.out)
+	results, err := result.Open(s.out, s.afresh)
 	if err != nil {
-		return err
-	}
-	if err := results.Stamp(); err != nil {
 		return err
 	}
 	r := &run{settings: s, results: results, log: os.Stderr, began: time.Now()}
 	err = r.everything(ctx)
-	result.Table(os.Stdout, results)
+	result.Table(os.Stdout, results, s.backends)
 	if ctx.Err() != nil {
 		fmt.Fprintln(os.Stderr, "bench: interrupted; what was measured is in", s.out)
 		os.Exit(130)
 	}
 	return err
+}
+
+// page renders a file of results.
+func page(w io.Writer, path string) error {
+	r, err := result.Read(path)
+	if err != nil {
+		return err
+	}
+	misses, err := os.ReadFile(filepath.Join(filepath.Dir(path), "misses.md"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return result.Page(w, r, string(misses))
 }
 
 func parse(args []string) (s settings, render string, err error) {
@@ -102,10 +116,11 @@ func parse(args []string) (s settings, render string, err error) {
 	}
 	only := f.String("only", "", "`backends` to measure, with commas between: redis, mysql, zk, etcd; all by default")
 	rows := f.String("rows", "", "`rows` to measure, with commas between; a name ending in * stands for all that begin so")
+	who := f.String("who", "", "`contenders` to measure, by their full names, with semicolons between; goals that need others are then not judged")
 	f.IntVar(&s.rounds, "rounds", 5, "how often the contenders take turns in what is timed")
 	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; some rows take a multiple")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, and not the largest rows: a few minutes")
-	f.StringVar(&s.out, "out", "results.json", "`file` of the results; what it has already and is not measured again stays")
+	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
 	f.StringVar(&s.profiles, "profiles", "", "`folder` for a CPU profile of each contender, of the last round")
 	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
 	if err := f.Parse(args); err != nil {
@@ -117,12 +132,22 @@ func parse(args []string) (s settings, render string, err error) {
 	if s.quick {
 		s.rounds, s.duration = 2, 400*time.Millisecond
 	}
+	if s.out == "" {
+		s.out = "results.json"
+		if s.quick {
+			s.out = "quick.json"
+		}
+	}
+	s.afresh = *only == "" && *rows == "" && *who == ""
 	s.command, s.commit = args, commit()
 	if s.backends, err = chosen(*only); err != nil {
 		return s, "", err
 	}
 	if *rows != "" {
 		s.rows = strings.Split(*rows, ",")
+	}
+	if *who != "" {
+		s.who = strings.Split(*who, ";")
 	}
 	return s, render, s.check()
 }
@@ -148,6 +173,11 @@ func (s *settings) check() error {
 	case s.duration < 50*time.Millisecond || s.duration > time.Minute:
 		return fmt.Errorf("-duration is %v, allowed are 50ms to 1m", s.duration)
 	}
+	for _, name := range s.who {
+		if !slices.ContainsFunc(peers.All, func(c peers.Contender) bool { return c.Name == name }) {
+			return fmt.Errorf("-who: no contender is called %q", name)
+		}
+	}
 	for _, pattern := range s.rows {
 		if !slices.ContainsFunc(work.Rows, func(r work.Row) bool { return matches(pattern, r.ID) }) {
 			return fmt.Errorf("-rows: no row is called %q; -h lists them", pattern)
@@ -162,6 +192,13 @@ func (s *settings) wants(row work.Row) bool {
 		return !s.quick || !row.Slow
 	}
 	return slices.ContainsFunc(s.rows, func(pattern string) bool { return matches(pattern, row.ID) })
+}
+
+// contenders returns who takes the row.
+func (s *settings) contenders(row work.Row, backend servers.Kind) []peers.Contender {
+	return slices.DeleteFunc(row.For(backend), func(c peers.Contender) bool {
+		return len(s.who) > 0 && !slices.Contains(s.who, c.Name)
+	})
 }
 
 func matches(pattern, id string) bool {

@@ -82,7 +82,7 @@ func (r *run) backend(ctx context.Context, backend servers.Kind) error {
 func (r *run) rowsOn(backend servers.Kind) []work.Row {
 	var rows []work.Row
 	for _, row := range work.Rows {
-		if r.wants(row) && len(row.For(backend)) > 0 {
+		if r.wants(row) && len(r.contenders(row, backend)) > 0 {
 			rows = append(rows, row)
 		}
 	}
@@ -93,10 +93,10 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 	measured := &result.Row{
 		ID: row.ID, Title: row.Title, Taken: time.Now().UTC().Truncate(time.Second), Command: r.command, Commit: r.commit,
 		Seconds: row.Measure(r.duration, r.quick).Seconds(), TTL: r.ttl(row).Seconds(), Load: load(),
-		Failed: make(map[string]string),
+		InTurn: row.Kind == work.Timed, Failed: make(map[string]string),
 	}
 	rounds := 1
-	if row.Kind == work.Timed {
+	if measured.InTurn {
 		rounds = r.rounds
 	}
 	for i := range rounds {
@@ -116,7 +116,7 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 			}
 			round[c.Name] = figures
 		}
-		contenders := row.For(backend)
+		contenders := r.contenders(row, backend)
 		// In another order each time: nobody always comes after the same one.
 		mathrand.Shuffle(len(contenders), func(a, b int) { contenders[a], contenders[b] = contenders[b], contenders[a] })
 		var together sync.WaitGroup
@@ -137,6 +137,9 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 }
 
 func (r *run) job(ctx context.Context, f *fleet, c peers.Contender, row work.Row) (work.Figures, error) {
+	if c.Nodes > len(f.nodes) {
+		return nil, fmt.Errorf("it needs %d servers, and a given URL is one", c.Nodes)
+	}
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails, by its documentation
 	j := work.Job{

@@ -35,12 +35,6 @@ var heldColumns = []column{
 // columnsOf returns the columns of a row.
 func columnsOf(row string) []column { return columns[strings.TrimRight(row, "0123456789")] }
 
-// compared reports whether ratios make sense: what is measured in rounds.
-func (r *Row) compared() bool {
-	return len(r.Rounds) > 1 || strings.HasPrefix(r.ID, "solo") || strings.HasPrefix(r.ID, "parallel") ||
-		strings.HasPrefix(r.ID, "hot") || strings.HasPrefix(r.ID, "handoff")
-}
-
 // number writes v with three significant digits, and thousands with commas.
 func number(v float64) string {
 	switch a := math.Abs(v); {

@@ -68,6 +68,7 @@ type Part struct {
 	Goal     string // "≥ 0.9 × bare put + delete"
 	Measured string // "0.93 (0.88–0.97)"
 	Row      string
+	figure   Figure
 }
 
 // Judge looks at the figures of a backend.
@@ -85,16 +86,16 @@ func (g Goal) Judge(b *Backend) Outcome {
 
 func (c check) judge(b *Backend) Part {
 	row := b.Row(c.row)
-	p := Part{Verdict: Unmeasured, Goal: c.text, Measured: "–", Row: c.row}
+	p := Part{Verdict: Unmeasured, Goal: c.text, Measured: "–", Row: c.row, figure: c.figure}
 	s, against := c.series(row)
+	if against == "" {
+		against = strings.Join(c.versus, " or ") // nobody of them was measured
+	}
 	switch {
+	case c.faster:
+		p.Goal += " than " + against
 	case against != "":
 		p.Goal += " × " + against
-		if c.faster {
-			p.Goal = c.text + " than " + against
-		}
-	case len(c.versus) > 0:
-		p.Goal += " × " + strings.Join(c.versus, ", ")
 	}
 	if row != nil && row.Failed[peers.Distlock] != "" {
 		p.Verdict, p.Measured = Missed, "failed: "+row.Failed[peers.Distlock]

@@ -2,7 +2,6 @@ package result
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -18,17 +17,8 @@ type Machine struct {
 	CPUs int    `json:"cpus"`
 }
 
-// Stamp notes the machine and the versions of the libraries. It fails if the
-// results hold figures of another machine, or of other versions: those cannot
-// stand beside new ones.
-func (r *Results) Stamp() error {
-	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), CPU: model(), CPUs: runtime.NumCPU()}
-	v := versions()
-	if len(r.Backends) > 0 && (r.Machine != m || fmt.Sprint(r.Versions) != fmt.Sprint(v)) {
-		return fmt.Errorf("the file has results of another machine or of other versions: remove it, or write to another")
-	}
-	r.Machine, r.Versions = m, v
-	return nil
+func thisMachine() Machine {
+	return Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), CPU: model(), CPUs: runtime.NumCPU()}
 }
 
 // versions returns those of all modules in this program.

@@ -1,5 +1,221 @@
 package result
 
-import "io"
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
-func Page(w io.Writer, r *Results) error { return nil }
+	"github.com/distlock-go/distlock/bench/peers"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+const intro = `# Performance
+
+distlock beside other lock libraries for Go, measured in one run on the same servers. No figure on this page was
+typed: it is made of [bench/results.json](../bench/results.json) by
+
+` + "```" + `
+make bench                                                          # measures, on your machine, and writes the page
+cd bench && go run . -render results.json > ../docs/performance.md  # this page
+` + "```" + `
+
+`
+
+const method = `## How it was measured
+
+- Each figure is taken by a process of its own, which opens its connections, warms up and then measures. The servers are
+  local single nodes on the same processors, started for the run, one backend at a time.
+- **The servers do not wait for fsync**: a write reaches the kernel before the reply, not the disk. Throughput is that of
+  the protocol and the code. On servers that wait for a disk, the difference between libraries that send the same number
+  of writes shrinks.
+- What is timed is measured in rounds. In each, all contenders of a backend take their turn at the same workload, in
+  another order each time. Shown are the median over the rounds and, after ±, half of the distance between the
+  extremes. **distlock ÷ this** is the median of the ratios round by round, with the lowest and the highest: above 1 is
+  faster where the first column is a rate, below 1 where it is a time.
+- **Hand-off** is from the call of Unlock to the return of a Lock that has waited for a random 20 to 120 ms in another
+  client. A fixed wait would lock onto the phase of a poller.
+- **Clients** have connections of their own, as processes have. With many on one name, a poller's throughput is that of
+  one client that retakes its own lock: read it with Jain's index (1 is even, 1/n is one client having it all) and with the longest wait.
+- **Requests** are counted by a proxy that reads the protocol. Pings of the connection (ZooKeeper, HTTP/2) are not
+  requests; a renewal is. Scripts, pipelined commands and transactions are what they are on the wire.
+- **Held** locks are renewed, with a TTL of 10 s. Bytes are live heap and stacks in the client; goroutines and
+  processor time are the client's, too.
+- **Places late** is by how many places the most overtaken waiter was served after its turn; **requests to come** is
+  what all of them sent within two seconds of their coming, connecting included.
+
+`
+
+// Page writes the results as Markdown. misses is the explanation of goals that
+// were missed, and may be empty.
+func Page(w io.Writer, r *Results, misses string) error {
+	var b strings.Builder
+	b.WriteString(intro)
+	writeSetting(&b, r)
+	writeGoals(&b, r)
+	if missed(r) > 0 && strings.TrimSpace(misses) != "" {
+		fmt.Fprintf(&b, "## Why goals were missed\n\n%s\n\n", strings.TrimSpace(misses))
+	}
+	b.WriteString(method)
+	for _, backend := range servers.Kinds {
+		if on := r.Backends[backend]; on != nil {
+			writeBackend(&b, backend, on, r.Versions)
+		}
+	}
+	_, err := io.WriteString(w, strings.TrimRight(b.String(), "\n")+"\n")
+	return err
+}
+
+// writeSetting says where and when.
+func writeSetting(b *strings.Builder, r *Results) {
+	var first, last time.Time
+	commits := make(map[string]bool)
+	rounds := 0
+	for _, on := range r.Backends {
+		for _, row := range on.Rows {
+			if first.IsZero() || row.Taken.Before(first) {
+				first = row.Taken
+			}
+			if row.Taken.After(last) {
+				last = row.Taken
+			}
+			if row.Commit != "" {
+				commits[row.Commit] = true
+			}
+			if row.InTurn && (rounds == 0 || len(row.Rounds) < rounds) {
+				rounds = len(row.Rounds)
+			}
+		}
+	}
+	when := first.Format(time.DateOnly)
+	if day := last.Format(time.DateOnly); day != when {
+		when += " to " + day
+	}
+	m := r.Machine
+	fmt.Fprintf(b, "Taken %s, at least %d rounds of what is timed, on %s/%s with %d processors", when, rounds, m.OS, m.Arch, m.CPUs)
+	if m.CPU != "" {
+		fmt.Fprintf(b, " (%s)", m.CPU)
+	}
+	fmt.Fprintf(b, ", %s.", m.Go)
+	if len(commits) > 0 {
+		var ids []string
+		for id := range commits {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		fmt.Fprintf(b, " distlock is at commit %s (+: with changes).", strings.Join(ids, ", "))
+	}
+	b.WriteString("\nAnother machine gives other figures; the ratios travel better.\n\n")
+}
+
+func missed(r *Results) int {
+	n := 0
+	for _, g := range Goals {
+		if b := r.Backends[g.Backend]; b != nil && g.Judge(b).Verdict == Missed {
+			n++
+		}
+	}
+	return n
+}
+
+// writeGoals writes the table of goals: a line for each row, a column for each backend.
+func writeGoals(b *strings.Builder, r *Results) {
+	b.WriteString("## What was aimed at, and what was reached\n\n| |")
+	for _, backend := range servers.Kinds {
+		fmt.Fprintf(b, " %s |", titles[backend])
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(servers.Kinds)) + "\n")
+	counts := make(map[Verdict]int)
+	var names []string
+	for _, g := range Goals {
+		if !slices.Contains(names, g.Row) {
+			names = append(names, g.Row)
+		}
+	}
+	for _, name := range names {
+		fmt.Fprintf(b, "| %s |", name)
+		for _, backend := range servers.Kinds {
+			i := slices.IndexFunc(Goals, func(g Goal) bool { return g.Row == name && g.Backend == backend })
+			if i < 0 {
+				b.WriteString(" |")
+				continue
+			}
+			o := Goals[i].Judge(r.Backends[backend])
+			counts[o.Verdict]++
+			fmt.Fprintf(b, " %s |", o.cell())
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(b, "\n%d goals met, %d missed, %d not measured.\n\n", counts[Met], counts[Missed], counts[Unmeasured])
+}
+
+// cell writes an outcome into one cell of a table.
+func (o Outcome) cell() string {
+	lines := []string{string(o.Verdict)}
+	if o.Verdict != Met {
+		lines[0] = "**" + lines[0] + "**"
+	}
+	for _, p := range o.Parts {
+		line := fmt.Sprintf("%s, goal %s", p.Measured, p.Goal)
+		if name := o.label(p); name != "" {
+			line = name + ": " + line
+		}
+		if p.Verdict == Missed {
+			line += " ✗"
+		}
+		lines = append(lines, line)
+	}
+	return oneLine(strings.Join(lines, "<br>"))
+}
+
+// label says what a part is about, as far as that tells it from the others: the
+// figure, and the size of the row.
+func (o Outcome) label(p Part) string {
+	var words []string
+	sizes, figures := make(map[string]bool), make(map[Figure]bool)
+	for _, other := range o.Parts {
+		sizes[other.Row], figures[other.figure] = true, true
+	}
+	if len(sizes) > 1 {
+		words = append(words, strings.TrimLeft(p.Row, "abcdefghijklmnopqrstuvwxyz"))
+	}
+	for _, c := range columnsOf(p.Row) {
+		if c.figure == p.figure && len(figures) > 1 {
+			words = append(words, c.title)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func writeBackend(b *strings.Builder, backend servers.Kind, on *Backend, versions map[string]string) {
+	fmt.Fprintf(b, "## %s\n\nServer: %s.\n\n", titles[backend], on.Server)
+	for _, row := range on.Rows {
+		header, lines := row.cells(backend)
+		fmt.Fprintf(b, "| %s |\n|---|%s\n", strings.Join(header, " | "), strings.Repeat("--:|", len(header)-1))
+		for _, line := range lines {
+			fmt.Fprintf(b, "| %s |\n", oneLine(strings.Join(line, " | ")))
+		}
+		b.WriteString("\n")
+		for _, c := range peers.On(backend) {
+			if why := row.Failed[c.Name]; why != "" {
+				fmt.Fprintf(b, "%s failed in a round: %s.\n\n", c.Name, oneLine(why))
+			}
+		}
+	}
+	for _, c := range peers.On(backend) {
+		if c.Note == "" {
+			continue
+		}
+		version := cmp.Or(versions[c.Module], "")
+		if version != "" {
+			version = " (" + c.Module + " " + version + ")"
+		}
+		fmt.Fprintf(b, "- **%s**%s: %s\n", c.Name, version, c.Note)
+	}
+	b.WriteString("\n")
+}
+
+// oneLine keeps what a library said in the line of a table that it stands in.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"time"
@@ -40,6 +41,7 @@ type Row struct {
 	Seconds float64   `json:"seconds"`          // of one contender in one round
 	TTL     float64   `json:"ttl_seconds"`
 	Load    float64   `json:"load_before,omitempty"` // of the machine, over the minute before
+	InTurn  bool      `json:"in_turn"`               // the contenders took turns, in several rounds: ratios make sense
 	Rounds  []Round   `json:"rounds"`
 	// Failed says why contenders could not do it, in the round in which they failed last.
 	Failed map[string]string `json:"failed,omitempty"`
@@ -88,14 +90,25 @@ func (b *Backend) Put(row *Row) {
 	b.Rows = append(b.Rows, row)
 }
 
-// Open reads the results that a run adds to. A file that does not exist yields
-// empty ones.
-func Open(path string) (*Results, error) {
-	r, err := Read(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Results{Schema: Schema, Backends: make(map[servers.Kind]*Backend)}, nil
+// Open returns results for a run to add to, with the machine and the versions of
+// today: those in the file, or empty ones if there is no file or if all is to be
+// measured afresh. It fails if the file has figures of another machine or of other
+// versions, for they cannot stand beside new ones.
+func Open(path string, afresh bool) (*Results, error) {
+	r := &Results{Schema: Schema, Machine: thisMachine(), Versions: versions(), Backends: make(map[servers.Kind]*Backend)}
+	if afresh {
+		return r, nil
 	}
-	return r, err
+	old, err := Read(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r, nil
+	case err != nil:
+		return nil, err
+	case old.Machine != r.Machine || !maps.Equal(old.Versions, r.Versions):
+		return nil, fmt.Errorf("results: %s is of another machine or of other versions: remove it, or write to another file", path)
+	}
+	return old, nil
 }
 
 // Read reads a file that Save has written.

@@ -3,6 +3,7 @@ package result
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -33,7 +34,7 @@ func (r *Row) cells(backend servers.Kind) (header []string, lines [][]string) {
 	for _, c := range shown {
 		header = append(header, c.title)
 	}
-	if r.compared() {
+	if r.InTurn {
 		header = append(header, "distlock ÷ this")
 	}
 	ours := r.Series(peers.Distlock, shown[0].figure)
@@ -42,7 +43,7 @@ func (r *Row) cells(backend servers.Kind) (header []string, lines [][]string) {
 		for _, col := range shown {
 			line = append(line, spread(r.Series(c.Name, col.figure)))
 		}
-		if r.compared() {
+		if r.InTurn {
 			versus := ""
 			if c.Role != peers.Ours {
 				versus = ratio(ours.By(r.Series(c.Name, shown[0].figure)))
@@ -70,9 +71,9 @@ func Summary(backend servers.Kind, r *Row) string {
 	return b.String()
 }
 
-// Table writes everything as text: the rows, then the goals.
-func Table(w io.Writer, r *Results) {
-	for _, backend := range servers.Kinds {
+// Table writes what there is of the backends as text: the rows, then the goals.
+func Table(w io.Writer, r *Results, backends []servers.Kind) {
+	for _, backend := range backends {
 		b := r.Backends[backend]
 		if b == nil {
 			continue
@@ -86,7 +87,7 @@ func Table(w io.Writer, r *Results) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, g := range Goals {
 		b := r.Backends[g.Backend]
-		if b == nil {
+		if b == nil || !slices.Contains(backends, g.Backend) {
 			continue
 		}
 		for _, p := range g.Judge(b).Parts {

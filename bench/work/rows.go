@@ -91,7 +91,7 @@ func (r Row) Measure(d time.Duration, quick bool) time.Duration {
 		d = time.Duration(float64(d) * r.Share)
 	}
 	if quick {
-		return max(d, r.Least/4)
+		return max(d, r.Least/3)
 	}
 	return max(d, r.Least)
 }

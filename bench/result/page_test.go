@@ -1,0 +1,135 @@
+package result
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/bench/peers"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func example() *Results {
+	redis := one("solo", Rate, map[string][]float64{
+		peers.Distlock: {9000, 11000, 10000}, bsm: {10000, 10000, 10000}, bareRedis: {20000, 20000, 20000}})
+	redis.Server = "7.2, local process redis-server"
+	row := redis.Rows[0]
+	row.Title, row.Taken, row.Commit = "one client", time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC), "abc"
+	row.Failed[rueidis] = "it hung\nfor ever"
+	return &Results{
+		Schema: Schema, Machine: Machine{OS: "linux", Arch: "amd64", Go: "go1.26", CPU: "a CPU", CPUs: 2},
+		Versions: map[string]string{"github.com/bsm/redislock": "v1.2.3"},
+		Backends: map[servers.Kind]*Backend{servers.Redis: redis},
+	}
+}
+
+func render(t *testing.T, r *Results, misses string) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Page(&b, r, misses); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestPage(t *testing.T) {
+	page := render(t, example(), "Because.\n")
+	for _, want := range []string{
+		"Taken 2026-11-21, at least 3 rounds of what is timed, on linux/amd64 with 2 processors (a CPU), go1.26. distlock is at commit abc",
+		"| solo, by the best peer | met<br>1.00 (0.900–1.10), goal ≥ 1 × bsm/redislock | **not measured**",
+		"| solo, by the bare commands | **missed**<br>0.500 (0.450–0.550), goal ≥ 0.9 × bare SET NX PX + EVALSHA ✗ |",
+		"1 goals met, 1 missed, 38 not measured.",
+		"## Why goals were missed\n\nBecause.\n\n",
+		"Server: 7.2, local process redis-server.",
+		"| one client | lock+unlock/s | distlock ÷ this |\n|---|--:|--:|\n| distlock | 10,000 ±10% |  |\n| bsm/redislock | 10,000 ±0% | 1.00 (0.900–1.10) |\n",
+		"| rueidislock | – | – |\n",
+		"rueidislock failed in a round: it hung for ever.",
+		"- **bsm/redislock** (github.com/bsm/redislock v1.2.3): ",
+		"do not wait for fsync",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+	if strings.Contains(page, "## MySQL") {
+		t.Error("the page has a chapter on what was not measured")
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
+}
+
+// What explains misses has no place where there are none.
+func TestPageWithoutMisses(t *testing.T) {
+	r := example()
+	r.Backends[servers.Redis].Rows[0].ID = "hot2" // no goal is about it
+	if page := render(t, r, "Because."); strings.Contains(page, "Because") {
+		t.Error("the page explains misses that are not there")
+	}
+}
+
+func TestSummary(t *testing.T) {
+	r := example()
+	text := Summary(servers.Redis, r.Backends[servers.Redis].Rows[0])
+	for _, want := range []string{"distlock", "10,000 ±10%", "1.00 (0.900–1.10)", "rueidislock failed: it hung"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the summary does not have %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestSaveAndOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	r, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Backends[servers.Redis] = example().Backends[servers.Redis]
+	if err := r.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := render(t, again, ""), render(t, r, ""); got != want {
+		t.Errorf("the page has changed by saving and reading:\n%s\nwas\n%s", got, want)
+	}
+	// A row that is measured again takes the place of the old one, and others stay.
+	on := again.Backends[servers.Redis]
+	on.Put(&Row{ID: "hot2"})
+	on.Put(&Row{ID: "solo", Title: "new"})
+	if len(on.Rows) != 2 || on.Row("solo").Title != "new" || on.Row("hot2") == nil {
+		t.Errorf("the rows are %v", on.Rows)
+	}
+	if fresh, err := Open(path, true); err != nil || len(fresh.Backends) != 0 {
+		t.Errorf("afresh there are %d backends, error %v", len(fresh.Backends), err)
+	}
+	again.Machine.CPUs++
+	if err := again.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, false); err == nil {
+		t.Error("figures of another machine can be added to")
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"no JSON":        "{",
+		"another schema": `{"schema": 999}`,
+	} {
+		path := filepath.Join(t.TempDir(), "r.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil {
+			t.Errorf("%s is read without an error", name)
+		}
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a file that is not there is read without an error")
+	}
+}
