@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,6 +72,7 @@ func (r *run) backend(ctx context.Context, backend servers.Kind) error {
 			return ctx.Err()
 		}
 		b.Put(measured)
+		slices.SortFunc(b.Rows, func(x, y *result.Row) int { return cmp.Compare(place(x.ID), place(y.ID)) })
 		if err := r.results.Save(r.out); err != nil {
 			return err
 		}
@@ -87,6 +90,11 @@ func (r *run) rowsOn(backend servers.Kind) []work.Row {
 		}
 	}
 	return rows
+}
+
+// place is where a row stands among the others, however the results came together.
+func place(id string) int {
+	return slices.IndexFunc(work.Rows, func(r work.Row) bool { return r.ID == id })
 }
 
 func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.Row) *result.Row {

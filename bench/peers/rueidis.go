@@ -12,7 +12,7 @@ import (
 
 var rueidisLock = Contender{
 	Name: "rueidislock", Backend: servers.Redis, Role: Peer, Module: "github.com/redis/rueidis",
-	Note: "KeyMajority 1, as there is one node; without NoLoopTracking, with which it hangs.",
+	Note: "KeyMajority 1, as there is one node; without NoLoopTracking, with which it hangs. Without it, the server tells a holder of its own extension, upon which it extends again, from the first one on.",
 	Open: openRueidis,
 }
 

@@ -91,6 +91,9 @@ func Table(w io.Writer, r *Results, backends []servers.Kind) {
 			continue
 		}
 		for _, p := range g.Judge(b).Parts {
+			if p.Verdict == Unmeasured {
+				continue // in a piece of a run, most are
+			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", titles[g.Backend], g.Row, p.Row, p.Goal, p.Measured, p.Verdict)
 		}
 	}

@@ -4,5 +4,5 @@ package work
 
 import "time"
 
-// processorTime returns 0: it is not measured on this system.
-func processorTime() time.Duration { return 0 }
+// processorTime returns false: it is not measured on this system.
+func processorTime() (time.Duration, bool) { return 0, false }

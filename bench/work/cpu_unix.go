@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// processorTime returns what this process has used of the processors.
-func processorTime() time.Duration {
+// processorTime returns what this process has used of the processors, and whether
+// that is known.
+func processorTime() (time.Duration, bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
+		return 0, false
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
 }

@@ -66,7 +66,7 @@ func (s *session) takeAll(ctx context.Context, c peers.Client, locks []peers.Hel
 // once: renewals have found together then, as far as they do.
 func (s *session) watch(locks []peers.Held, before weight) (Figures, error) {
 	time.Sleep(s.TTL / 3)
-	used := processorTime()
+	used, _ := processorTime()
 	sent, err := s.requests()
 	if err != nil {
 		return nil, err
@@ -78,16 +78,19 @@ func (s *session) watch(locks []peers.Held, before weight) (Figures, error) {
 		return nil, err
 	}
 	took := time.Since(start).Seconds()
-	busy := (processorTime() - used).Seconds()
+	now, known := processorTime()
 	after := weigh()
 	n := float64(len(locks))
-	return Figures{
+	f := Figures{
 		result.Count: n,
 		result.All:   float64(more-sent) / took,
-		result.CPU:   busy / took,
 		result.Bytes: float64(after.bytes-before.bytes) / n,
 		result.Gos:   float64(after.goroutines-before.goroutines) / n,
-	}, nil
+	}
+	if known {
+		f[result.CPU] = (now - used).Seconds() / took
+	}
+	return f, nil
 }
 
 // release frees the locks and returns how many were lost: by what the library said
