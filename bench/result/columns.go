@@ -17,8 +17,8 @@ type column struct {
 // contenders are compared by.
 var columns = map[string][]column{
 	"requests": {{Known, "requests, known name"}, {New, "new name"}},
-	"solo":     {{Rate, "lock+unlock/s"}},
-	"parallel": {{Rate, "lock+unlock/s"}},
+	"solo":     {{Rate, "lock+unlock/s"}, {Work, "client CPU µs each"}},
+	"parallel": {{Rate, "lock+unlock/s"}, {Work, "client CPU µs each"}},
 	"hot":      {{Rate, "lock+unlock/s"}, {Jain, "Jain"}, {P50, "wait p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}},
 	"handoff":  {{P50, "p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}},
 	"waiting":  {{All, "requests/s"}, {Each, "per waiter"}, {Total, "requests to come"}},

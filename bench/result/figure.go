@@ -20,6 +20,7 @@ const (
 	Bytes Figure = "bytes_each"      // of heap and stacks in the client, per lock
 	Gos   Figure = "goroutines_each" // per lock
 	CPU   Figure = "cpu"             // of the client, in processors
+	Work  Figure = "cpu_us_each"     // processor time of the client per lock+unlock
 	Lost  Figure = "lost"            // locks that ended by themselves
 	Took  Figure = "seconds"         // for what the row does as a whole
 	Moved Figure = "places_moved"    // by how many places the most overtaken waiter came too late

@@ -39,6 +39,8 @@ const method = `## How it was measured
   client. A fixed wait would lock onto the phase of a poller.
 - **Clients** have connections of their own, as processes have. With many on one name, a poller's throughput is that of
   one client that retakes its own lock: read it with Jain's index (1 is even, 1/n is one client having it all) and with the longest wait.
+- **Client CPU** is what the processors did for the process of the client, per lock and unlock. It hardly depends on
+  what else the machine does.
 - **Requests** are counted by a proxy that reads the protocol. Pings of the connection (ZooKeeper, HTTP/2) are not
   requests; a renewal is. Scripts, pipelined commands and transactions are what they are on the wire.
 - **Held** locks are renewed, with a TTL of 10 s. Bytes are live heap and stacks in the client; goroutines and

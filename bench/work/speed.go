@@ -47,8 +47,22 @@ func solo(ctx context.Context, s *session) (Figures, error) {
 	if _, err := repeat(warmUp(s.Duration), pair); err != nil {
 		return nil, err
 	}
-	rate, err := repeat(s.Duration, pair)
-	return Figures{result.Rate: rate}, err
+	return throughput(func() (float64, error) { return repeat(s.Duration, pair) })
+}
+
+// throughput returns the rate that run does, and what it costs this process.
+func throughput(run func() (float64, error)) (Figures, error) {
+	before, _ := processorTime()
+	start := time.Now()
+	rate, err := run()
+	if err != nil {
+		return nil, err
+	}
+	f := Figures{result.Rate: rate}
+	if after, known := processorTime(); known {
+		f[result.Work] = float64((after - before).Microseconds()) / (rate * time.Since(start).Seconds())
+	}
+	return f, nil
 }
 
 // parallel does so with n names at once, on one client.
@@ -75,8 +89,7 @@ func parallel(n int) func(context.Context, *session) (Figures, error) {
 		if _, err := run(warmUp(s.Duration)); err != nil {
 			return nil, err
 		}
-		rate, err := run(s.Duration)
-		return Figures{result.Rate: rate}, err
+		return throughput(func() (float64, error) { return run(s.Duration) })
 	}
 }
 
