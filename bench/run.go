@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,11 @@ type run struct {
 // everything measures what the settings ask for, row by row, and saves the results
 // after each, so that an interrupted run leaves what it has.
 func (r *run) everything(ctx context.Context) error {
+	if r.profiles != "" {
+		if err := os.MkdirAll(r.profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	for _, backend := range r.backends {
 		if ctx.Err() != nil {

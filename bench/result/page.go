@@ -70,44 +70,55 @@ func Page(w io.Writer, r *Results, misses string) error {
 	return err
 }
 
-// writeSetting says where and when.
-func writeSetting(b *strings.Builder, r *Results) {
-	var first, last time.Time
-	commits := make(map[string]bool)
-	rounds := 0
+// setting is where and when the rows were taken.
+type setting struct {
+	first, last time.Time
+	commits     []string
+	rounds      int     // the fewest of any row that is timed
+	load        float64 // the highest
+}
+
+func (r *Results) setting() setting {
+	var s setting
 	for _, on := range r.Backends {
 		for _, row := range on.Rows {
-			if first.IsZero() || row.Taken.Before(first) {
-				first = row.Taken
+			if s.first.IsZero() || row.Taken.Before(s.first) {
+				s.first = row.Taken
 			}
-			if row.Taken.After(last) {
-				last = row.Taken
+			if row.Taken.After(s.last) {
+				s.last = row.Taken
 			}
-			if row.Commit != "" {
-				commits[row.Commit] = true
+			if row.Commit != "" && !slices.Contains(s.commits, row.Commit) {
+				s.commits = append(s.commits, row.Commit)
 			}
-			if row.InTurn && (rounds == 0 || len(row.Rounds) < rounds) {
-				rounds = len(row.Rounds)
+			if row.InTurn && (s.rounds == 0 || len(row.Rounds) < s.rounds) {
+				s.rounds = len(row.Rounds)
 			}
+			s.load = max(s.load, row.Load)
 		}
 	}
-	when := first.Format(time.DateOnly)
-	if day := last.Format(time.DateOnly); day != when {
+	slices.Sort(s.commits)
+	return s
+}
+
+func writeSetting(b *strings.Builder, r *Results) {
+	s, m := r.setting(), r.Machine
+	when := s.first.Format(time.DateOnly)
+	if day := s.last.Format(time.DateOnly); day != when {
 		when += " to " + day
 	}
-	m := r.Machine
-	fmt.Fprintf(b, "Taken %s, at least %d rounds of what is timed, on %s/%s with %d processors", when, rounds, m.OS, m.Arch, m.CPUs)
+	fmt.Fprintf(b, "Taken %s, at least %d rounds of what is timed, on %s/%s with %d processors", when, s.rounds, m.OS, m.Arch, m.CPUs)
 	if m.CPU != "" {
 		fmt.Fprintf(b, " (%s)", m.CPU)
 	}
 	fmt.Fprintf(b, ", %s.", m.Go)
-	if len(commits) > 0 {
-		var ids []string
-		for id := range commits {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		fmt.Fprintf(b, " distlock is at commit %s (+: with changes).", strings.Join(ids, ", "))
+	if len(s.commits) > 0 {
+		fmt.Fprintf(b, " distlock is at commit %s (+: with changes).", strings.Join(s.commits, ", "))
+	}
+	// The benchmarks themselves keep a client, a server and at times a proxy busy.
+	if own := float64(m.CPUs) + 2; s.load > own {
+		fmt.Fprintf(b, "\n**The machine was busy with other work**, with a load of up to %.0f: rates are too low and spreads wide. Ratios,\n"+
+			"requests, bytes and processor time are less touched by it.", s.load)
 	}
 	b.WriteString("\nAnother machine gives other figures; the ratios travel better.\n\n")
 }

@@ -61,6 +61,18 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A reader must be told when the figures were taken beside other work.
+func TestPageTellsOfLoad(t *testing.T) {
+	r := example()
+	row := r.Backends[servers.Redis].Rows[0]
+	for load, told := range map[float64]bool{0: false, 3.9: false, 12.4: true} {
+		row.Load = load
+		if page := render(t, r, ""); strings.Contains(page, "busy with other work**, with a load of up to 12") != told {
+			t.Errorf("with a load of %v the page begins\n%.800s", load, page)
+		}
+	}
+}
+
 // What explains misses has no place where there are none.
 func TestPageWithoutMisses(t *testing.T) {
 	r := example()

@@ -48,7 +48,7 @@ type message struct {
 
 // closeBound is how long the clients of a job may take to close, after the outcome
 // has been told: the store should be quiet before the next job begins.
-const closeBound = 10 * time.Second
+const closeBound = 5 * time.Second
 
 // session is a job being done.
 type session struct {

@@ -98,7 +98,12 @@ func (r Row) Measure(d time.Duration, quick bool) time.Duration {
 
 // bound ends a job that hangs: beside what it measures it opens clients, takes
 // locks and waits for the last of those who wait.
-func (r Row) bound(d time.Duration) time.Duration { return 2*d + 90*time.Second }
+func (r Row) bound(d time.Duration) time.Duration {
+	if r.Kind == Timed {
+		return 4*d + 20*time.Second
+	}
+	return 2*d + 90*time.Second
+}
 
 func all(peers.Contender) bool     { return true }
 func locks(c peers.Contender) bool { return c.Role != peers.Bare }
