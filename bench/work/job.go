@@ -31,7 +31,7 @@ type Job struct {
 	Metered   []string // the same by proxies that count
 	TTL       time.Duration
 	Duration  time.Duration // to measure for
-	Profile   string        // file for a CPU profile; may be empty
+	Profile   string        // file for a CPU profile, and for the name of others; may be empty
 }
 
 // Figures are what a job has measured.
