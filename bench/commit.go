@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// commit returns the commit that is measured, with a plus if the tree has changes,
-// or nothing where there is no repository.
+// commit returns the last commit that has changed what is measured, with a plus if
+// there are changes since, or nothing where there is no repository. The benchmarks
+// themselves are left out.
 func commit() string {
-	id, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	measured := []string{"--", ":(top,glob)**/*.go", ":(top,glob)**/*.lua", ":(top,glob)**/*.sql", ":(top)go.mod", ":(top,exclude)bench"}
+	id, err := exec.Command("git", append([]string{"log", "-1", "--format=%h", "--abbrev=12"}, measured...)...).Output()
 	if err != nil {
 		return ""
 	}
-	changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", "..").Output()
+	changed, err := exec.Command("git", append([]string{"status", "--porcelain", "--untracked-files=no"}, measured...)...).Output()
 	if err == nil && len(changed) > 0 {
 		return strings.TrimSpace(string(id)) + "+"
 	}

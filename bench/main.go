@@ -118,7 +118,7 @@ func parse(args []string) (s settings, render string, err error) {
 	rows := f.String("rows", "", "`rows` to measure, with commas between; a name ending in * stands for all that begin so")
 	who := f.String("who", "", "`contenders` to measure, by their full names, with semicolons between; goals that need others are then not judged")
 	f.IntVar(&s.rounds, "rounds", 5, "how often the contenders take turns in what is timed")
-	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; some rows take a multiple")
+	f.DurationVar(&s.duration, "duration", 600*time.Millisecond, "how long one of them is measured in one round; some rows take a multiple")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, and not the largest rows: a few minutes")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
 	f.StringVar(&s.profiles, "profiles", "", "`folder` for a CPU profile of each contender, of the last round, and a heap profile where locks are held")

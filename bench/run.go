@@ -124,6 +124,9 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 			figures, err := r.job(ctx, f, c, row)
 			mu.Lock()
 			defer mu.Unlock()
+			if ctx.Err() != nil {
+				return
+			}
 			if err != nil {
 				measured.Failed[c.Name] = err.Error()
 				return

@@ -44,7 +44,7 @@ func number(v float64) string {
 		return "0"
 	case a < 0.0005:
 		return "0.000"
-	case a < 1:
+	case a < 0.9995:
 		return strconv.FormatFloat(v, 'f', 3, 64)
 	case a < 10:
 		return strconv.FormatFloat(v, 'f', 2, 64)

@@ -95,6 +95,7 @@ func minuteGoals(row string, locks float64) []check {
 	return []check{atLeast(locks, row, Count), atMost(0, row, Lost)}
 }
 
-// crowdGoals: few requests, as only the first of a process waits in the store. Two
-// that come within a microsecond may be a place apart from what was measured.
-var crowdGoals = []check{atLeast(10000, "waiters10000", Serve), atMost(2, "waiters10000", Moved), atMost(10, "waiting10000", Total)}
+// crowdGoals: few requests, as only the first of a process waits in the store. A
+// thread that is put aside between its coming and its call is overtaken by some who
+// come after it; that is as exact as an order can be told from outside.
+var crowdGoals = []check{atLeast(10000, "waiters10000", Serve), atMost(10, "waiters10000", Moved), atMost(10, "waiting10000", Total)}

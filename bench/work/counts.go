@@ -160,7 +160,9 @@ func waiters(n int) func(context.Context, *session) (Figures, error) {
 			ended  sync.WaitGroup
 		)
 		for i := range n {
+			came := make(chan struct{})
 			ended.Go(func() {
+				close(came)
 				h, err := clients[1].Lock(ctx, name)
 				if err == nil {
 					mu.Lock()
@@ -174,6 +176,7 @@ func waiters(n int) func(context.Context, *session) (Figures, error) {
 					mu.Unlock()
 				}
 			})
+			<-came
 			time.Sleep(comeApart(n))
 		}
 		time.Sleep(settle / 4)
