@@ -29,6 +29,7 @@ test: servers ## all tests under -race, with every backend required
 	$(GO) test -race -short -count 1 -timeout 15m $(ARGS) ./conformance/mutants
 	$(GO) test -count 1 -timeout 15m $(ARGS) ./conformance/mutants
 	cd examples/filelock && $(GO) test -race -count 1 -timeout 10m $(ARGS) ./...
+	cd bench && DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 1 -count 1 -timeout 10m $(ARGS) ./...
 
 .PHONY: test-short
 test-short: ## the tests that need no server
