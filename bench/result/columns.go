@@ -67,6 +67,9 @@ func spread(s Series) string {
 	if s.Rounds() < 2 || s.Median() == 0 {
 		return m
 	}
+	if s.Spread() >= 10 {
+		return m + " ±>999%" // of a longest wait, say: how much more says nothing
+	}
 	return fmt.Sprintf("%s ±%.0f%%", m, 100*s.Spread())
 }
 

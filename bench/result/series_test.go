@@ -99,6 +99,11 @@ func TestNumber(t *testing.T) {
 			t.Errorf("%v is written %s, want %s", v, got, want)
 		}
 	}
+	for want, s := range map[string]Series{"2.00 ±50%": {1, 2, 3}, "1.00 ±>999%": {1, 1, 900}, "5.00": {5}, "0": {0, 0}, "–": nil} {
+		if got := spread(s); got != want {
+			t.Errorf("%v is written %s, want %s", s, got, want)
+		}
+	}
 	if got := number(nan); got != "–" {
 		t.Errorf("nothing is written %s", got)
 	}
