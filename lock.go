@@ -7,14 +7,14 @@
 //	}
 //	defer locker.Close()
 //
-//	lock, err := locker.Lock(ctx, "orders/42") // waits; TryLock answers at once
+//	lock, err := locker.Lock(ctx, "orders/42", distlock.TTL(30*time.Second)) // waits; TryLock answers at once
 //	if err != nil {
 //		return err
 //	}
 //	defer lock.Unlock(ctx)
-//	_, err = db.ExecContext(ctx,
-//		`UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence < ?`,
-//		"paid", lock.Token(), 42, lock.Token())
+//
+//	_, err = db.ExecContext(ctx, // a fenced write: refused if a later holder has written
+//		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence < ?`, lock.Token(), lock.Token())
 //
 // # A lock is a lease
 //

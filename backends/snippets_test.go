@@ -1,0 +1,115 @@
+package backends_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+)
+
+// What readers copy first has to compile: the bodies of these functions are the
+// snippets of the documentation, letter by letter, as TestSnippets sees to.
+var _ = []any{snippetFenced, snippetConfig}
+
+func snippetFenced(ctx context.Context, db *sql.DB) error {
+	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+
+	lock, err := locker.Lock(ctx, "orders/42", distlock.TTL(30*time.Second)) // waits; TryLock answers at once
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock(ctx)
+
+	_, err = db.ExecContext(ctx, // a fenced write: refused if a later holder has written
+		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence < ?`, lock.Token(), lock.Token())
+	return err
+}
+
+func snippetDo(ctx context.Context, locker distlock.Locker, pay func(context.Context, int) error) error {
+	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
+		return pay(ctx, 42)
+	})
+	return err
+}
+
+func snippetConfig(ctx context.Context) (distlock.Locker, error) {
+	locker, err := backends.Open(ctx, "etcd://etcd1,etcd2,etcd3/billing?ttl=10s")
+	return locker, err
+}
+
+func TestSnippets(t *testing.T) {
+	code := strings.ReplaceAll(read(t, "snippets_test.go"), "\n\t", "\n")
+	for name, want := range map[string]int{"../README.md": 2, "../docs/config.md": 1, "../lock.go": 1} {
+		snippets := fenced(read(t, name))
+		if strings.HasSuffix(name, ".go") {
+			snippets = indented(read(t, name))
+		}
+		if len(snippets) != want {
+			t.Errorf("%s has %d snippets, want %d", name, len(snippets), want)
+		}
+		for _, s := range snippets {
+			if !strings.Contains(code, "\n"+s+"\n") {
+				t.Errorf("a snippet of %s is not compiled by this test:\n%s", name, s)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fenced returns the Go code in a page of Markdown.
+func fenced(page string) (snippets []string) {
+	for _, part := range strings.Split(page, "\n```go\n")[1:] {
+		code, _, _ := strings.Cut(part, "\n```")
+		snippets = append(snippets, code)
+	}
+	return snippets
+}
+
+// indented returns the code in the documentation of a package.
+func indented(file string) (snippets []string) {
+	doc, _, _ := strings.Cut(file, "\npackage ")
+	var code []string
+	for _, line := range append(strings.Split(doc, "\n"), "// ") {
+		line = strings.TrimPrefix(line, "//")
+		switch {
+		case strings.HasPrefix(line, "\t"), line == "" && code != nil:
+			code = append(code, strings.TrimPrefix(line, "\t"))
+		case code != nil:
+			snippets = append(snippets, strings.TrimRight(strings.Join(code, "\n"), "\n"))
+			code = nil
+		}
+	}
+	return snippets
+}
+
+// The function runs with the lock held, and its error is Do's.
+func TestSnippetDo(t *testing.T) {
+	locker, failed := open(t, "mem://snippet"), errors.New("no money")
+	err := snippetDo(t.Context(), locker, func(ctx context.Context, order int) error {
+		if _, err := locker.TryLock(ctx, "orders/42"); order != 42 || !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("order %d: the lock is not held: %v", order, err)
+		}
+		return failed
+	})
+	if !errors.Is(err, failed) {
+		t.Errorf("the error is %v", err)
+	}
+}
