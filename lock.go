@@ -95,7 +95,8 @@ type Lock interface {
 
 	// Done returns a channel that is closed when the lock has ended: by Unlock,
 	// or because it was lost. A lost lock closes it at Deadline at the latest,
-	// and before anybody else can hold the name.
+	// and before anybody else can hold the name; but one that the store forgot,
+	// or that was taken away by Break, at the next renewal.
 	Done() <-chan struct{}
 
 	// Err returns nil while the lock is held. After that it returns an error that
