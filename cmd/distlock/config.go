@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
@@ -38,7 +39,10 @@ func addBackendFlags(cmd *cobra.Command) {
 
 // fields are what the environment and the flags may set. What a backend has to
 // promise is for the file alone: it belongs to the deployment, not to one call.
-var fields = []string{"url", "ttl", "holder"}
+var (
+	fields     = []string{"url", "ttl", "holder"}
+	fileFields = append(slices.Clone(fields), "require")
+)
 
 // loadConfig puts the configuration together: the file, over it the environment,
 // over it the flags that were set.
@@ -56,16 +60,21 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 		if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
 			return c, usage(fmt.Errorf("the configuration %s: %w", name, err))
 		}
+		for _, field := range k.Keys() {
+			if !slices.Contains(fileFields, field) {
+				return c, usage(fmt.Errorf("the configuration %s has the unknown field %q, allowed are %s",
+					name, field, strings.Join(fileFields, ", ")))
+			}
+		}
 	}
 	environment := env.Provider(".", env.Opt{Prefix: "DISTLOCK_", TransformFunc: envField})
 	if err := errors.Join(k.Load(environment, nil), k.Load(posflag.ProviderWithFlag(cmd.Flags(), ".", k, flagField(cmd)), nil)); err != nil {
 		return c, err
 	}
 	err = k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		Result:      &c,
-		TagName:     "yaml",
-		ErrorUnused: true,
-		DecodeHook:  mapstructure.TextUnmarshallerHookFunc(),
+		Result:     &c,
+		TagName:    "yaml",
+		DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
 	}})
 	if err != nil {
 		_, fields, _ := strings.Cut(err.Error(), "error(s):")

@@ -27,7 +27,7 @@ func inspectCommand() *cobra.Command {
 		Short: "Show who holds a lock, or all locks",
 		Long: `Inspect shows the holder of NAME, its token, since when it holds, how long the lease
 still runs unless it is renewed, and how many processes wait. Without NAME it lists
-the names that are held. A time that the backend does not keep is shown as "-".`,
+the names that are held. What the backend does not keep is shown as "-".`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && cmd.Flags().Changed("prefix") {
@@ -117,9 +117,12 @@ func showTable(w io.Writer, sts []distlock.Status) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tSTATE\tTOKEN\tSINCE\tLEASE LEFT\tWAITERS\tHOLDER")
 	for _, st := range sts {
-		state, since, left, waiters := "free", "-", "-", "-"
+		state, token, since, left, waiters := "free", "-", "-", "-", "-"
 		if st.Held {
 			state = "held"
+		}
+		if st.Token > 0 {
+			token = fmt.Sprint(st.Token)
 		}
 		if !st.AcquiredAt.IsZero() {
 			since = st.AcquiredAt.UTC().Format("2006-01-02 15:04:05Z")
@@ -130,7 +133,7 @@ func showTable(w io.Writer, sts []distlock.Status) error {
 		if st.Waiters >= 0 {
 			waiters = fmt.Sprint(st.Waiters)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", printable(st.Name), state, st.Token, since, left, waiters, printable(st.Holder))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(st.Name), state, token, since, left, waiters, printable(st.Holder))
 	}
 	return tw.Flush()
 }

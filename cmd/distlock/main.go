@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -40,7 +41,7 @@ func root(signals *interrupts) *cobra.Command {
 		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.\n" + exitHelp,
 		SilenceErrors: true, // main prints them, once
 		SilenceUsage:  true, // an error of a backend is no reason to print the flags
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
@@ -48,6 +49,18 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.InitDefaultCompletionCmd()
 	wrapArgs(cmd)
 	return cmd
+}
+
+// noCommand refuses what is no command, and says what may have been meant.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return fmt.Errorf("unknown command %q (did you mean %s?)", args[0], strings.Join(meant, " or "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
 }
 
 // wrapArgs gives errors about arguments the exit status for usage.

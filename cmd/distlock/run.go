@@ -56,6 +56,9 @@ func runCommand(signals *interrupts) *cobra.Command {
   distlock run --wait 10s --ttl 15s deploy/web -- make deploy
   distlock run --no-wait --once-per 1h hourly -- ./hourly.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
+				return fmt.Errorf("%s comes after NAME, where the command begins: flags go before NAME", args[1])
+			}
 			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
 				return errors.New("a NAME and a command are needed, like: distlock run nightly -- ./report")
 			}
@@ -145,7 +148,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 			return signals.exit()
 		}
 		closeTelling(b.locker)
-		return o.refused(b, err)
+		return o.refused(b, name, err)
 	}
 	lease := time.Until(lock.Deadline())
 	if err := o.checkLease(cmd.Flags().Changed("kill-after"), lease); err != nil {
@@ -197,13 +200,14 @@ func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name str
 }
 
 // refused turns a failed acquisition into an exit status.
-func (o *runOptions) refused(b *backend, err error) error {
+func (o *runOptions) refused(b *backend, name string, err error) error {
 	switch {
-	case errors.Is(err, distlock.ErrHeld):
-		if o.verbose {
-			return &exit{status: o.busy, err: err}
-		}
+	case errors.Is(err, distlock.ErrHeld) && !o.verbose:
 		return &exit{status: o.busy}
+	case errors.Is(err, distlock.ErrHeld) && o.wait > 0:
+		return &exit{status: o.busy, err: fmt.Errorf("%s did not become free within %v", printable(name), o.wait)}
+	case errors.Is(err, distlock.ErrHeld):
+		return &exit{status: o.busy, err: err}
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	}
