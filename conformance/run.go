@@ -79,7 +79,8 @@ func tell(t *testing.T, r Result) {
 }
 
 // Verify examines a driver outside of go test, in real time, and returns what it
-// found. It touches only names under a random prefix of its own and cleans them up.
+// found. It touches only names under a random prefix of its own and leaves no lock.
+// What the store keeps of a name, so that tokens never fall, stays.
 // When ctx ends, the checks that are still running are inconclusive, and those that
 // have not begun are left out.
 func Verify(ctx context.Context, h Harness, opts ...Option) Report {

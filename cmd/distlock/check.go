@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,11 @@ import (
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
-the contract whether it is kept. It takes and frees locks under a random prefix of its
-own and puts load on the server; it touches nothing else, and cleans up. What needs
+the contract whether it is kept. It takes and frees locks whose names begin with "conf-"
+and random digits, and puts load on the server; it touches no other name, and leaves no
+lock. What a store keeps of a name so that tokens never fall does stay: on Redis some
+hundred keys for an hour (token_memory), on MySQL as many rows until they are swept;
+a database number or a table of its own (table=…&create=true) keeps them apart. What needs
 control of the server (to stop or restart it) is skipped; connections are broken by a
 proxy on loopback, where the URL names one server without TLS.`
 
@@ -46,6 +50,9 @@ func checkCommand() *cobra.Command {
 				return usage(fmt.Errorf("--soak is %v, allowed is more than 0", o.soak))
 			}
 			o.only = only
+			if !slices.ContainsFunc(conformance.Checks(), o.keep) {
+				return usage(fmt.Errorf("--run %s matches none of the checks to run; their IDs, like \"core/exclusive\", are in docs/checks.md", o.run))
+			}
 			if o.artifacts == "" {
 				o.artifacts = os.TempDir()
 			}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/compare"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
@@ -21,6 +24,9 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 	missing = make(map[string]string)
 	if len(urls) > 0 {
 		for _, u := range urls {
+			if err := refused(u); err != nil {
+				return nil, nil, nil, usage(err)
+			}
 			t, err := compare.NewTarget(openurl.Scheme(u), u, "given URL", "", ttl)
 			if err != nil {
 				return nil, nil, nil, usage(err)
@@ -68,4 +74,19 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 		ts = append(ts, t)
 	}
 	return ts, missing, closeAll, nil
+}
+
+// refused returns what is wrong with a URL, before anything is measured. No server is
+// asked, as the context is done: whether one answers is part of the report.
+func refused(url string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	l, err := backends.Open(ctx, url)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, distlock.ErrInvalid):
+		return err
+	}
+	return nil
 }
