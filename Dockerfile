@@ -14,7 +14,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=
 # Without VERSION it is that of the commit, if .git is in the context.
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -buildid= -X main.version=$VERSION" -o /out/distlock ./cmd/distlock \
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -buildid= -X github.com/distlock-go/distlock/internal/compare.version=$VERSION" -o /out/distlock ./cmd/distlock \
 	&& go run ./scripts/dist -licences >/out/THIRD_PARTY_LICENSES && cp LICENSE /out/ && mkdir -m 1777 /out/tmp
 
 FROM scratch

@@ -7,7 +7,9 @@ page=docs/comparison.md
 tables=$(mktemp)
 trap 'rm -f "$tables" "$page.new"' EXIT
 
-${GO:-go} run ./cmd/distlock compare --markdown "$@" >"$tables"
+# go run does not stamp the commit, and figures of an unknown one are worth little.
+version=github.com/distlock-go/distlock/internal/compare.version=$(git describe --always --dirty --abbrev=12)
+${GO:-go} run -ldflags "-X $version" ./cmd/distlock compare --markdown "$@" >"$tables"
 awk -v tables="$tables" '
 	/^<!-- begin: / { print; print ""; while ((getline line < tables) > 0) print line; print ""; skip = 1 }
 	/^<!-- end -->/ { skip = 0; ended = 1 }

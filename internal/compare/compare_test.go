@@ -192,3 +192,12 @@ func TestSeries(t *testing.T) {
 		t.Errorf("ratio: %v", r)
 	}
 }
+
+// A release tells its version in reports, too.
+func TestVersion(t *testing.T) {
+	defer func(v string) { version = v }(version)
+	version = "v1.2.3"
+	if v := newReport(Params{}).Machine.Version; v != "v1.2.3" {
+		t.Errorf("the report is of version %q, want v1.2.3", v)
+	}
+}

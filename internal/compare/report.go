@@ -117,12 +117,17 @@ func newReport(p Params) *Report {
 	}
 }
 
+// version is set by the linker where the sources are not those of a git commit, from
+// which Go would take it.
+var version string
+
 // Version returns the version of distlock that this program was built from.
 func Version() string {
+	built := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		return cmp.Or(info.Main.Version, "(devel)")
+		built = info.Main.Version
 	}
-	return "(devel)"
+	return cmp.Or(version, built, "(devel)")
 }
 
 // Err returns an error if a workload failed on a backend, or the contract was broken.

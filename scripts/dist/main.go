@@ -134,7 +134,7 @@ func pack(folder string, t target, files []file, changed time.Time) (name string
 func ldflags() string {
 	flags := "-s -w -buildid="
 	if v := os.Getenv("VERSION"); v != "" {
-		flags += " -X main.version=" + v
+		flags += " -X github.com/distlock-go/distlock/internal/compare.version=" + v
 	}
 	return flags
 }
