@@ -18,7 +18,7 @@ compare-docs: servers ## the same, into docs/comparison.md
 	scripts/comparison-docs.sh $(ARGS)
 
 .PHONY: bench
-bench: servers ## side-by-side benchmarks against other lock libraries (ARGS=-quick: a few minutes), and docs/performance.md of them
+bench: servers ## side-by-side benchmarks against other lock libraries, and docs/performance.md of them (ARGS=-quick: a few minutes, into bench/quick.json)
 	cd bench && $(GO) run . $(ARGS)
 	cd bench && $(GO) run . -render results.json > ../docs/performance.md
 
