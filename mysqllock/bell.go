@@ -92,17 +92,20 @@ func newBells(db *sql.DB, s *statements, limit int) *bells {
 }
 
 // close waits for the goroutine. All claims have been released, and with them their
-// connections.
+// connections, but for those whose release has never returned: their bells end with the
+// shared connection, which may belong to a pool that lives on.
 func (b *bells) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	close(b.quit)
 	b.idle.Wait()
-	b.mu.Lock()
-	b.running, b.taken = false, 0
-	b.mu.Unlock()
-	b.hangUp()
+	b.line.Lock()
+	defer b.line.Unlock()
+	if b.shared != nil {
+		discard(b.shared)
+		b.shared = nil
+	}
 }
 
 // name returns the values for the statements about the bell of a name. Names of

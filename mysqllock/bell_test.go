@@ -2,7 +2,10 @@ package mysqllock
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,4 +271,77 @@ func TestBellsLeaveNothing(t *testing.T) {
 	wantError(t, "the waiting Lock", <-waiting, distlock.ErrClosed)
 	wantError(t, "the lock after Close", held.Err(), distlock.ErrUnlocked)
 	eventually(t, "all connections are closed", func() bool { return threads() <= before })
+}
+
+// TestCloseEndsBells closes the bells of a driver while somebody has one whose release
+// has not returned: the pool, which goes on, must not keep it.
+func TestCloseEndsBells(t *testing.T) {
+	d := bellDriver(t)
+	holdsWithBell(t, d)
+	bells := d.bells
+	d.bells = nil
+	bells.close()
+	eventually(t, "the bell is free", func() bool {
+		var free bool
+		if err := d.db.QueryRow("SELECT IS_FREE_LOCK(x'" + bells.name("n").bell + "')").Scan(&free); err != nil {
+			t.Fatal(err)
+		}
+		return free
+	})
+}
+
+// replyLost is a connection that calls lost, if there is one, instead of handing on what
+// has come, and then is broken.
+type replyLost struct {
+	net.Conn
+	lost *atomic.Pointer[func()]
+}
+
+func (c replyLost) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if f := c.lost.Swap(nil); f != nil {
+		(*f)()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestReplyToReleaseIsLost releases a name together with its bell, and has the next one
+// take it before the holder learns that the reply does not come: that is no loss.
+func TestReplyToReleaseIsLost(t *testing.T) {
+	table := freshTable(t)
+	var lost atomic.Pointer[func()]
+	c := config(t, server(t).URL())
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return replyLost{conn, &lost}, err
+	}
+	l := openSpoiled(t, table, func(b *bells) { b.db = poolOf(t, c) })
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d := l.driverOf(t)
+	first, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	takesBells(t, d.bells, 1)
+	queued := atBell(t, d)
+	held, _ := handOff(t, first, l, func() {
+		eventually(t, "the next waits for the bell", func() bool { return queued() == 1 })
+	})
+	next := d.bid("n", time.Minute)
+	next.request.NoWait = true
+	var taken error
+	take := func() { _, taken = next.Try(context.Background()) }
+	lost.Store(&take)
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock whose reply was lost: %v", err)
+	}
+	if lost.Load() != nil || taken != nil {
+		t.Errorf("the name was not taken meanwhile, so this test shows nothing: %v", taken)
+	}
+	releases(t, next)
 }

@@ -174,9 +174,9 @@ func (c *claim) Release(ctx context.Context) error {
 		return nil
 	}
 	if !c.unsure {
-		if c.releaseAndRing(ctx) {
-			c.won = false
-			return nil
+		if done, err := c.releaseAndRing(ctx); done || err != nil {
+			c.won = !done
+			return err
 		}
 		_, rows, err := d.exec(ctx, d.release.with(c.values()))
 		if err != nil {

@@ -3,8 +3,12 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // visit is what a claim does about the bell of its name.
@@ -53,10 +57,11 @@ func (c *claim) arrived() {
 }
 
 // releaseAndRing releases a name together with its bell, and reports whether that is
-// known to have been done. Nothing is lost otherwise: a release can be repeated.
-func (c *claim) releaseAndRing(ctx context.Context) bool {
+// known to have been done. An error says that it is not known: to release the name once
+// more, at once, might find it with the next in line, and take that for a loss.
+func (c *claim) releaseAndRing(ctx context.Context) (bool, error) {
 	if c.bell == nil || !c.bell.over() || c.bell.conn == nil {
-		return false
+		return false, nil
 	}
 	v := c.values()
 	v.bell = c.bell.name.bell
@@ -64,8 +69,12 @@ func (c *claim) releaseAndRing(ctx context.Context) bool {
 	_, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		return c.bell.conn.ExecContext(ctx, text)
 	})
+	var refused *mysql.MySQLError
+	if errors.Is(err, sqldriver.ErrBadConn) || errors.As(err, &refused) {
+		return false, nil // not sent, or not carried out
+	}
 	c.bell.rung = err == nil && rows == 1
-	return c.bell.rung
+	return c.bell.rung, err
 }
 
 // leave is called when the claim neither has nor wants its name any more.
