@@ -20,7 +20,7 @@ func TestSessions(t *testing.T) {
 		"'PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,ANSI'",
 	}
 	if strings.Contains(server(t).Version(), "MariaDB") {
-		modes = append(modes, "'SIMULTANEOUS_ASSIGNMENT'", "'ORACLE'")
+		modes = append(modes, "'SIMULTANEOUS_ASSIGNMENT'", "'ORACLE,EMPTY_STRING_IS_NULL'")
 	}
 	table := freshTable(t)
 	for _, mode := range modes {

@@ -19,7 +19,7 @@
 -- matter (MariaDB can be told otherwise, by SIMULTANEOUS_ASSIGNMENT): what is assigned to waited leaves {takes} as it
 -- is, and once owner is set, {takes} stays true because the row is then this claim's own.
 INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, rings)
-VALUES ({name}, {owner}, LAST_INSERT_ID({now}), {now} + {ttl}, {now}, {holder}, '', IF({via} = 3, {now}, 0), {via} >= 2)
+VALUES ({name}, {owner}, LAST_INSERT_ID({now}), {now} + {ttl}, {now}, {holder}, x'', IF({via} = 3, {now}, 0), {via} >= 2)
 ON DUPLICATE KEY UPDATE
   token = IF({takes},
     LAST_INSERT_ID(IF(owner = {owner}, token, GREATEST(token + 1, {now}))),

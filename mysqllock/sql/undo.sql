@@ -8,7 +8,7 @@
 -- created if need be: whatever comes of this claim after this is refused. The list keeps the latest 32; only claims
 -- that failed without an answer, or lost their lease, are put on it.
 INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, rings)
-VALUES ({name}, REPEAT(x'00', 16), {now}, -{now}, 0, '', {owner}, 0, 0)
+VALUES ({name}, REPEAT(x'00', 16), {now}, -{now}, 0, x'', {owner}, 0, 0)
 ON DUPLICATE KEY UPDATE
   undone = IF(LOCATE({owner}, undone) > 0, undone, RIGHT(CONCAT(undone, {owner}), 512)),
   expires = IF(LAST_INSERT_ID(IF(owner <> {owner}, 0, IF(expires < 0 OR expires > {now}, 1, 2))) = 1 OR expires < 0,
