@@ -38,6 +38,9 @@ func benchmarkHot(b *testing.B, lockers []*Locker) {
 				start := time.Now()
 				lock, err := l.Lock(ctx, "n")
 				if err != nil {
+					if ctx.Err() == nil {
+						b.Error(err)
+					}
 					return
 				}
 				waits[i] = max(waits[i], time.Since(start))
