@@ -202,6 +202,24 @@ func TestNameIsKept(t *testing.T) {
 	}
 }
 
+// TestNameIsKeptAgain has somebody wait for a hold that has begun just after somebody
+// had waited for the one before.
+func TestNameIsKeptAgain(t *testing.T) {
+	d := bellDriver(t)
+	first, second := d.bid("n", time.Minute), d.bid("n", time.Minute)
+	grants(t, first)
+	refuses(t, d.bid("n", time.Minute))
+	age(t, d, "waited", 100*time.Millisecond)
+	releases(t, first)
+	second.request.NoWait = true
+	grants(t, second)
+	refuses(t, d.bid("n", time.Minute))
+	age(t, d, "waited", 5*time.Second)
+	age(t, d, "acquired", 5*time.Second)
+	releases(t, second)
+	refuses(t, d.bid("n", time.Minute))
+}
+
 // TestLateHolder has a waiter come to the bell before the holder has taken it, as
 // happens where a machine is slow: the waiter must not keep it.
 func TestLateHolder(t *testing.T) {

@@ -9,8 +9,8 @@
 --
 -- {via} says how the claim comes: 3 with the bell, for which it has waited, 2 with the bell, which nobody had, 1 on the
 -- way there, 0 past it (a TryLock, or the bell is of no use). What has to wait, for the name or for its bell, leaves the
--- time in waited, to half a second, which costs fewer writes. It is sent to the bell if the holder came with it, or has
--- had the time to get it.
+-- time in waited, in every hold, and then to half a second, which costs fewer writes. It is sent to the bell if the holder
+-- came with it, or has had the time to get it.
 --
 -- A new row's token is the clock's reading, so that it rises above that of a row that was swept, or that a fail-over
 -- lost; an old row's rises by at least one, so that it does not depend on the clock.
@@ -30,6 +30,7 @@ ON DUPLICATE KEY UPDATE
   acquired = IF({takes}, {now}, acquired),
   holder = IF({takes}, {holder}, holder),
   rings = IF({takes}, {via} >= 2, rings),
-  waited = IF(IF({takes}, {via} = 3, {via} > 0 AND expires > {now} AND ABS({now} - waited) >= 500000), {now}, waited),
+  waited = IF(IF({takes}, {via} = 3,
+    {via} > 0 AND expires > {now} AND (waited < acquired OR ABS({now} - waited) >= 500000)), {now}, waited),
   owner = IF({takes}, {owner}, owner),
   expires = IF({takes}, {now} + {ttl}, expires)
