@@ -133,8 +133,9 @@ var _ distlock.Lock = (*Lock)(nil)
 // released, while tx is open, and renewals of other locks may have to wait with it.
 //
 // It returns distlock.ErrLost if the lock has ended, or the server's error, which
-// may be a deadlock, or 1020 from MariaDB with innodb_snapshot_isolation, if the lock
-// was renewed since tx first read; tx should then be rolled back, and may be repeated.
+// may be a deadlock, or 1020 from MariaDB with innodb_snapshot_isolation, if the row of
+// the lock was written since tx first read; tx should then be rolled back, and may be
+// repeated.
 func (l *Lock) Guard(ctx context.Context, tx *sql.Tx) error {
 	err := l.Err()
 	if err == nil {
