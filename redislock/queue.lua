@@ -78,30 +78,38 @@ local function ahead(queue, waiters, now, owner)
   end
 end
 
+-- listeners returns how many listen to a channel at this server; nil if the user may not ask. What PUBLISH returns counts
+-- those as well who see everything, and it reaches some whom it does not count: at replicas, and at the other servers of
+-- a cluster.
+local function listeners(publish, channel)
+  local answer = redis.pcall('PUBSUB', publish == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+  return not answer.err and answer[2] or nil
+end
+
 -- ring gives the name, which is free, to the first in the queue, and tells it, and it alone: "<owner> <token> <number>
--- <waited>", where waited is how many ms after that Try this is. If not much is left of its place, it may be dead, and
--- is just told to come: "<owner>".
+-- <waited>", where waited is how many ms after that Try this is. Who hears that holds the name already, wherever it
+-- listens. If not much is left of its place, or it does not listen here, it may be dead, and is just told to come: "<owner>".
 local function ring(entry, last_token, queue, waiters, now, memory, publish)
   while true do
     local owner, lease, channel, offer = front(queue, waiters, now)
     if not owner or channel == DEAF then
       return
     end
+    local listening = listeners(publish, channel)
     local ttl, number, text = string.match(offer, '^(%d+) (%d+) (.*)$')
-    local message, token, acquired = owner
-    if ttl and lease - now >= ttl / 2 then
-      token, acquired = next_token(last_token, memory)
+    local message, given = owner, false
+    if ttl and lease - now >= ttl / 2 and listening and listening > 0 then
+      local token, acquired = next_token(last_token, memory)
       local waited = math.max(ttl - (lease - now) - 1, 0) -- both times were rounded down
       message = string.format('%s %s %s %.0f', owner, token, number, waited)
+      redis.call('LPOP', queue)
+      redis.call('HDEL', waiters, owner)
+      set_entry(entry, owner, token, acquired, text, ttl)
+      given = true
     end
     -- pcall: a user who may not publish must be able to release. Its waiters look again by themselves.
     local heard = redis.pcall(publish, channel, message)
-    if heard ~= 0 then
-      if token and type(heard) == 'number' then
-        redis.call('LPOP', queue)
-        redis.call('HDEL', waiters, owner)
-        set_entry(entry, owner, token, acquired, text, ttl)
-      end
+    if given or heard ~= 0 and listening ~= 0 then
       return
     end
     redis.call('LPOP', queue)

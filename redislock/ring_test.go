@@ -1,0 +1,82 @@
+package redislock
+
+import "testing"
+
+// A message goes to those as well who listen at a replica, and on a cluster behind one
+// address to those at any server. The release does not know of them and gives them
+// nothing; so it must not tell them that it did.
+func TestWhoListensElsewhereIsOnlyCalled(t *testing.T) {
+	pair := newPair(t)
+	primary, replica := pair.servers()
+	prefix := freshPrefix()
+	admin := client(t, primary.URL())
+	near, far := driverOn(t, admin, prefix), driverOn(t, client(t, primary.URL()), prefix)
+	far.bell.client = client(t, replica.URL())
+	a, b := near.bid("x", long), far.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	releases(t, a)
+	hears(t, b, true)
+	g := grants(t, b)
+	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 1 {
+		t.Errorf("the claim believes %+v, and the server knows nothing of that", g)
+	}
+	releases(t, b)
+}
+
+// Who sees all messages, to watch the server, does not stand in for a waiter that has
+// died.
+func TestWatcherIsNoWaiter(t *testing.T) {
+	drivers, prefix := parties(t, 3)
+	admin := client(t, server(t).URL())
+	watcher := admin.PSubscribe(t.Context(), prefix+"*")
+	defer watcher.Close()
+	_, err := watcher.Receive(t.Context())
+	must(t, err)
+	a, dead, c := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[2].bid("x", long)
+	grants(t, a)
+	queues(t, dead)
+	queues(t, c)
+	drivers[1].bell.close()
+	eventually(t, "the connection is gone", func() bool {
+		return admin.PubSubNumSub(t.Context(), dead.channel).Val()[dead.channel] == 0
+	})
+	releases(t, a)
+	hears(t, c, true)
+	forget(t, drivers[2], c)
+	releases(t, c)
+	releases(t, dead)
+}
+
+// A user who may not ask who listens calls the first waiter, and gives it nothing.
+func TestReleaseByWhoMayNotAsk(t *testing.T) {
+	_, admin := own(t)
+	must(t, admin.ACLSetUser(t.Context(), "default", "-pubsub").Err())
+	prefix := freshPrefix()
+	near, far := driverOn(t, admin, prefix), driverOn(t, client(t, "redis://"+admin.Options().Addr), prefix)
+	a, b := near.bid("x", long), far.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	releases(t, a)
+	hears(t, b, true)
+	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 0 {
+		t.Error("the release has made the waiter the holder")
+	}
+	grants(t, b)
+	releases(t, b)
+}
+
+// A release needs no memory, also if it gives the name to a waiter.
+func TestReleaseGrantsWithoutMemory(t *testing.T) {
+	_, admin := own(t)
+	prefix := freshPrefix()
+	near, far := driverOn(t, admin, prefix), driverOn(t, client(t, "redis://"+admin.Options().Addr), prefix)
+	a, b := near.bid("x", long), far.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	releases(t, a)
+	hears(t, b, true)
+	forget(t, far, b)
+	releases(t, b)
+}
