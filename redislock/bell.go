@@ -136,14 +136,18 @@ func (b *bell) join(ctx context.Context, c *claim) bool {
 	return ch.heard
 }
 
-// offer notes that c has a place in the queue by its latest Try, which was sent then.
+// offer notes that c has a place in the queue by its latest Try, which was sent then. What
+// it had been granted before that is over, or it would not wait.
 func (b *bell) offer(c *claim, sent time.Time) {
-	if !c.listens {
-		return
+	if c.wake == nil {
+		return // it has not listened yet
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.offer.number, c.offer.sent = c.tries, sent
+	c.offer = offer{}
+	if c.listens {
+		c.offer = offer{number: c.tries, sent: sent}
+	}
 }
 
 // granted returns what c has been granted while it waited, or a Grant without a token.

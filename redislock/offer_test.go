@@ -1,7 +1,9 @@
 package redislock
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,4 +141,48 @@ func TestGrantToWhoHasLeft(t *testing.T) {
 	hears(t, c, true)
 	grants(t, c)
 	releases(t, c)
+}
+
+// What a claim was granted is over once the server has told it that another holds the
+// name, though the message was late: it came while that Try was under way.
+func TestGrantThatIsOverBeforeItIsHeardOf(t *testing.T) {
+	drivers, _ := parties(t, 1)
+	late := &lateGrant{t: t, admin: client(t, server(t).URL())}
+	c := client(t, server(t).URL())
+	c.AddHook(late)
+	d := driverOn(t, c, drivers[0].prefix)
+	a, b := drivers[0].bid("x", long), d.bid("x", long)
+	grants(t, a)
+	queues(t, b)
+	late.claim.Store(b)
+	refuses(t, b)
+	if late.claim.Load() != nil {
+		t.Fatal("the Try sent no request")
+	}
+	refuses(t, b)
+	releases(t, b)
+	releases(t, a)
+}
+
+// lateGrant delivers a grant to the claim just before the next request of its client.
+type lateGrant struct {
+	t     *testing.T
+	admin *redis.Client
+	claim atomic.Pointer[claim]
+}
+
+func (h *lateGrant) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *lateGrant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *lateGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c := h.claim.Swap(nil); c != nil {
+			must(h.t, h.admin.Publish(ctx, c.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.offer.number)).Err())
+			eventually(h.t, "the grant has been heard of", func() bool { return c.driver.bell.granted(c).Token != 0 })
+		}
+		return next(ctx, cmd)
+	}
 }
