@@ -175,6 +175,9 @@ func testClusterMove(t *testing.T, addrs []string, nodes []*redis.Client) {
 		return b.listens && nodes[to].PubSubShardNumSub(t.Context(), b.channel).Val()[b.channel] == 1
 	})
 	releases(t, a)
+	if n := nodes[to].Exists(t.Context(), b.key.entry()).Val(); n != 1 {
+		t.Error("the release has not given the name to the waiter")
+	}
 	hears(t, b, true)
 	if h := grants(t, b); h.Token <= g.Token {
 		t.Errorf("the token was %d, and is %d", g.Token, h.Token)
