@@ -206,7 +206,7 @@ func (d *driver) renewApart(ctx context.Context, batch []distlock.Renewal) {
 				[]string{c.key.entry(), c.key.waiters()}, []any{c.mark(), millis(batch[i].TTL)}).Cmd
 			_ = pipe.Process(ctx, cmds[n]) // queues it
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		execute(ctx, pipe)
 		var unknown []int
 		for n, i := range todo {
 			lasts, err := cmds[n].Int64Slice()

@@ -94,8 +94,7 @@ func (c *convoy) lead(ctx context.Context, cmd *command, others []*passenger) er
 		p.cmd.once = true
 		_ = pipe.Process(ctx, p.cmd) // puts it into the queue
 	}
-	// Each command has its own error.
-	_, _ = pipe.Exec(ctx)
+	execute(ctx, pipe)
 	for _, p := range others {
 		p.ready <- false
 	}

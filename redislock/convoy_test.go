@@ -235,3 +235,28 @@ func TestNobodyWaitsBehindConnectionsThatHang(t *testing.T) {
 	grants(t, a)
 	releases(t, a)
 }
+
+// Where no connection can be made, everybody hears why, in the server's words.
+func TestPipelineWithoutAConnection(t *testing.T) {
+	s, admin := own(t)
+	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
+	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())
+	d.convoy.flying = maxFlying
+	var all sync.WaitGroup
+	for i := range 3 {
+		a := d.bid(fmt.Sprint("x", i), long)
+		a.token = 1
+		call := func() error { return a.Release(t.Context()) }
+		if i < 2 {
+			call = func() error { return second(a.Try(t.Context())) }
+		}
+		all.Go(func() {
+			if err := call(); !redis.HasErrorPrefix(err, "WRONGPASS") {
+				t.Errorf("a request with a password that is no longer right: %v, want the server's answer", err)
+			}
+		})
+		inLine(t, d, i+1)
+	}
+	d.convoy.next()
+	all.Wait()
+}

@@ -109,6 +109,18 @@ func (d *driver) runTogether(ctx context.Context, s script, once bool, keys []st
 	return cmd, false, err
 }
 
+// execute sends what is in pipe. Each command has its own error then, also where the
+// server has refused the connection: go-redis takes that for the answer to one of them
+// and leaves all without any.
+func execute(ctx context.Context, pipe redis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if c, ok := cmd.(interface{ Val() any }); ok && c.Val() == nil && cmd.Err() == nil {
+			cmd.SetErr(err)
+		}
+	}
+}
+
 func newCommand(ctx context.Context, name, what string, once bool, keys []string, args []any) *command {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, what, len(keys))
