@@ -113,6 +113,38 @@ func TestHangingCallsAreReplaced(t *testing.T) {
 	})
 }
 
+// The limit of a call is its own, though the goroutine and its timer have served
+// others before, with limits that end while it runs.
+func TestCallsEndAtTheirOwnLimits(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		var took time.Duration
+		n.use(on("try", func(ctx context.Context, c memlock.Call, _ func()) (bool, error) {
+			if c.Name != "slow" {
+				return false, nil
+			}
+			began := time.Now()
+			<-ctx.Done()
+			took = time.Since(began)
+			return true, ctx.Err()
+		}))
+		for _, limit := range []time.Duration{7 * time.Second, time.Second, 3 * time.Second} {
+			for _, shorter := range []time.Duration{limit / 2, limit / 4, 2 * limit} {
+				lock := mustLock(t, bg, l, "x", distlock.TTL(shorter))
+				if err := lock.Unlock(bg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := l.Lock(bg, "slow", distlock.TTL(limit)); err == nil {
+				t.Error("Lock of a name whose backend does not answer returned no error")
+			}
+			synctest.Wait()
+			if took != limit {
+				t.Errorf("the call of a Lock with a TTL of %v was ended after %v", limit, took)
+			}
+		}
+	})
+}
+
 // Ten thousand goroutines wait for one name: one of them in the store, and all are
 // served in the order in which they came.
 func TestManyWaiters(t *testing.T) {
