@@ -320,31 +320,33 @@ func (c *C) mustBeInvalid(err error, what string) {
 func padded(s string, n int) string { return s + strings.Repeat("n", n-len(s)) }
 
 func downIsNotHeld(c *C) {
-	a := c.openVia("A")
-	a.mustTry(c.Name("warm"), "which is fresh", distlock.TTL(c.long())).free()
 	for i, f := range []struct {
 		what  string
-		fault func()
+		fault func(Link)
 	}{
-		{"dropped every byte", func() { a.link.Drop(true, true) }},
-		{"dropped every reply", func() { a.link.Drop(false, true) }},
-		{"closed the connection on every request", func() { a.link.CutAll(); a.link.CutRequest(1) }},
+		{"dropped every byte", func(l Link) { l.Drop(true, true) }},
+		{"dropped every reply", func(l Link) { l.Drop(false, true) }},
+		{"closed the connection on a request", func(l Link) { l.CutAll(); l.CutRequest(1) }},
 	} {
-		f.fault()
-		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
+		// A client for each: what another fault has left to be undone would meet
+		// this one in the place of the call.
+		a := c.openVia(fmt.Sprintf("A%d", i+1))
+		a.mustTry(c.Name("warm "+a.who), "which is fresh", distlock.TTL(c.long())).free()
 		for j, op := range []Op{OpTry, OpLock} {
 			// A name for each call: the first may have taken its own.
 			name := c.Name(fmt.Sprint(i, "-", j))
+			f.fault(a.link)
+			ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
 			got := a.acquire(ctx, op, name)
+			cancel()
 			if errors.Is(got.err, distlock.ErrHeld) || errors.Is(got.err, distlock.ErrLost) {
 				c.Failf("the network %s, nobody has ever held %q, but %s returned: %v", f.what, name, op, got.err)
 			}
 		}
-		cancel()
 		a.link.Heal()
+		c.pollFor(a, c.Name("after "+a.who), c.Slack()+patience, "the network worked again").free()
 	}
 	c.requireFired(3)
-	c.pollFor(a, c.Name("after"), c.Slack()+patience, "the network worked again").free()
 }
 
 func preCancelled(c *C) {
