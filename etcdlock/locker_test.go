@@ -240,7 +240,10 @@ func TestNothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(newClient(t, s.Addr()), nil)
+	contended := make(chan struct{}, 16) // what b is told that it is held: by TryLock, and by Lock
+	b, err := New(newClient(t, s.Addr()), &Options{Options: distlock.Options{Observer: &distlock.Observer{
+		Contended: func(distlock.Contended) { contended <- struct{}{} },
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,6 +269,9 @@ func TestNothingLeft(t *testing.T) {
 	}
 	st := &store{t: t, driver: &driver{prefix: DefaultPrefix}, admin: admin}
 	st.eventually("all are queued", func() bool { return len(st.keys()) == 2*len(opts) })
+	for range 2 * len(opts) {
+		<-contended // a key is there before the reply that tells its owner of the holder
+	}
 	cancel()
 	for range opts {
 		if err := <-waiters; !errors.Is(err, distlock.ErrHeld) || !errors.Is(err, context.Canceled) {
