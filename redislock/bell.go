@@ -144,9 +144,9 @@ func (b *bell) offer(c *claim, sent time.Time) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.offer = offer{}
+	c.offer = nil
 	if c.listens {
-		c.offer = offer{number: c.tries, sent: sent}
+		c.offer = &offer{number: c.tries, sent: sent}
 	}
 }
 
@@ -154,6 +154,9 @@ func (b *bell) offer(c *claim, sent time.Time) {
 func (b *bell) granted(c *claim) distlock.Grant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if c.offer == nil {
+		return distlock.Grant{}
+	}
 	return c.offer.grant
 }
 
@@ -168,7 +171,7 @@ func (b *bell) leave(c *claim) {
 		delete(ch.claims, c.request.Owner)
 		ch.used = time.Now()
 	}
-	c.wake = nil // a held lock does not need it
+	c.wake, c.offer = nil, nil // a held lock does not need them
 }
 
 // open starts to subscribe, on a connection that is there or a new one; b.mu is
@@ -360,7 +363,7 @@ func (c *claim) accept(grant string) {
 	token, err1 := strconv.ParseInt(part[0], 10, 64)
 	number, err2 := strconv.Atoi(part[1])
 	waited, err3 := strconv.ParseUint(part[2], 10, 31)
-	if errors.Join(err1, err2, err3) != nil || token <= 0 || number <= 0 || number != c.offer.number {
+	if errors.Join(err1, err2, err3) != nil || token <= 0 || c.offer == nil || number != c.offer.number {
 		return
 	}
 	ttl := time.Duration(millis(c.request.TTL)+int64(waited)) * time.Millisecond

@@ -34,7 +34,7 @@ type claim struct {
 	channel string        // where it is to be woken
 	listens bool          // it was sure to be, when it took its place in the queue or last confirmed it
 	wake    chan struct{} // one element: "look again"; buffered so that the bell never blocks; nil until it is needed
-	offer   offer
+	offer   *offer        // nil unless it waits: a held lock is to be small
 }
 
 // offer is what a claim that waits may be granted by the release of another, which
