@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/distlock-go/distlock"
 )
 
 func TestApart(t *testing.T) {
@@ -178,6 +180,20 @@ func TestSummaryOfSafety(t *testing.T) {
 	}
 	if why := r.watch(1)[2].Why; why != "volatile" {
 		t.Errorf("why: %q", why)
+	}
+}
+
+// What a store forgets is told with its summary, and of the real drivers' facts.
+func TestSummaryTellsOfVolatileStores(t *testing.T) {
+	r := of(BareRate, nil, nil)
+	for i, d := range []distlock.Durability{distlock.Volatile, distlock.Quorum} {
+		r.Backends[i+1].Facts = []Fact{{"durability", "", durabilityFact(d)}}
+	}
+	if _, watch, _ := said(r, "redis"); !slices.Equal(watch, []string{"What survives: a crash of the server may lose locks"}) {
+		t.Errorf("redis: %q", watch)
+	}
+	if _, watch, _ := said(r, "etcd"); len(watch) != 0 {
+		t.Errorf("etcd: %q", watch)
 	}
 }
 

@@ -28,6 +28,11 @@ func (r *Report) watch(i int) []statement {
 			}
 		}
 	}
+	// The fastest store is often the one that forgets: a reader of the summary alone
+	// must not miss that.
+	if survives, ok := strings.CutPrefix(b.fact("durability"), "volatile: "); ok && !b.inProcess() {
+		all = append(all, statement{Verdict: Caution, Head: "What survives", Text: survives, Why: b.fact("replication")})
+	}
 	if b.unfair() {
 		j, _ := b.Figures[HotJain].Median()
 		worst, _ := b.Figures[HotWorst].Median()
