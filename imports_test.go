@@ -65,7 +65,8 @@ var importRules = []importRule{
 		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
 	// Measures the bare commands of the servers beside the drivers, and reads the clock that processes share.
 	{dir: "internal/compare/...",
-		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/...", "golang.org/x/sys/..."},
+		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
+			"go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/...", "golang.org/x/sys/..."},
 		// Drives a browser that opens the page of a report.
 		tests: []string{"github.com/chromedp/..."}},
 	// Runs a program in a process group of its own, and ends it with everything it has started.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock/internal/openurl"
 )
@@ -190,7 +191,8 @@ type bareEtcd struct {
 }
 
 func openBareEtcd(u *openurl.URL, prefix string) (Bare, error) {
-	config := clientv3.Config{DialTimeout: 5 * time.Second, TLS: u.TLS(), Logger: zap.NewNop()}
+	config := clientv3.Config{DialTimeout: 5 * time.Second, TLS: u.TLS(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)}}
 	scheme := "http://"
 	if config.TLS != nil {
 		scheme = "https://"
@@ -207,6 +209,12 @@ func openBareEtcd(u *openurl.URL, prefix string) (Bare, error) {
 		return nil, err
 	}
 	return &bareEtcd{client, prefix}, nil
+}
+
+// failFast has calls fail for which no server can be connected to. The library waits
+// for one, when it logs in for as long as DialTimeout, and then says nothing of why.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return call(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 func (b *bareEtcd) Commands() string { return "put, delete" }

@@ -255,12 +255,15 @@ func (b *bench) connect(ctx context.Context) {
 			failed("bare", err)
 		} else {
 			b.bare, b.result.BareCommands = bare, bare.Commands()
-			b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, bare))
 		}
 	}
 	if _, err := b.clients(bounded, 1); err != nil {
 		b.refused = true
 		failed("open", err)
+		return
+	}
+	if b.bare != nil { // and somebody is there to answer
+		b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, b.bare))
 	}
 }
 

@@ -201,3 +201,30 @@ func TestVersion(t *testing.T) {
 		t.Errorf("the report is of version %q, want v1.2.3", v)
 	}
 }
+
+// mute is a store that never says which version it is.
+type mute struct {
+	Bare
+	asked int
+}
+
+func (m *mute) Commands() string { return "" }
+
+func (m *mute) Version(ctx context.Context) string {
+	m.asked++
+	<-ctx.Done()
+	return ""
+}
+
+// Which version it is need not be waited for where no Locker can be opened.
+func TestVersionOfUnreached(t *testing.T) {
+	m := new(mute)
+	target := memory("unreached")
+	target.Bare = func(context.Context) (Bare, error) { return m, nil }
+	target.Open = func(context.Context) (distlock.Locker, error) { return nil, errors.New("nobody is there") }
+	b := newBench(target)
+	b.connect(t.Context())
+	if m.asked != 0 || !b.refused || b.result.Failed["open"] == "" {
+		t.Errorf("asked %d times; refused: %v, failed: %v", m.asked, b.refused, b.result.Failed)
+	}
+}

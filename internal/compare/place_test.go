@@ -67,6 +67,24 @@ func TestAddr(t *testing.T) {
 	}
 }
 
+// Where nobody listens, a login fails at once and with the reason, not after the
+// patience of the client library and with a deadline of nobody's.
+func TestLoginUnreached(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody else listens there, and then nobody at all
+	must(t, err)
+	must(t, l.Close())
+	p, err := newPlace("etcd://user:s3cret@" + l.Addr().String())
+	must(t, err)
+	b, err := openBare(t.Context(), p)
+	if err == nil {
+		_ = b.Close()
+		t.Fatal("nobody was logged in to")
+	}
+	if !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+}
+
 // A store that cannot be reached has not been touched, and the run does not wait for
 // it again to clean up.
 func TestCleanUnreached(t *testing.T) {
