@@ -71,19 +71,46 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 	if err := errors.Join(k.Load(environment, nil), k.Load(posflag.ProviderWithFlag(cmd.Flags(), ".", k, flagField(cmd)), nil)); err != nil {
 		return c, err
 	}
+	if err := checkTTL(cmd, k, name); err != nil {
+		return c, usage(err)
+	}
 	err = k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result:     &c,
 		TagName:    "yaml",
 		DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
 	}})
-	if err != nil {
+	if err != nil { // in the file: the others give texts, and what is not any text has been looked at
 		_, fields, _ := strings.Cut(err.Error(), "error(s):")
-		return c, usage(fmt.Errorf("the configuration: %s", strings.Join(strings.Fields(fields), " ")))
+		return c, usage(fmt.Errorf("the configuration %s: %s", name, strings.Join(strings.Fields(fields), " ")))
 	}
 	if c.URL == "" {
 		return c, usage(errors.New(`no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL`))
 	}
 	return c, nil
+}
+
+// checkTTL looks at the TTL that applies, and says whose it is. Zero would be the
+// default, which whoever writes a number does not mean.
+func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
+	given := k.Get("ttl")
+	if given == nil {
+		return nil
+	}
+	whose := "ttl in the configuration " + file
+	if f := cmd.Flags().Lookup("ttl"); f != nil && f.Changed {
+		whose = "--ttl"
+	} else if os.Getenv("DISTLOCK_TTL") != "" {
+		whose = "DISTLOCK_TTL"
+	}
+	var ttl backends.Duration
+	if err := ttl.UnmarshalText([]byte(fmt.Sprint(given))); err != nil {
+		return fmt.Errorf(`%s is %q, allowed is a duration like "30s" or "1m30s"`, whose, fmt.Sprint(given))
+	}
+	if ttl <= 0 {
+		return fmt.Errorf("%s is %v, allowed is more than 0; leave it out for what the URL says, or %v",
+			whose, ttl, backends.Duration(distlock.DefaultTTL))
+	}
+	return nil
 }
 
 // envField takes what has a field from the environment; DISTLOCK_REDIS_URL and its
