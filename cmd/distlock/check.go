@@ -88,7 +88,7 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 			return usage(err)
 		}
 	}
-	b, err := openBackend(cmd.Context(), cmd)
+	b, err := openConfig(cmd.Context(), config)
 	if err != nil {
 		return err
 	}

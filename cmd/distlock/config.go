@@ -150,7 +150,12 @@ func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{url: openurl.Redact(c.URL)}
+	return openConfig(ctx, c)
+}
+
+// openConfig is openBackend with a configuration that has been loaded.
+func openConfig(ctx context.Context, c backends.Config) (b *backend, err error) {
+	b = &backend{url: openurl.Redact(c.URL)}
 	b.locker, err = c.Open(ctx)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):

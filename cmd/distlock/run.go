@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/supervise"
 )
 
@@ -128,12 +129,14 @@ func (o *runOptions) checkLease(graceSet bool, lease time.Duration) error {
 }
 
 func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, args []string) error {
-	if !cmd.Flags().Changed("holder") {
-		if err := cmd.Flags().Set("holder", holderText(args)); err != nil {
-			return err
-		}
+	config, err := loadConfig(cmd)
+	if err != nil {
+		return err
 	}
-	b, err := openBackend(cmd.Context(), cmd)
+	if config.Holder == "" && !namesHolder(config.URL) {
+		config.Holder = holderText(args)
+	}
+	b, err := openConfig(cmd.Context(), config)
 	if err != nil {
 		if signals.ended() {
 			return signals.exit()
@@ -167,6 +170,13 @@ func holderText(args []string) string {
 	}
 	text := fmt.Sprintf("%s pid %d %s", host, os.Getpid(), strings.Join(args, " "))
 	return strings.ToValidUTF8(text[:min(len(text), distlock.MaxHolder)], "")
+}
+
+// namesHolder reports whether a URL has a holder's text. What is wrong with the URL is
+// for whoever opens it to say.
+func namesHolder(url string) bool {
+	u, err := openurl.Parse(url)
+	return err == nil && u.Text("holder", "") != ""
 }
 
 func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string) (distlock.Lock, error) {
