@@ -44,7 +44,8 @@ type runOptions struct {
 	oncePer   time.Duration
 	verbose   bool
 
-	tryOnly bool
+	tryOnly    bool
+	toldHolder bool // the user knows that the name is held, and by whom
 }
 
 func runCommand(signals *interrupts) *cobra.Command {
@@ -188,7 +189,7 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 	if o.tryOnly || o.verbose { // who waits should know for whom
 		lock, err := l.TryLock(ctx, name)
 		if errors.Is(err, distlock.ErrHeld) {
-			o.tellHolder(ctx, l, name)
+			o.toldHolder = o.tellHolder(ctx, l, name)
 		}
 		if o.tryOnly || !errors.Is(err, distlock.ErrHeld) {
 			return lock, err
@@ -197,22 +198,26 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 	return l.Lock(ctx, name)
 }
 
-// tellHolder says who holds the name, as far as that can be known in a moment.
-func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name string) {
+// tellHolder says who holds the name, as far as that can be known in a moment, and
+// reports whether it was.
+func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name string) bool {
 	if !o.verbose {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if st, err := distlock.Inspect(ctx, l, name); err == nil && st.Held {
-		say("%s is held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+	st, err := distlock.Inspect(ctx, l, name)
+	if err != nil || !st.Held {
+		return false
 	}
+	say("%s is held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+	return true
 }
 
 // refused turns a failed acquisition into an exit status.
 func (o *runOptions) refused(b *backend, name string, err error) error {
 	switch {
-	case errors.Is(err, distlock.ErrHeld) && !o.verbose:
+	case errors.Is(err, distlock.ErrHeld) && (!o.verbose || o.tryOnly && o.toldHolder):
 		return &exit{status: o.busy}
 	case errors.Is(err, distlock.ErrHeld) && o.wait > 0:
 		return &exit{status: o.busy, err: fmt.Errorf("%s did not become free within %v", printable(name), o.wait)}
