@@ -25,9 +25,10 @@ import (
 const configHelp = `
 The backend comes from --url, else from DISTLOCK_URL, else from "url:" in the file
 that --config or DISTLOCK_CONFIG names. The file is YAML with the fields of
-backends.Config: url, ttl, holder, require. ttl and holder are also taken from
-DISTLOCK_TTL and DISTLOCK_HOLDER. Others on the machine can see a password in --url, but
-not in the environment or the file.`
+backends.Config: url, ttl, holder, require. DISTLOCK_TTL and DISTLOCK_HOLDER go before
+its ttl and holder, and --ttl and --holder of run before those; a ttl or holder in the
+URL must be the same. Others on the machine can see a password in --url, but not in the
+environment or the file.`
 
 // addBackendFlags gives cmd the flags that say which backend to use.
 func addBackendFlags(cmd *cobra.Command) {

@@ -117,7 +117,7 @@ func showTable(w io.Writer, sts []distlock.Status) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tSTATE\tTOKEN\tSINCE\tLEASE LEFT\tWAITERS\tHOLDER")
 	for _, st := range sts {
-		state, token, since, left, waiters := "free", "-", "-", "-", "-"
+		state, token, since, left, waiters, holder := "free", "-", "-", "-", "-", "-"
 		if st.Held {
 			state = "held"
 		}
@@ -133,7 +133,10 @@ func showTable(w io.Writer, sts []distlock.Status) error {
 		if st.Waiters >= 0 {
 			waiters = fmt.Sprint(st.Waiters)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(st.Name), state, token, since, left, waiters, printable(st.Holder))
+		if st.Holder != "" {
+			holder = printable(st.Holder)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(st.Name), state, token, since, left, waiters, holder)
 	}
 	return tw.Flush()
 }

@@ -39,11 +39,13 @@ func root(signals *interrupts) *cobra.Command {
 		Use:           "distlock",
 		Short:         "Distributed locks on Redis, MySQL, ZooKeeper and etcd",
 		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.\n" + exitHelp,
+		Version:       version(),
 		SilenceErrors: true, // main prints them, once
 		SilenceUsage:  true, // an error of a backend is no reason to print the flags
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.SetVersionTemplate("distlock {{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
 	cmd.InitDefaultCompletionCmd()

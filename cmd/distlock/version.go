@@ -15,8 +15,12 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "distlock %s %s %s/%s\n", compare.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "distlock", version())
 			return err
 		},
 	}
+}
+
+func version() string {
+	return fmt.Sprintf("%s %s %s/%s", compare.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
