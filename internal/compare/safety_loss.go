@@ -134,43 +134,61 @@ func release(ls ...distlock.Locker) {
 // lease is what a holder was granted, at the least.
 func (b belief) lease(ttl time.Duration) time.Duration { return max(ttl, b.Deadline-b.Asked) }
 
+// succession is a holder in a child process and the client here that comes next.
+type succession struct {
+	lab    *lab
+	holder *holder
+	lease  time.Duration // what the store granted
+	client distlock.Locker
+	next   <-chan heir
+}
+
 // begin starts a child process that holds a name and a waiter here, and returns when
 // the child has renewed its lock and so has had the store's word twice.
-func (l *lab) begin(ctx context.Context, w distlock.Locker, name string, ttl time.Duration) (*holder, holderEvent, <-chan heir, error) {
+func (l *lab) begin(ctx context.Context, name string, ttl time.Duration) (*succession, error) {
+	w, err := l.open(ctx, ttl)
+	if err != nil {
+		return nil, err
+	}
 	h, held, err := l.startHolder(ctx, name, ttl)
 	if err != nil {
-		return nil, held, nil, err
+		release(w)
+		return nil, err
 	}
-	next := succeed(ctx, w, name, ttl)
+	s := &succession{lab: l, holder: h, lease: held.lease(ttl), client: w, next: succeed(ctx, w, name, ttl)}
 	if _, err := h.await(ctx, eventRenewed, ttl+patience); err != nil {
-		h.leave()
-		return nil, held, nil, err
+		s.end()
+		return nil, err
 	}
-	return h, held, next, nil
+	return s, nil
+}
+
+func (s *succession) inherit(ctx context.Context) (heir, error) {
+	return s.lab.inherit(ctx, s.client, s.next, s.lease)
+}
+
+func (s *succession) end() {
+	s.holder.leave()
+	release(s.client)
 }
 
 func killedHolder(ctx context.Context, l *lab) (Outcome, error) {
 	trials, err := l.repeat(ctx, "killed", func(ctx context.Context, name string, ttl time.Duration) (t trial, err error) {
-		w, err := l.open(ctx, ttl)
+		s, err := l.begin(ctx, name, ttl)
 		if err != nil {
 			return t, err
 		}
-		defer release(w)
-		h, held, next, err := l.begin(ctx, w, name, ttl)
-		if err != nil {
-			return t, err
-		}
-		defer h.leave()
+		defer s.end()
 		killed := machineNow()
-		if err := h.cmd.Process.Kill(); err != nil {
+		if err := s.holder.cmd.Process.Kill(); err != nil {
 			return t, err
 		}
-		n, err := l.inherit(ctx, w, next, held.lease(ttl))
+		n, err := s.inherit(ctx)
 		if errors.Is(err, errStuck) {
 			return trial{flaw: "still held after " + span(machineNow()-killed)}, nil
 		}
 		t.value = n.at - killed
-		t.slow = t.value > held.lease(ttl)+time.Second
+		t.slow = t.value > s.lease+time.Second
 		return t, err
 	})
 	if err != nil {
@@ -199,21 +217,16 @@ func stalledHolder(ctx context.Context, l *lab) (Outcome, error) {
 }
 
 func (l *lab) stall(ctx context.Context, name string, ttl time.Duration) (t trial, err error) {
-	w, err := l.open(ctx, ttl)
+	s, err := l.begin(ctx, name, ttl)
 	if err != nil {
 		return t, err
 	}
-	defer release(w)
-	h, held, next, err := l.begin(ctx, w, name, ttl)
-	if err != nil {
-		return t, err
-	}
-	defer h.leave()
+	defer s.end()
 	stopped := machineNow()
-	if err := stopProcess(h.cmd.Process); err != nil {
+	if err := stopProcess(s.holder.cmd.Process); err != nil {
 		return t, err
 	}
-	n, err := l.inherit(ctx, w, next, held.lease(ttl))
+	n, err := s.inherit(ctx)
 	if errors.Is(err, errStuck) {
 		return trial{flaw: "nobody else could hold within " + span(machineNow()-stopped)}, nil
 	}
@@ -221,10 +234,10 @@ func (l *lab) stall(ctx context.Context, name string, ttl time.Duration) (t tria
 		return t, err
 	}
 	resumed := machineNow()
-	if err := resumeProcess(h.cmd.Process); err != nil {
+	if err := resumeProcess(s.holder.cmd.Process); err != nil {
 		return t, err
 	}
-	end, err := h.await(ctx, eventLost, l.patience)
+	end, err := s.holder.await(ctx, eventLost, l.patience)
 	switch {
 	case errors.Is(err, errSilent):
 		return trial{flaw: fmt.Sprintf("NOT told: %s after it went on it still believes", span(machineNow()-resumed))}, nil
