@@ -190,6 +190,8 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 		c.Failf("child %s has died of %s:\n%s", k.who, q.Op, &k.stderr)
 	case <-limit.C:
 		c.Failf("child %s has not answered to %s within %v", k.who, q.Op, q.Within+patience+c.Slack())
+	case <-c.ctx.Done(): // its answers are no longer passed on
+		c.Failf("child %s had not answered to %s yet: %v", k.who, q.Op, c.ctx.Err())
 	}
 	e.Return = c.journal.stamp()
 	e.Outcome, e.Err, e.Token = OutcomeOK, r.Err, r.Token
