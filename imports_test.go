@@ -63,10 +63,14 @@ var importRules = []importRule{
 	}},
 	{dir: "internal/harness/...", testing: true,
 		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
-	// Measures the bare commands of the servers beside the drivers, and reads the clock that processes share.
+	// Makes and removes a part of a server of its own, by the server's own client.
+	{dir: "internal/place", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql",
+		"github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/..."}},
+	{dir: "internal/place/lookinto", testing: true, imports: []string{"internal/openurl", "internal/servers", "github.com/redis/go-redis/v9/...",
+		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},
+	// Measures the bare commands of the servers beside the drivers, by way of place, and reads the clock that processes share.
 	{dir: "internal/compare/...",
-		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
-			"go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/...", "golang.org/x/sys/..."},
+		imports: []string{"./...", "golang.org/x/sys/..."},
 		// Drives a browser that opens the page of a report.
 		tests: []string{"github.com/chromedp/..."}},
 	// Runs a program in a process group of its own, and ends it with everything it has started.

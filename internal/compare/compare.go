@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/place"
 )
 
 // Target is one backend to measure.
@@ -29,7 +30,7 @@ type Target struct {
 
 	// Bare returns the store through its client library alone. It is nil if the
 	// backend has no server. The first call makes the place of the run.
-	Bare func(ctx context.Context) (Bare, error)
+	Bare func(ctx context.Context) (place.Client, error)
 
 	// Place is what of the store belongs to this run alone, and Remove removes it;
 	// Remove is nil if nothing outlasts the Lockers. See Clean.
@@ -218,16 +219,16 @@ type bench struct {
 	result    *Backend
 	run       string // random: names of this run meet nobody else's, even without a place of its own
 	lockers   []distlock.Locker
-	bare      Bare // nil if there is none
-	refused   bool // no Locker could be opened
-	recording bool // this is not the warm-up
+	bare      place.Client // nil if there is none
+	refused   bool         // no Locker could be opened
+	recording bool         // this is not the warm-up
 
 	durations map[string]*durations // by workload
 	curves    map[string]*curve
 }
 
 func newBench(t Target) *bench {
-	return &bench{target: t, run: "compare-" + randomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
+	return &bench{target: t, run: "compare-" + place.RandomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
 		result: &Backend{
 			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version, Notes: slices.Clone(t.Notes),
 			Figures: make(map[Figure]Series), Failed: make(map[string]string), Unmeasured: make(map[string]string),
@@ -267,7 +268,7 @@ func (b *bench) connect(ctx context.Context) {
 	}
 }
 
-func versionOf(ctx context.Context, bare Bare) string {
+func versionOf(ctx context.Context, bare place.Client) string {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience/4)
 	defer cancel()
 	return bare.Version(ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/place"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -204,7 +205,7 @@ func TestVersion(t *testing.T) {
 
 // mute is a store that never says which version it is.
 type mute struct {
-	Bare
+	place.Client
 	asked int
 }
 
@@ -220,7 +221,7 @@ func (m *mute) Version(ctx context.Context) string {
 func TestVersionOfUnreached(t *testing.T) {
 	m := new(mute)
 	target := memory("unreached")
-	target.Bare = func(context.Context) (Bare, error) { return m, nil }
+	target.Bare = func(context.Context) (place.Client, error) { return m, nil }
 	target.Open = func(context.Context) (distlock.Locker, error) { return nil, errors.New("nobody is there") }
 	b := newBench(target)
 	b.connect(t.Context())

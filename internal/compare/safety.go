@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/place"
 )
 
 // Why a hazard was not measured.
@@ -189,7 +190,7 @@ type lab struct {
 type capable interface{ Capabilities() distlock.Capabilities }
 
 func newLab(ctx context.Context, b *Backend, t Target, d dose) (*lab, error) {
-	l := &lab{dose: d, target: t, rig: t.Rig, result: b, prefix: "safety-" + randomID() + "/"}
+	l := &lab{dose: d, target: t, rig: t.Rig, result: b, prefix: "safety-" + place.RandomID() + "/"}
 	if l.rig.Open == nil {
 		l.rig.Open = func(ctx context.Context, _ time.Duration) (distlock.Locker, error) { return t.Open(ctx) }
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/place"
 )
 
 // Rig is the equipment to do harm to a target and its clients. What is nil is not
@@ -54,20 +55,20 @@ type Route struct {
 // newRig returns what a URL alone gives: proxies, and clients of any TTL.
 func newRig(s *shared) Rig {
 	p := s.place
-	if openurl.Scheme(p.head) == "mem" {
+	if openurl.Scheme(p.URL("")) == "mem" {
 		return Rig{InProcess: true}
 	}
 	r := Rig{
 		Open: func(ctx context.Context, ttl time.Duration) (distlock.Locker, error) {
-			l, err := backends.Open(ctx, p.leased("", ttl))
+			l, err := backends.Open(ctx, leased(p, "", ttl))
 			if err == nil {
 				s.used.Store(true) // also by the routes and children that come after
 			}
 			return l, err
 		},
-		URL: func(ttl time.Duration) string { return p.leased("", ttl) },
+		URL: func(ttl time.Duration) string { return leased(p, "", ttl) },
 	}
-	if addr := p.proxied(); addr != "" {
+	if addr := proxied(p); addr != "" {
 		r.Route = func() (*Route, error) { return newRoute(p, addr) }
 	}
 	return r
@@ -75,18 +76,18 @@ func newRig(s *shared) Rig {
 
 // proxied returns the address that a proxy can stand before, or "". A scheme that is
 // not known here may have any port, so the URL must name it.
-func (p *place) proxied() string {
-	if addr, err := p.addr(); err == nil {
+func proxied(p *place.Place) string {
+	if addr, err := p.Addr(); err == nil {
 		return addr
 	}
-	u, err := openurl.Parse(p.url(""))
-	if err != nil || p.store != "" || len(u.Hosts()) != 1 || u.HostsDefault("1")[0] != u.Hosts()[0] {
+	u, err := openurl.Parse(p.URL(""))
+	if err != nil || p.Store != "" || len(u.Hosts()) != 1 || u.HostsDefault("1")[0] != u.Hosts()[0] {
 		return ""
 	}
 	return u.Hosts()[0]
 }
 
-func newRoute(p *place, addr string) (*Route, error) {
+func newRoute(p *place.Place, addr string) (*Route, error) {
 	proxy, err := conformance.NewTCPProxy(addr, rand.Uint64())
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func newRoute(p *place, addr string) (*Route, error) {
 	return &Route{
 		Link: proxy,
 		Open: func(ctx context.Context, ttl time.Duration) (distlock.Locker, error) {
-			return backends.Open(ctx, p.leased(proxy.Addr(), ttl))
+			return backends.Open(ctx, leased(p, proxy.Addr(), ttl))
 		},
 		Close: proxy.Close,
 	}, nil
@@ -103,10 +104,6 @@ func newRoute(p *place, addr string) (*Route, error) {
 // leased returns the URL of the place for clients whose locks are to have this TTL:
 // the session of ZooKeeper must be longer, and a dead holder blocks for as long as
 // that. A TTL that the URL has itself stays.
-func (p *place) leased(via string, ttl time.Duration) string {
-	own := *p
-	if !own.has("ttl") {
-		own.set("ttl", ttl.String())
-	}
-	return own.url(via)
+func leased(p *place.Place, via string, ttl time.Duration) string {
+	return p.With("ttl", ttl.String()).URL(via)
 }

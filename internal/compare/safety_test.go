@@ -11,6 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/conformance/mutants"
+	"github.com/distlock-go/distlock/internal/place"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -226,25 +227,22 @@ func TestRigOfURL(t *testing.T) {
 		{"own://h", "", "2s"}, // nobody knows its port
 		{"own://a:1,b:1", "", "2s"},
 	} {
-		p, err := newPlace(tc.url)
+		p, err := place.New(tc.url, "compare")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.proxied(); got != tc.addr {
+		if got := proxied(p); got != tc.addr {
 			t.Errorf("a proxy before %s would stand before %q, want %q", tc.url, got, tc.addr)
 		}
-		own, err := newPlace(p.leased("127.0.0.1:9", 2*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(own.query, "ttl="+tc.ttl) || strings.Count(own.query, "ttl=") != 1 || !strings.Contains(own.head, "127.0.0.1:9") {
-			t.Errorf("%s by way of a proxy for a TTL of 2s: %s?%s", tc.url, own.head, own.query)
+		head, query, _ := strings.Cut(leased(p, "127.0.0.1:9", 2*time.Second), "?")
+		if !strings.Contains(query, "ttl="+tc.ttl) || strings.Count(query, "ttl=") != 1 || !strings.Contains(head, "127.0.0.1:9") {
+			t.Errorf("%s by way of a proxy for a TTL of 2s: %s?%s", tc.url, head, query)
 		}
 		if r := newRig(&shared{place: p}); r.InProcess || r.Control != nil || (r.Route != nil) != (tc.addr != "") {
 			t.Errorf("%s: %+v", tc.url, r)
 		}
 	}
-	mem, err := newPlace("mem://x")
+	mem, err := place.New("mem://x", "compare")
 	if err != nil {
 		t.Fatal(err)
 	}

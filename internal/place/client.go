@@ -1,4 +1,4 @@
-package compare
+package place
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
-// Bare is a store through its client library alone: the lower limit of a lock and
+// Client is a store through its client library alone: the lower limit of a lock and
 // unlock on it, and the way to remove what a run has made.
-type Bare interface {
+type Client interface {
 	// Pair sends the two commands that a lock cannot do without, one after the
 	// other, for a key within the place of the run.
 	Pair(ctx context.Context, key string) error
@@ -31,13 +31,18 @@ type Bare interface {
 	Close() error
 }
 
-// openBare connects to the store of a place with its client library alone.
-func openBare(ctx context.Context, p *place) (Bare, error) {
-	u, err := openurl.Parse(p.url(""), p.store, p.store+"s", "redis+sentinel")
+// MadeByOpen reports whether Open makes the place, a table or a node. Keys are there as
+// soon as somebody writes one.
+func (p *Place) MadeByOpen() bool { return p.Store == "mysql" || p.Store == "zk" }
+
+// Open connects to the store of the place with its client library alone. Who makes a
+// table or a node knows what was there before, so it must come before all others.
+func (p *Place) Open(ctx context.Context) (Client, error) {
+	u, err := openurl.Parse(p.URL(""), p.Store, p.Store+"s", "redis+sentinel")
 	if err != nil {
 		return nil, err
 	}
-	switch p.store {
+	switch p.Store {
 	case "redis":
 		return openBareRedis(u, p.prefix)
 	case "mysql":
@@ -47,7 +52,7 @@ func openBare(ctx context.Context, p *place) (Bare, error) {
 	case "etcd":
 		return openBareEtcd(u, p.prefix)
 	}
-	return nil, fmt.Errorf("nothing is known of the store %q", p.store)
+	return nil, fmt.Errorf("nothing is known of the store %q", p.Store)
 }
 
 // invalid is what is wrong with the parameters that were asked for. Those that were
@@ -65,7 +70,7 @@ type bareRedis struct {
 	prefix string
 }
 
-func openBareRedis(u *openurl.URL, prefix string) (Bare, error) {
+func openBareRedis(u *openurl.URL, prefix string) (Client, error) {
 	o := &redis.UniversalOptions{
 		Addrs:         u.HostsDefault("6379"),
 		IsClusterMode: u.Bool("cluster", false),
@@ -136,7 +141,7 @@ type bareMySQL struct {
 
 // openBareMySQL makes a table of its own: a row that is written twice, as taking
 // and freeing a lock that has been held before does.
-func openBareMySQL(ctx context.Context, u *openurl.URL, table string) (Bare, error) {
+func openBareMySQL(ctx context.Context, u *openurl.URL, table string) (Client, error) {
 	c := mysql.NewConfig()
 	c.User, c.Passwd, _ = u.User()
 	c.Net, c.Addr, c.DBName = "tcp", u.HostsDefault("3306")[0], strings.TrimPrefix(u.Path(), "/")

@@ -1,4 +1,4 @@
-package compare
+package place
 
 import (
 	"bufio"
@@ -27,7 +27,7 @@ type bareZooKeeper struct {
 	made  []string // the nodes above root that were not there before, from the top
 }
 
-func openBareZooKeeper(ctx context.Context, u *openurl.URL, root string) (Bare, error) {
+func openBareZooKeeper(ctx context.Context, u *openurl.URL, root string) (Client, error) {
 	b := &bareZooKeeper{hosts: u.HostsDefault("2181"), root: root, acl: zk.WorldACL(zk.PermAll)}
 	secure := u.TLS()
 	b.tls = secure != nil
@@ -190,7 +190,7 @@ type bareEtcd struct {
 	prefix string
 }
 
-func openBareEtcd(u *openurl.URL, prefix string) (Bare, error) {
+func openBareEtcd(u *openurl.URL, prefix string) (Client, error) {
 	config := clientv3.Config{DialTimeout: 5 * time.Second, TLS: u.TLS(), Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)}}
 	scheme := "http://"

@@ -1,10 +1,9 @@
-package compare
+package place
 
 import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The URL of a run must keep what the user wrote and name a place of its own within it.
@@ -26,16 +25,16 @@ func TestPlace(t *testing.T) {
 		{"etcd://h?prefix=/x/", "etcd://h?prefix=%2Fx%2Fcompare-ID%2F", "etcd://127.0.0.1:9?prefix=%2Fx%2Fcompare-ID%2F", "keys that begin with /x/compare-ID/"},
 		{"mem://x", "mem://x", "mem://127.0.0.1:9", ""},
 	} {
-		p, err := newPlace(c.raw)
+		p, err := New(c.raw, "compare")
 		if err != nil {
 			t.Errorf("%s: %v", c.raw, err)
 			continue
 		}
 		id := ""
-		if i := strings.Index(p.what, "compare"); i >= 0 {
-			id = p.what[i+len("compare")+1:][:12]
+		if i := strings.Index(p.What, "compare"); i >= 0 {
+			id = p.What[i+len("compare")+1:][:12]
 		}
-		for got, want := range map[string]string{p.url(""): c.want, p.url("127.0.0.1:9"): c.via, p.what: c.what} {
+		for got, want := range map[string]string{p.URL(""): c.want, p.URL("127.0.0.1:9"): c.via, p.What: c.what} {
 			if id != "" {
 				got = strings.ReplaceAll(got, id, "ID")
 			}
@@ -44,7 +43,7 @@ func TestPlace(t *testing.T) {
 			}
 		}
 	}
-	if _, err := newPlace("redis://h?prefix=" + strings.Repeat("x", 60)); err == nil {
+	if _, err := New("redis://h?prefix="+strings.Repeat("x", 60), "compare"); err == nil {
 		t.Error("a prefix that leaves no room was taken")
 	}
 }
@@ -57,11 +56,11 @@ func TestAddr(t *testing.T) {
 		"rediss://h": "", "redis://h?tls=on": "", "mysqls://h": "", "zk://a,b": "", "etcd://a,b": "", "redis://h?cluster=true": "",
 		"redis+sentinel://h?master=m": "", "redis://h?master=m": "", "mem://x": "",
 	} {
-		p, err := newPlace(raw)
+		p, err := New(raw, "compare")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if addr, err := p.addr(); addr != want || (err == nil) != (want != "") {
+		if addr, err := p.Addr(); addr != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q (%v), want %q", raw, addr, err, want)
 		}
 	}
@@ -73,9 +72,9 @@ func TestLoginUnreached(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody else listens there, and then nobody at all
 	must(t, err)
 	must(t, l.Close())
-	p, err := newPlace("etcd://user:s3cret@" + l.Addr().String())
+	p, err := New("etcd://user:s3cret@"+l.Addr().String(), "compare")
 	must(t, err)
-	b, err := openBare(t.Context(), p)
+	b, err := p.Open(t.Context())
 	if err == nil {
 		_ = b.Close()
 		t.Fatal("nobody was logged in to")
@@ -85,24 +84,9 @@ func TestLoginUnreached(t *testing.T) {
 	}
 }
 
-// A store that cannot be reached has not been touched, and the run does not wait for
-// it again to clean up.
-func TestCleanUnreached(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody else listens there, and then nobody at all
-	must(t, err)
-	must(t, l.Close())
-	var targets []Target
-	for _, scheme := range []string{"redis", "mysql", "zk", "etcd"} {
-		target, err := NewTarget(scheme, scheme+"://"+l.Addr().String()+"/0", "for a test", "", time.Minute)
-		must(t, err)
-		targets = append(targets, target)
-	}
-	r, err := Run(t.Context(), targets, small(), func(Step) {})
-	must(t, err)
-	Clean(targets, r)
-	for _, b := range r.Backends {
-		if b.Touched != "nothing: it could not be opened" || b.Failed["open"] == "" || b.Failed["clean"] != "" {
-			t.Errorf("%s: touched %s; failed: %v", b.Name, b.Touched, b.Failed)
-		}
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
