@@ -196,6 +196,9 @@ func openBareEtcd(u *openurl.URL, prefix string) (Client, error) {
 	scheme := "http://"
 	if config.TLS != nil {
 		scheme = "https://"
+		if name := config.TLS.ServerName; name != "" { // which the library leaves to this
+			config.DialOptions = append(config.DialOptions, grpc.WithAuthority(name))
+		}
 	}
 	for _, host := range u.HostsDefault("2379") {
 		config.Endpoints = append(config.Endpoints, scheme+host)
