@@ -21,13 +21,19 @@ import (
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
-the contract whether it is kept. It takes and frees locks whose names begin with "conf-"
-and random digits, and puts load on the server; it touches no other name, and leaves no
-lock. What a store keeps of a name so that tokens never fall does stay: on Redis some
-hundred keys for an hour (token_memory), on MySQL as many rows until they are swept;
-a database number or a table of its own (table=…&create=true) keeps them apart. What needs
-control of the server (to stop or restart it) is skipped; connections are broken by a
-proxy on loopback, where the URL names one server without TLS.`
+the contract whether it is kept. It puts load on the server, and touches there only keys
+with a random prefix, two tables or a node with a random name, within the prefix, schema
+or node of the URL; it removes them, also after Ctrl-C, and says so. If it cannot, it
+exits with 70. It needs the rights to: on MySQL to CREATE and DROP tables, on Redis to
+SCAN. Whoever does not have them names a place with the URL and says --as-is.
+
+With --as-is it takes and frees locks where the URL says; their names begin with "conf-"
+and random digits. It touches no other name, and leaves no lock. What a store keeps of a
+name so that tokens never fall does stay: on Redis some hundred keys for an hour
+(token_memory), on MySQL as many rows until they are swept.
+
+What needs control of the server (to stop or restart it) is skipped; connections are
+broken by a proxy on loopback, where the URL names one server without TLS.`
 
 func checkCommand() *cobra.Command {
 	var o checkOptions
@@ -60,6 +66,7 @@ func checkCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&o.asIs, "as-is", false, "check in the prefix, table or node of the URL, and not in one that is made for it and removed")
 	f.BoolVar(&o.quick, "quick", false, "only the mandatory checks that disturb nobody: under half a minute")
 	f.DurationVar(&o.soak, "soak", 0, "repeat the stress and fault checks, with other seeds, for this long")
 	f.StringVar(&o.run, "run", "", "only checks whose ID matches the regular `expression`")
@@ -71,13 +78,13 @@ func checkCommand() *cobra.Command {
 }
 
 type checkOptions struct {
-	quick                       bool
+	asIs, quick                 bool
 	soak                        time.Duration
 	run, json, junit, artifacts string
 	only                        *regexp.Regexp
 }
 
-func (o *checkOptions) check(cmd *cobra.Command) error {
+func (o *checkOptions) check(cmd *cobra.Command) (err error) {
 	config, err := loadConfig(cmd)
 	if err != nil {
 		return err
@@ -88,13 +95,26 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 			return usage(err)
 		}
 	}
-	b, err := openConfig(cmd.Context(), config)
+	at, err := settle(cmd.Context(), config, o.asIs)
 	if err != nil {
 		return err
 	}
+	b, err := at.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { err = at.leave(err) }()
 	defer closeTelling(b.locker)
-	h := newDeployment(config, b.locker)
-	say("checking %s; names under a random prefix, nothing else is touched", b.url)
+	where := "names under a random prefix"
+	if at.what != "" {
+		where = at.what
+	}
+	say("checking %s; only %s are touched", b.url, where)
+	return o.verify(cmd, newDeployment(at.Config, b.locker), b.url)
+}
+
+// verify runs the suite, once or for as long as it is to soak.
+func (o *checkOptions) verify(cmd *cobra.Command, h *deployment, name string) error {
 	end := time.Now().Add(o.soak)
 	for {
 		report := conformance.Verify(cmd.Context(), h, conformance.WithFilter(o.keep),
@@ -104,7 +124,7 @@ func (o *checkOptions) check(cmd *cobra.Command) error {
 		}
 		switch {
 		case !report.OK():
-			return &exit{status: statusBusy, err: fmt.Errorf("%s: %d checks failed; this backend does not keep the contract", b.url, report.Count(conformance.Failed))}
+			return &exit{status: statusBusy, err: fmt.Errorf("%s: %d checks failed; this backend does not keep the contract", name, report.Count(conformance.Failed))}
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
 			return cmd.Context().Err()
 		}

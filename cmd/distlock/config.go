@@ -151,12 +151,13 @@ func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openConfig(ctx, c)
+	return openConfig(ctx, c, openurl.Redact(c.URL))
 }
 
-// openConfig is openBackend with a configuration that has been loaded.
-func openConfig(ctx context.Context, c backends.Config) (b *backend, err error) {
-	b = &backend{url: openurl.Redact(c.URL)}
+// openConfig is openBackend with a configuration that has been loaded, and with what
+// to call the backend.
+func openConfig(ctx context.Context, c backends.Config, name string) (b *backend, err error) {
+	b = &backend{url: name}
 	b.locker, err = c.Open(ctx)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):

@@ -137,7 +137,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 	if config.Holder == "" && !namesHolder(config.URL) {
 		config.Holder = holderText(args)
 	}
-	b, err := openConfig(cmd.Context(), config)
+	b, err := openConfig(cmd.Context(), config, openurl.Redact(config.URL))
 	if err != nil {
 		if signals.ended() {
 			return signals.exit()

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/place"
+)
+
+// site is where a check takes place: in a part of the store that is its own, or in
+// what the URL names.
+type site struct {
+	backends.Config
+	given  string       // URL of the user, without its password
+	what   string       // of the store is the check's own
+	client place.Client // nil if nothing is
+	made   bool         // something may be there
+}
+
+// settle makes a site. asIs keeps to what the URL names; so does a backend that has
+// no server, or whose servers are not known here.
+func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
+	s := &site{Config: c, given: openurl.Redact(c.URL)}
+	if asIs {
+		return s, nil
+	}
+	p, err := place.New(c.URL, "check")
+	if err != nil {
+		return nil, usage(fmt.Errorf("%w; or check in what it names, with --as-is", err))
+	}
+	if p.Store == "" {
+		return s, nil
+	}
+	s.Config.URL, s.what = p.URL(""), p.What
+	if s.client, err = p.Open(ctx); err != nil {
+		return nil, s.unsettled(err)
+	}
+	s.made = p.MadeByOpen()
+	return s, nil
+}
+
+// open opens the backend there.
+func (s *site) open(ctx context.Context) (*backend, error) {
+	b, err := openConfig(ctx, s.Config, s.given)
+	if err != nil {
+		return nil, s.leave(s.unsettled(err))
+	}
+	s.made = true
+	return b, nil
+}
+
+// unsettled says of an error that it may be for want of rights.
+func (s *site) unsettled(err error) error {
+	if s.what == "" || errors.Is(err, context.Canceled) || errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrUnsupported) {
+		return err
+	}
+	text := strings.ReplaceAll(err.Error(), openurl.Redact(s.Config.URL), s.given)
+	b := backend{url: s.given}
+	return b.failed(fmt.Errorf("%s (a check makes %s, and needs the rights to; with --as-is it does without)", text, s.what))
+}
+
+// removePatience is for a handful of requests, or many where a large database must be
+// searched for keys.
+const removePatience = 10 * time.Second
+
+// leave removes what is the check's own, after its last client, and says so. It
+// returns err, how the check has ended, unless that is well and something stays.
+func (s *site) leave(err error) error {
+	if s.client == nil {
+		return err
+	}
+	if !s.made {
+		_ = s.client.Close() // it has not been used either
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removePatience) // also after Ctrl-C
+	defer cancel()
+	left := errors.Join(s.client.Remove(ctx), s.client.Close())
+	if left == nil {
+		say("removed %s", s.what)
+		return err
+	}
+	left = fmt.Errorf("%s: the check has left %s behind: %w", s.given, s.what, left)
+	if err != nil {
+		say("%v", left)
+		return err
+	}
+	return &exit{status: statusFailed, err: left}
+}
