@@ -121,6 +121,21 @@ func (s *Server) Note() string { return s.note }
 // Version is what the server calls itself, asked by its own protocol; empty where it does not say.
 func (s *Server) Version() string { return s.version }
 
+// PID returns the process ID of a server that was started here as a local process and has been neither killed nor
+// closed; 0 for all others.
+func (s *Server) PID() int {
+	p, ok := s.ctl.(*process)
+	if !ok {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == killed || s.state == closed {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // Controlled reports whether Pause, Resume, Kill and Restart work: false for a given URL.
 func (s *Server) Controlled() bool { return s.ctl != nil }
 

@@ -76,6 +76,10 @@ func testLife(t *testing.T, kind Kind, origin string) {
 		wantLoopback(t, b)
 	}
 	wantAdmin(t, s)
+	_, local := s.ctl.(*process)
+	if (s.PID() != 0) != local {
+		t.Fatalf("the process ID is %d, of a local process: %v", s.PID(), local)
+	}
 	value := rand.Text()
 	within(t, s, func(ctx context.Context, c peer) error { return c.put(ctx, value) })
 
@@ -89,6 +93,9 @@ func testLife(t *testing.T, kind Kind, origin string) {
 			must(t, s.Kill(ctx))
 			must(t, s.Kill(ctx)) // killing twice is one kill
 			wantClosed(t, s.Addr())
+			if s.PID() != 0 {
+				t.Fatalf("a killed server has the process ID %d", s.PID())
+			}
 			if s.Pause(ctx) == nil || s.Resume(ctx) == nil {
 				t.Fatal("a killed server can be paused or resumed")
 			}
