@@ -41,6 +41,19 @@ func (f *fleet) urls(nodes int) []string {
 	return urls
 }
 
+// pids returns the processes of the servers that a contender uses, or nothing if not
+// all of them are known.
+func (f *fleet) pids(nodes int) []int {
+	var pids []int
+	for _, s := range f.nodes[:max(nodes, 1)] {
+		if s.PID() == 0 {
+			return nil
+		}
+		pids = append(pids, s.PID())
+	}
+	return pids
+}
+
 func (f *fleet) describe() string {
 	s := f.nodes[0]
 	text := s.Version() + ", " + s.Origin()

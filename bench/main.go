@@ -121,7 +121,7 @@ func parse(args []string) (s settings, render string, err error) {
 	f.DurationVar(&s.duration, "duration", 600*time.Millisecond, "how long one of them is measured in one round; some rows take a multiple")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, and not the largest rows: a few minutes")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
-	f.StringVar(&s.profiles, "profiles", "", "`folder` for a CPU profile of each contender, of the last round, and a heap profile where locks are held")
+	f.StringVar(&s.profiles, "profiles", "", "`folder` to keep the profiles in that the page sums up")
 	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
 	if err := f.Parse(args); err != nil {
 		return s, "", err

@@ -10,9 +10,7 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -77,6 +75,7 @@ func (r *run) backend(ctx context.Context, backend servers.Kind) error {
 		if ctx.Err() != nil && len(measured.Rounds) == 0 {
 			return ctx.Err()
 		}
+		r.profile(ctx, f, backend, row, measured)
 		b.Put(measured)
 		slices.SortFunc(b.Rows, func(x, y *result.Row) int { return cmp.Compare(place(x.ID), place(y.ID)) })
 		if err := r.results.Save(r.out); err != nil {
@@ -121,7 +120,7 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 			if ctx.Err() != nil {
 				return
 			}
-			figures, err := r.job(ctx, f, c, row)
+			figures, err := r.job(ctx, f, c, row, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			if ctx.Err() != nil {
@@ -153,7 +152,9 @@ func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.
 	return measured
 }
 
-func (r *run) job(ctx context.Context, f *fleet, c peers.Contender, row work.Row) (work.Figures, error) {
+// job does the row for a contender. change may be nil; it sets what is not the same
+// for all jobs.
+func (r *run) job(ctx context.Context, f *fleet, c peers.Contender, row work.Row, change func(*work.Job)) (work.Figures, error) {
 	if c.Nodes > len(f.nodes) {
 		return nil, fmt.Errorf("it needs %d servers, and a given URL is one", c.Nodes)
 	}
@@ -161,11 +162,10 @@ func (r *run) job(ctx context.Context, f *fleet, c peers.Contender, row work.Row
 	_, _ = rand.Read(random[:]) // never fails, by its documentation
 	j := work.Job{
 		Backend: c.Backend, Contender: c.Name, Row: row.ID, Prefix: "b" + hex.EncodeToString(random[:]) + "-",
-		URLs: f.urls(c.Nodes), TTL: r.ttl(row), Duration: row.Measure(r.duration, r.quick),
+		URLs: f.urls(c.Nodes), PIDs: f.pids(c.Nodes), TTL: r.ttl(row), Duration: row.Measure(r.duration, r.quick),
 	}
-	if r.profiles != "" {
-		name := fmt.Sprintf("%s-%s-%s.pprof", c.Backend, row.ID, strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(c.Name))
-		j.Profile = filepath.Join(r.profiles, name)
+	if change != nil {
+		change(&j)
 	}
 	count := func() int64 { return 0 }
 	if row.Metered {

@@ -17,7 +17,7 @@ type Role string
 const (
 	Ours Role = "ours"
 	Peer Role = "peer"
-	Bare Role = "bare" // the store's own commands: no lock, but the limit of any
+	Bare Role = "bare" // requests to the store alone: no lock, but the limit of any, or of ours
 )
 
 // Target is where and how a contender is to lock.
@@ -63,7 +63,7 @@ type Contender struct {
 
 // All are the contenders, by backend, ours first and the bare commands last.
 var All = []Contender{
-	ours(servers.Redis), bsm, redsync1, redsync5, rueidisLock, bareRedis,
+	ours(servers.Redis), bsm, redsync1, redsync5, rueidisLock, bareScripts, bareRedis,
 	ours(servers.MySQL), getLock, polledTable, bareMySQL,
 	ours(servers.ZooKeeper), zkLock, bareZooKeeper,
 	ours(servers.Etcd), etcdSession, etcdShared, bareEtcd,

@@ -17,15 +17,20 @@ type column struct {
 // contenders are compared by.
 var columns = map[string][]column{
 	"requests": {{Known, "requests, known name"}, {New, "new name"}},
-	"solo":     {{Rate, "lock+unlock/s"}, {Work, "client CPU µs each"}},
-	"parallel": {{Rate, "lock+unlock/s"}, {Work, "client CPU µs each"}},
-	"hot":      {{Rate, "lock+unlock/s"}, {Jain, "Jain"}, {P50, "wait p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}},
-	"handoff":  {{P50, "p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}},
+	"solo":     {{Rate, "lock+unlock/s"}, {Work, clientCPU}, {Busy, serverCPU}},
+	"parallel": {{Rate, "lock+unlock/s"}, {Work, clientCPU}, {Busy, serverCPU}},
+	"hot":      {{Rate, "lock+unlock/s"}, {Jain, "Jain"}, {P50, "wait p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}, {Work, clientCPU}, {Busy, serverCPU}},
+	"handoff":  {{P50, "p50 ms"}, {P99, "p99 ms"}, {Worst, "longest ms"}, {Work, clientCPU}, {Busy, serverCPU}},
 	"waiting":  {{All, "requests/s"}, {Each, "per waiter"}, {Total, "requests to come"}},
 	"waiters":  {{Took, "seconds for all"}, {Serve, "served"}, {Moved, "places late"}},
 	"held":     heldColumns,
 	"minute":   heldColumns,
 }
+
+const (
+	clientCPU = "client CPU µs each"
+	serverCPU = "server CPU µs each"
+)
 
 var heldColumns = []column{
 	{All, "requests/s"}, {Bytes, "bytes each"}, {Gos, "goroutines each"}, {CPU, "CPUs of the client"},

@@ -17,16 +17,17 @@ const (
 	New   Figure = "new_names"     // the same of names that were not
 	Each  Figure = "requests_each" // requests a second per waiter, or per waiting process
 	All   Figure = "requests_per_s"
-	Bytes Figure = "bytes_each"      // of heap and stacks in the client, per lock
-	Gos   Figure = "goroutines_each" // per lock
-	CPU   Figure = "cpu"             // of the client, in processors
-	Work  Figure = "cpu_us_each"     // processor time of the client per lock+unlock
-	Lost  Figure = "lost"            // locks that ended by themselves
-	Took  Figure = "seconds"         // for what the row does as a whole
-	Moved Figure = "places_moved"    // by how many places the most overtaken waiter came too late
-	Total Figure = "requests"        // in all
-	Serve Figure = "served"          // waiters that got the lock
-	Held  Figure = "held_for_s"      // how long the locks were held and watched
+	Bytes Figure = "bytes_each"         // of heap and stacks in the client, per lock
+	Gos   Figure = "goroutines_each"    // per lock
+	CPU   Figure = "cpu"                // of the client, in processors
+	Work  Figure = "cpu_us_each"        // processor time of the client per lock+unlock
+	Busy  Figure = "server_cpu_us_each" // of the servers, the same
+	Lost  Figure = "lost"               // locks that ended by themselves
+	Took  Figure = "seconds"            // for what the row does as a whole
+	Moved Figure = "places_moved"       // by how many places the most overtaken waiter came too late
+	Total Figure = "requests"           // in all
+	Serve Figure = "served"             // waiters that got the lock
+	Held  Figure = "held_for_s"         // how long the locks were held and watched
 )
 
 // A LessIsMore figure is the better the lower it is.

@@ -20,8 +20,11 @@ const (
 	bareEtcd  = "bare put + delete"
 )
 
-// kib is the most that a held lock may cost in the client.
-const kib = 1024
+// kib is the most that a held lock may cost in the client, where heldRow are held.
+const (
+	kib     = 1024
+	heldRow = "held10000"
+)
 
 // Goals are what is to be reached, row by row.
 var Goals = []Goal{
@@ -88,7 +91,7 @@ var waitingGoals = []check{atMost(0.2, "waiting16", Each), atMost(0.2, "waiting1
 
 // A goroutine or two for the whole Locker round to none per lock.
 func heldGoals(requests float64) []check {
-	return []check{atMost(requests, "held10000", All), atMost(kib, "held10000", Bytes), atMost(0.005, "held10000", Gos)}
+	return []check{atMost(requests, heldRow, All), atMost(kib, heldRow, Bytes), atMost(0.005, heldRow, Gos)}
 }
 
 func minuteGoals(row string, locks float64) []check {

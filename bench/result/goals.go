@@ -131,6 +131,15 @@ func (c check) series(row *Row) (Series, string) {
 	return ours.By(theirs), best
 }
 
+// Best returns which of the contenders is the best by what the row compares, or "".
+func (r *Row) Best(names []string) string { return Best(r, columnsOf(r.ID)[0].figure, names) }
+
+// HeapMissed reports whether the locks that were held need more memory than is the
+// goal.
+func (r *Row) HeapMissed() bool {
+	return r.ID == heldRow && r.Series(peers.Distlock, Bytes).Median() > kib
+}
+
 // Best returns which of the contenders has the best median, or "" if none has any.
 func Best(row *Row, f Figure, names []string) string {
 	best, top := "", math.NaN()

@@ -14,7 +14,7 @@ import (
 
 const intro = `# Performance
 
-distlock beside other lock libraries for Go, measured in one run on the same servers. No figure on this page was
+distlock beside other lock libraries for Go, each workload in one run on the same servers. No figure on this page was
 typed: it is made of [bench/results.json](../bench/results.json) by
 
 ` + "```" + `
@@ -39,8 +39,18 @@ const method = `## How it was measured
   client. A fixed wait would lock onto the phase of a poller.
 - **Clients** have connections of their own, as processes have. With many on one name, a poller's throughput is that of
   one client that retakes its own lock: read it with Jain's index (1 is even, 1/n is one client having it all) and with the longest wait.
-- **Client CPU** is what the processors did for the process of the client, per lock and unlock. It hardly depends on
-  what else the machine does.
+- **Client CPU** is what the processors did for the process of the client, per lock and unlock, **server CPU** what they
+  did meanwhile for the processes of the servers, all together. Neither depends much on what else the machine does. In
+  a hand-off, each of them is for two pairs of lock and unlock: one is waited for.
+- **Where the time goes** is a CPU profile, of a round of its own, of at least three seconds: of distlock, and of the
+  peer that was the best of the row. Each sample, of a hundredth of a second, is a stack, and is looked at from the
+  innermost function outwards; the first that has a bucket decides. *System calls* are those of package syscall, whoever
+  makes them; *scheduler* is what puts goroutines and threads to sleep and wakes them, with channels, timers and the poll
+  of the network; *memory* is allocation, garbage collection and the growth of stacks; *client library* is what speaks to
+  the store; *driver* is ours, or the lock library of a peer; *portable half* is the root package of distlock. Other
+  functions of the runtime and the standard library count for what has called them; the *rest* is nobody's, but the
+  benchmark's own. Microseconds are the share of the client CPU of the timed rounds. Hand-offs are profiled with more pairs
+  of clients at once than are timed.
 - **Requests** are counted by a proxy that reads the protocol. Pings of the connection (ZooKeeper, HTTP/2) are not
   requests; a renewal is. Scripts, pipelined commands and transactions are what they are on the wire.
 - **Held** locks are renewed, with a TTL of 10 s. Bytes are live heap and stacks in the client; goroutines and
@@ -63,7 +73,7 @@ func Page(w io.Writer, r *Results, misses string) error {
 	b.WriteString(method)
 	for _, backend := range servers.Kinds {
 		if on := r.Backends[backend]; on != nil {
-			writeBackend(&b, backend, on, r.Versions)
+			writeBackend(&b, backend, on, r)
 		}
 	}
 	_, err := io.WriteString(w, strings.TrimRight(b.String(), "\n")+"\n")
@@ -112,8 +122,11 @@ func writeSetting(b *strings.Builder, r *Results) {
 		fmt.Fprintf(b, " (%s)", m.CPU)
 	}
 	fmt.Fprintf(b, ", %s.", m.Go)
-	if len(s.commits) > 0 {
-		fmt.Fprintf(b, " distlock is at commit %s (+: with changes).", strings.Join(s.commits, ", "))
+	switch {
+	case len(s.commits) > 1:
+		b.WriteString(" It was measured in pieces, not all of them\nof the same code: with each table stands the commit of distlock (+: with changes).")
+	case len(s.commits) == 1:
+		fmt.Fprintf(b, " distlock is at commit %s%s.", s.commits[0], changes(s.commits[0]))
 	}
 	// The benchmarks themselves keep a client, a server and at times a proxy busy.
 	if own := float64(m.CPUs) + 2; s.load > own {
@@ -121,6 +134,14 @@ func writeSetting(b *strings.Builder, r *Results) {
 			"requests, bytes and processor time are less touched by it.", s.load)
 	}
 	b.WriteString("\nAnother machine gives other figures; the ratios travel better.\n\n")
+}
+
+// changes explains the plus at the end of a commit.
+func changes(commit string) string {
+	if strings.HasSuffix(commit, "+") {
+		return ", with changes"
+	}
+	return ""
 }
 
 func missed(r *Results) int {
@@ -202,7 +223,8 @@ func (o Outcome) label(p Part) string {
 	return strings.Join(words, ", ")
 }
 
-func writeBackend(b *strings.Builder, backend servers.Kind, on *Backend, versions map[string]string) {
+func writeBackend(b *strings.Builder, backend servers.Kind, on *Backend, r *Results) {
+	pieces := len(r.setting().commits) > 1
 	fmt.Fprintf(b, "## %s\n\nServer: %s.\n\n", titles[backend], on.Server)
 	for _, row := range on.Rows {
 		header, lines := row.cells(backend)
@@ -211,6 +233,9 @@ func writeBackend(b *strings.Builder, backend servers.Kind, on *Backend, version
 			fmt.Fprintf(b, "| %s |\n", oneLine(strings.Join(line, " | ")))
 		}
 		b.WriteString("\n")
+		if pieces {
+			fmt.Fprintf(b, "Taken %s, at commit %s.\n\n", row.Taken.Format(time.DateTime), cmp.Or(row.Commit, "unknown"))
+		}
 		for _, c := range peers.On(backend) {
 			if why := row.Failed[c.Name]; why != "" {
 				fmt.Fprintf(b, "%s failed in a round: %s.\n\n", c.Name, oneLine(why))
@@ -221,13 +246,15 @@ func writeBackend(b *strings.Builder, backend servers.Kind, on *Backend, version
 		if c.Note == "" {
 			continue
 		}
-		version := cmp.Or(versions[c.Module], "")
+		version := r.Versions[c.Module]
 		if version != "" {
 			version = " (" + c.Module + " " + version + ")"
 		}
 		fmt.Fprintf(b, "- **%s**%s: %s\n", c.Name, version, c.Note)
 	}
 	b.WriteString("\n")
+	writeProfiles(b, backend, on)
+	writeHeap(b, on)
 }
 
 // oneLine keeps what a library said in the line of a table that it stands in.

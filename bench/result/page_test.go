@@ -43,8 +43,8 @@ func TestPage(t *testing.T) {
 		"1 goals met, 1 missed, 38 not measured.",
 		"## Why goals were missed\n\nBecause.\n\n",
 		"Server: 7.2, local process redis-server.",
-		"| one client | lock+unlock/s | client CPU µs each | distlock ÷ this |\n|---|--:|--:|--:|\n| distlock | 10,000 ±10% | – |  |\n| bsm/redislock | 10,000 ±0% | – | 1.00 (0.900–1.10) |\n",
-		"| rueidislock | – | – | – |\n",
+		"| one client | lock+unlock/s | client CPU µs each | server CPU µs each | distlock ÷ this |\n|---|--:|--:|--:|--:|\n| distlock | 10,000 ±10% | – | – |  |\n| bsm/redislock | 10,000 ±0% | – | – | 1.00 (0.900–1.10) |\n",
+		"| rueidislock | – | – | – | – |\n",
 		"rueidislock failed in a round: it hung for ever.",
 		"- **bsm/redislock** (github.com/bsm/redislock v1.2.3): ",
 		"do not wait for fsync",
@@ -58,6 +58,72 @@ func TestPage(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(page)
+	}
+}
+
+// A reader must be told when not all is of the same code, and only then.
+func TestPageTellsOfPieces(t *testing.T) {
+	r := example()
+	on := r.Backends[servers.Redis]
+	on.Put(&Row{ID: "hot2", Title: "2 clients", Taken: on.Rows[0].Taken.Add(time.Hour), Commit: "abc"})
+	if page := render(t, r, ""); !strings.Contains(page, "distlock is at commit abc.") || strings.Contains(page, "in pieces") || strings.Contains(page, ", at commit") {
+		t.Errorf("of one commit the page begins\n%.800s", page)
+	}
+	on.Row("hot2").Commit = "def+"
+	page := render(t, r, "")
+	for _, want := range []string{"measured in pieces", "Taken 2026-11-21 20:00:00, at commit abc.", "Taken 2026-11-21 21:00:00, at commit def+."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("of two commits the page does not have %q", want)
+		}
+	}
+	if strings.Contains(page, "distlock is at commit") {
+		t.Error("of two commits the page names one for all")
+	}
+}
+
+// Where the time goes: shares of what a pair costs in the timed rounds.
+func TestPageShowsProfiles(t *testing.T) {
+	r := example()
+	row := r.Backends[servers.Redis].Rows[0]
+	for i := range row.Rounds {
+		row.Rounds[i][peers.Distlock][Work] = 80
+	}
+	row.Profiles = map[string]*Profile{
+		peers.Distlock: {Samples: 200, Shares: map[Bucket]int64{SystemCalls: 50, Scheduler: 100, Portable: 50}},
+		bsm:            {Samples: 10, Shares: map[Bucket]int64{Library: 10}},
+	}
+	page := render(t, r, "")
+	for _, want := range []string{
+		"### Where the client's process spends its time\n\n| | samples | client CPU µs each | system calls | scheduler | memory | client library | driver | portable half | rest |\n",
+		"| one client: distlock | 200 | 80.0 | 20.0 (25%) | 40.0 (50%) | 0 | 0 | 0 | 20.0 (25%) | 0 |\n",
+		"| one client: bsm/redislock | 10 | – | 0 | 0 | 0 | 100% | 0 | 0 | 0 |\n", // what a pair costs is not known
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+	if page := render(t, example(), ""); strings.Contains(page, "spends its time") {
+		t.Error("the page shows profiles that were not taken")
+	}
+}
+
+func TestPageShowsHeap(t *testing.T) {
+	on := one(heldRow, Bytes, map[string][]float64{peers.Distlock: {kib}})
+	row := on.Rows[0]
+	if row.HeapMissed() {
+		t.Error("just a KiB misses the goal")
+	}
+	row.Rounds[0][peers.Distlock][Bytes] = kib + 1
+	if !row.HeapMissed() {
+		t.Error("more than a KiB does not miss the goal")
+	}
+	row.Title, row.Heap = "10,000 locks held", []Site{{"zk.watch", 300}, {"zklock.New", 200}}
+	r := example()
+	r.Backends[servers.ZooKeeper] = on
+	want := "### Where the memory of distlock goes, 10,000 locks held\n\n| allocated by | bytes in use for each |\n|---|--:|\n" +
+		"| `zk.watch` | 300 |\n| `zklock.New` | 200 |\n| together | 500 |\n"
+	if page := render(t, r, ""); !strings.Contains(page, want) {
+		t.Errorf("the page does not have %q", want)
 	}
 }
 

@@ -45,6 +45,10 @@ type Row struct {
 	Rounds  []Round   `json:"rounds"`
 	// Failed says why contenders could not do it, in the round in which they failed last.
 	Failed map[string]string `json:"failed,omitempty"`
+	// Profiles are of another round, by contender: they disturb what is timed.
+	Profiles map[string]*Profile `json:"profiles,omitempty"`
+	// Heap is where the memory of our held locks goes, if they need too much.
+	Heap []Site `json:"heap,omitempty"`
 }
 
 // Round is what one round has measured: contender, figure, value.

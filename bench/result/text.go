@@ -65,8 +65,10 @@ func Summary(backend servers.Kind, r *Row) string {
 		fmt.Fprintf(w, "  %s\n", strings.Join(line, "\t"))
 	}
 	_ = w.Flush()
-	for name, why := range r.Failed {
-		fmt.Fprintf(&b, "  %s failed: %s\n", name, why)
+	for _, c := range peers.On(backend) {
+		if why := r.Failed[c.Name]; why != "" {
+			fmt.Fprintf(&b, "  %s failed: %s\n", c.Name, why)
+		}
 	}
 	return b.String()
 }

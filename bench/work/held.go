@@ -2,12 +2,8 @@ package work
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"runtime/pprof"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -95,18 +91,6 @@ func (s *session) watch(locks []peers.Held, before weight) (Figures, error) {
 		f[result.CPU] = (now - used).Seconds() / took
 	}
 	return f, s.heapProfile()
-}
-
-// heapProfile writes what is in memory beside the CPU profile, if one is wanted.
-func (s *session) heapProfile() error {
-	if s.Profile == "" {
-		return nil
-	}
-	f, err := os.Create(strings.TrimSuffix(s.Profile, ".pprof") + "-heap.pprof")
-	if err != nil {
-		return err
-	}
-	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
 // release frees the locks and returns how many were lost: by what the library said

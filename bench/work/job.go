@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/pprof"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,7 +31,12 @@ type Job struct {
 	Metered   []string // the same by proxies that count
 	TTL       time.Duration
 	Duration  time.Duration // to measure for
-	Profile   string        // file for a CPU profile, and for the name of others; may be empty
+	PIDs      []int         // of the servers' processes; none if they are not known
+
+	// Files for a profile of the measured time. With either, what else is measured
+	// is not to be used: a profile costs time itself, and hand-offs are more than
+	// otherwise, or there would be nothing to see.
+	CPUProfile, HeapProfile string
 }
 
 // Figures are what a job has measured.
@@ -105,18 +110,8 @@ func (s *session) do() (Figures, error) {
 	if s.contender.Open == nil {
 		return nil, fmt.Errorf("no contender %q on %s", s.Contender, s.Backend)
 	}
-	if s.Profile != "" {
-		f, err := os.Create(s.Profile)
-		if err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return nil, err
-		}
-		defer func() {
-			pprof.StopCPUProfile()
-			_ = f.Close()
-		}()
+	if s.HeapProfile != "" {
+		runtime.MemProfileRate = fineHeap
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), row.bound(s.Duration))
 	defer cancel()

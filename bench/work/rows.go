@@ -31,8 +31,10 @@ type Row struct {
 	Metered bool
 	TTL     time.Duration // instead of the default
 	Slow    bool          // left out of a quick run
-	takes   func(c peers.Contender) bool
-	run     func(ctx context.Context, s *session) (Figures, error)
+	// Profiled rows are run once more, for a CPU profile of ours and of the best peer.
+	Profiled bool
+	takes    func(c peers.Contender) bool
+	run      func(ctx context.Context, s *session) (Figures, error)
 }
 
 // DefaultTTL is that of all rows that do not say otherwise.
@@ -45,12 +47,12 @@ const heldTTL = 10 * time.Second
 // Rows in the order in which they run and are shown.
 var Rows = []Row{
 	{ID: "requests", Title: "requests per lock+unlock", Kind: Counted, Metered: true, takes: locks, run: requests},
-	{ID: "solo", Title: "one client, one name", takes: all, run: solo},
-	{ID: "parallel", Title: "64 names in parallel on one client", takes: all, run: parallel(64)},
+	{ID: "solo", Title: "one client, one name", Profiled: true, takes: all, run: solo},
+	{ID: "parallel", Title: "64 names in parallel on one client", Profiled: true, takes: all, run: parallel(64)},
 	{ID: "hot2", Title: "2 clients, one name", Share: 1.5, takes: locks, run: hot(2)},
-	{ID: "hot16", Title: "16 clients, one name", Share: 1.5, takes: locks, run: hot(16)},
-	{ID: "hot64", Title: "64 clients, one name", Share: 2, takes: locks, run: hot(64)},
-	{ID: "handoff", Title: "hand-off to a waiter", Share: 3, takes: locks, run: handOff},
+	{ID: "hot16", Title: "16 clients, one name", Share: 1.5, Profiled: true, takes: locks, run: hot(16)},
+	{ID: "hot64", Title: "64 clients, one name", Share: 2, Profiled: true, takes: locks, run: hot(64)},
+	{ID: "handoff", Title: "hand-off to a waiter", Share: 3, Profiled: true, takes: locks, run: handOff},
 
 	{ID: "waiting100", Title: "100 goroutines of one process wait", Kind: Counted, Metered: true, Least: 15 * time.Second, takes: exclusive, run: waitingGoroutines(100)},
 	{ID: "waiting16", Title: "16 processes wait, one goroutine each", Kind: Counted, Metered: true, Least: 15 * time.Second, takes: locks, run: waitingClients(16)},

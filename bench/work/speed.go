@@ -3,9 +3,9 @@ package work
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock/bench/peers"
@@ -47,21 +47,21 @@ func solo(ctx context.Context, s *session) (Figures, error) {
 	if _, err := repeat(warmUp(s.Duration), pair); err != nil {
 		return nil, err
 	}
-	return throughput(func() (float64, error) { return repeat(s.Duration, pair) })
+	return s.throughput(func() (float64, error) { return repeat(s.Duration, pair) })
 }
 
-// throughput returns the rate that run does, and what it costs this process.
-func throughput(run func() (float64, error)) (Figures, error) {
-	before, _ := processorTime()
-	start := time.Now()
-	rate, err := run()
+// throughput returns the rate that run does, and what it costs.
+func (s *session) throughput(run func() (perSecond float64, err error)) (Figures, error) {
+	var rate float64
+	f, err := s.measure(func() (pairs float64, err error) {
+		start := time.Now()
+		rate, err = run()
+		return rate * time.Since(start).Seconds(), err
+	})
 	if err != nil {
 		return nil, err
 	}
-	f := Figures{result.Rate: rate}
-	if after, known := processorTime(); known {
-		f[result.Work] = float64((after - before).Microseconds()) / (rate * time.Since(start).Seconds())
-	}
+	f[result.Rate] = rate
 	return f, nil
 }
 
@@ -89,7 +89,7 @@ func parallel(n int) func(context.Context, *session) (Figures, error) {
 		if _, err := run(warmUp(s.Duration)); err != nil {
 			return nil, err
 		}
-		return throughput(func() (float64, error) { return run(s.Duration) })
+		return s.throughput(func() (float64, error) { return run(s.Duration) })
 	}
 }
 
@@ -109,23 +109,13 @@ func hot(n int) func(context.Context, *session) (Figures, error) {
 		}
 		shares := make([]float64, n)
 		waits := make([][]float64, n)
-		start := time.Now()
-		err = each(n, func(i int) error {
-			for time.Since(start) < s.Duration {
-				asked := time.Now()
-				h, err := clients[i].Lock(ctx, s.Prefix+"hot")
-				if err != nil {
-					return err
-				}
-				waits[i] = append(waits[i], ms(time.Since(asked)))
-				if time.Since(start) < s.Duration {
-					shares[i]++
-				}
-				if err := h.Unlock(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
+		costs, err := s.measure(func() (pairs float64, err error) {
+			start := time.Now()
+			err = each(n, func(i int) (err error) {
+				waits[i], shares[i], err = s.fight(ctx, clients[i], start)
+				return err
+			})
+			return float64(len(slices.Concat(waits...))), err
 		})
 		if err != nil {
 			return nil, err
@@ -139,8 +129,29 @@ func hot(n int) func(context.Context, *session) (Figures, error) {
 		}
 		f := percentiles(slices.Concat(waits...))
 		f[result.Rate], f[result.Jain] = total/s.Duration.Seconds(), result.JainIndex(shares)
+		maps.Copy(f, costs)
 		return f, nil
 	}
+}
+
+// fight is one of the clients: it takes and frees the name until the time is over.
+// It returns its waits, and how often it had the name in time.
+func (s *session) fight(ctx context.Context, c peers.Client, start time.Time) (waits []float64, share float64, err error) {
+	for time.Since(start) < s.Duration {
+		asked := time.Now()
+		h, err := c.Lock(ctx, s.Prefix+"hot")
+		if err != nil {
+			return nil, 0, err
+		}
+		waits = append(waits, ms(time.Since(asked)))
+		if time.Since(start) < s.Duration {
+			share++
+		}
+		if err := h.Unlock(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	return waits, share, nil
 }
 
 func percentiles(samples []float64) Figures {
@@ -157,41 +168,51 @@ func percentiles(samples []float64) Figures {
 // the same time. They sleep nearly always and do not disturb each other.
 const handOffPairs = 4
 
+// handOffProfiled is how many there are for a profile, which has a sample for each
+// hundredth of a second that a processor works.
+const handOffProfiled = 32
+
 // handOff measures from the call of Unlock to the return of a Lock that waits in
 // another client. The wait before is random: a fixed one would lock onto the phase
 // of a poller's interval and measure anything but the mean.
 func handOff(ctx context.Context, s *session) (Figures, error) {
-	clients, err := s.several(ctx, 2*handOffPairs)
+	pairs := handOffPairs
+	if s.CPUProfile != "" {
+		pairs = handOffProfiled
+	}
+	clients, err := s.several(ctx, 2*pairs)
 	if err != nil {
 		return nil, err
 	}
-	var (
-		mu   sync.Mutex
-		took []float64
-	)
-	err = each(handOffPairs, func(i int) error {
-		pair, name := clients[2*i:2*i+2], fmt.Sprintf("%shandoff-%d", s.Prefix, i)
-		// The first ones are to connect, and to open what only waiters need.
-		var end time.Time
-		for n := 0; n < 4 || time.Now().Before(end); n++ {
-			d, err := handOffOnce(ctx, pair[n%2], pair[(n+1)%2], name)
+	took := make([][]float64, pairs)
+	between := func(i int, enough func(n int) bool) error {
+		for n := 0; !enough(n); n++ {
+			d, err := handOffOnce(ctx, clients[2*i+n%2], clients[2*i+(n+1)%2], fmt.Sprintf("%shandoff-%d", s.Prefix, i))
 			if err != nil {
 				return err
 			}
-			if n < 2 {
-				end = time.Now().Add(s.Duration)
-				continue
-			}
-			mu.Lock()
-			took = append(took, ms(d))
-			mu.Unlock()
+			took[i] = append(took[i], ms(d))
 		}
 		return nil
+	}
+	// The first ones are to connect, and to open what only waiters need.
+	if err := each(pairs, func(i int) error { return between(i, func(n int) bool { return n >= 2 }) }); err != nil {
+		return nil, err
+	}
+	clear(took)
+	costs, err := s.measure(func() (float64, error) {
+		end := time.Now().Add(s.Duration)
+		err := each(pairs, func(i int) error {
+			return between(i, func(n int) bool { return n >= 2 && !time.Now().Before(end) })
+		})
+		return float64(len(slices.Concat(took...))), err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return percentiles(took), nil
+	f := percentiles(slices.Concat(took...))
+	maps.Copy(f, costs)
+	return f, nil
 }
 
 func handOffOnce(ctx context.Context, from, to peers.Client, name string) (time.Duration, error) {

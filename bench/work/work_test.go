@@ -7,10 +7,13 @@ import (
 	"math"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock/bench/bucket"
 	"github.com/distlock-go/distlock/bench/meter"
 	"github.com/distlock-go/distlock/bench/peers"
 	"github.com/distlock-go/distlock/bench/result"
@@ -38,12 +41,17 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
+	// What a pair costs the server is known of a local process on Linux.
+	var pids []int
+	if s.PID() != 0 {
+		pids = append(pids, s.PID())
+	}
 	for id, want := range map[string]Figures{
 		"requests":    {result.Known: 2, result.New: 2},
-		"solo":        {result.Rate: math.NaN()},
-		"parallel":    {result.Rate: math.NaN()},
-		"hot2":        {result.Rate: math.NaN(), result.Jain: math.NaN(), result.P50: math.NaN(), result.P99: math.NaN(), result.Worst: math.NaN()},
-		"handoff":     {result.P50: math.NaN(), result.P99: math.NaN(), result.Worst: math.NaN()},
+		"solo":        {result.Rate: math.NaN(), result.Work: math.NaN(), result.Busy: math.NaN()},
+		"parallel":    {result.Rate: math.NaN(), result.Work: math.NaN(), result.Busy: math.NaN()},
+		"hot2":        {result.Rate: math.NaN(), result.Work: math.NaN(), result.Busy: math.NaN(), result.Jain: math.NaN(), result.P50: math.NaN(), result.P99: math.NaN(), result.Worst: math.NaN()},
+		"handoff":     {result.Work: math.NaN(), result.Busy: math.NaN(), result.P50: math.NaN(), result.P99: math.NaN(), result.Worst: math.NaN()},
 		"waiting16":   {result.All: math.NaN(), result.Each: math.NaN(), result.Total: math.NaN()},
 		"waiters1":    {result.Serve: 1, result.Moved: 0, result.Took: math.NaN()},
 		"waiters1000": {result.Serve: 1000, result.Took: math.NaN()},
@@ -56,10 +64,13 @@ func TestRows(t *testing.T) {
 			}
 			got, err := Do(t.Context(), Job{
 				Backend: servers.Redis, Contender: peers.Distlock, Row: id, Prefix: "test-" + id + "-",
-				URLs: []string{s.URL()}, Metered: []string{s.URLVia(p.Addr())}, TTL: 20 * time.Second, Duration: d,
+				URLs: []string{s.URL()}, Metered: []string{s.URLVia(p.Addr())}, PIDs: pids, TTL: 20 * time.Second, Duration: d,
 			}, p.Requests)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if pids == nil || runtime.GOOS != "linux" {
+				delete(want, result.Busy)
 			}
 			for f, v := range want {
 				measured, ok := got[f]
@@ -68,6 +79,57 @@ func TestRows(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A job leaves the profile that it was asked for.
+func TestProfiles(t *testing.T) {
+	s := servers.ForTest(t, servers.Redis)
+	p, err := meter.New(s.Kind(), s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	do := func(j Job) *os.File {
+		j.Backend, j.Contender, j.Prefix, j.TTL = servers.Redis, peers.Distlock, "profile-"+j.Row+"-", 2*time.Second
+		j.URLs, j.Metered = []string{s.URL()}, []string{s.URLVia(p.Addr())}
+		if _, err := Do(t.Context(), j, p.Requests); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(j.CPUProfile + j.HeapProfile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	path := filepath.Join(t.TempDir(), "profile")
+	for _, row := range []string{"solo", "handoff"} {
+		if _, err := bucket.CPU(do(Job{Row: row, CPUProfile: path, Duration: 100 * time.Millisecond})); err != nil {
+			t.Errorf("%s: %v", row, err)
+		}
+	}
+	sites, err := bucket.Heap(do(Job{Row: "held100", HeapProfile: path}), 100, 5)
+	if err != nil || len(sites) == 0 || sites[0].Bytes <= 0 {
+		t.Errorf("the memory of held locks is at %v (%v)", sites, err)
+	}
+}
+
+func TestTimeOf(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it is measured on Linux only")
+	}
+	own, known := timeOf([]int{os.Getpid()})
+	twice, knownTwice := timeOf([]int{os.Getpid(), os.Getpid()})
+	if !known || !knownTwice || own <= 0 || twice < 2*own {
+		t.Errorf("this process has used %v (known: %v), twice that is %v (known: %v)", own, known, twice, knownTwice)
+	}
+	if used, known := timeOf(nil); known {
+		t.Errorf("no process has used %v", used)
+	}
+	const nobody = 1<<22 + 1 // more than there can be
+	if used, known := timeOf([]int{os.Getpid(), nobody}); known {
+		t.Errorf("with one that does not exist it is %v", used)
 	}
 }
 
