@@ -64,9 +64,9 @@ type Contender struct {
 // All are the contenders, by backend, ours first and the bare commands last.
 var All = []Contender{
 	ours(servers.Redis), bsm, redsync1, redsync5, rueidisLock, bareScripts, bareRedis,
-	ours(servers.MySQL), getLock, polledTable, bareMySQL,
+	ours(servers.MySQL), getLock, polledTable, bareStatements, bareMySQL,
 	ours(servers.ZooKeeper), zkLock, bareZooKeeper,
-	ours(servers.Etcd), etcdSession, etcdShared, bareEtcd,
+	ours(servers.Etcd), etcdSession, etcdShared, bareTransactions, bareEtcd,
 }
 
 // On returns the contenders of a backend.

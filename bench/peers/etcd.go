@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -39,12 +40,12 @@ type etcdSessionHeld struct {
 	session *concurrency.Session
 }
 
-func openEtcd(t Target) (*clientv3.Client, error) {
+func openEtcd(t Target, options ...grpc.DialOption) (*clientv3.Client, error) {
 	u, err := url.Parse(t.URLs[0])
 	if err != nil {
 		return nil, err
 	}
-	return clientv3.New(clientv3.Config{Endpoints: strings.Split(u.Host, ","), Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{Endpoints: strings.Split(u.Host, ","), Logger: zap.NewNop(), DialOptions: options})
 }
 
 func sessionTTL(t Target) concurrency.SessionOption {

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"net/url"
 	"strings"
 
@@ -12,6 +13,17 @@ import (
 // openMySQL returns a pool of up to conns connections that are kept once made, as
 // those of the library under test are.
 func openMySQL(rawURL string, conns int) (*sql.DB, error) {
+	connector, err := mysqlConnector(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+func mysqlConnector(rawURL string) (driver.Connector, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, err
@@ -21,14 +33,7 @@ func openMySQL(rawURL string, conns int) (*sql.DB, error) {
 	c.Passwd, _ = u.User.Password()
 	c.InterpolateParams = true // one round trip a statement
 	c.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(conns)
-	return db, nil
+	return mysql.NewConnector(c)
 }
 
 // openTable opens a pool and makes a table.

@@ -2,9 +2,11 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -125,6 +127,47 @@ func repeats(t *testing.T, client Client) {
 		if err := h.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What is sent again, as it was recorded from ours, must still be a lock: ours is
+// kept out by it for as long as it is held, and for no longer.
+func TestRecordedRequestsLock(t *testing.T) {
+	for _, c := range []Contender{bareScripts, bareStatements, bareTransactions} {
+		t.Run(c.Name, func(t *testing.T) {
+			urls := start(t, c.Backend)
+			replayed := open(t, c, urls)
+			locker := open(t, ours(c.Backend), urls).(*distlockClient)
+			for range 2 { // a name that is new, and one that is not
+				held, err := replayed.Lock(t.Context(), "both")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l, err := locker.TryLock(t.Context(), "both"); !errors.Is(err, distlock.ErrHeld) {
+					t.Fatalf("ours has got %v, error %v, want ErrHeld", l, err)
+				}
+				if err := held.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				l, err := locker.TryLock(t.Context(), "both")
+				if err != nil {
+					t.Fatalf("after the release: %v", err)
+				}
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			held, err := replayed.Lock(t.Context(), "another")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := held.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if held.Unlock(t.Context()) == nil {
+				t.Error("what is not held any more can be released")
+			}
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -39,37 +38,29 @@ func openScripts(ctx context.Context, t Target) (Client, error) {
 
 // record learns from ours, on a connection of its own, what it sends.
 func (c *scriptsClient) record(ctx context.Context, t Target) (err error) {
-	o := *c.Options()
+	o, err := goredis.ParseURL(t.URLs[0])
+	if err != nil {
+		return err
+	}
 	o.ContextTimeoutEnabled = true
-	client := goredis.NewClient(&o)
-	sent := new(recorder)
-	client.AddHook(sent)
+	client := goredis.NewClient(o)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	var sent commandRecorder
+	client.AddHook(&sent)
 	l, err := redislock.New(client, &redislock.Options{Options: distlock.Options{TTL: t.TTL}})
 	if err != nil {
-		return errors.Join(err, client.Close())
+		return err
 	}
-	defer func() { err = errors.Join(err, l.Close(), client.Close()) }()
-	was := blanks{name: "bench-recorded-" + newOwner()}
-	// Twice: the first time, the server may have to be sent the scripts.
-	for range 2 {
-		sent.clear()
-		lock, err := l.Lock(ctx, was.name)
-		if err != nil {
-			return err
-		}
-		if err := lock.Unlock(ctx); err != nil {
-			return err
-		}
-		was.token = strconv.FormatInt(lock.Token(), 10)
+	defer func() { err = errors.Join(err, l.Close()) }()
+	was := blanks{name: recordedName()}
+	take, free, token, err := sent.lockUnlock(ctx, l, was.name)
+	if err != nil {
+		return err
 	}
-	requests := sent.all()
-	if len(requests) != 2 || requests[0][0] != "evalsha" || requests[1][0] != "evalsha" {
-		return fmt.Errorf("a lock and unlock is no longer two EVALSHAs, but %v", requests)
+	if was.owner, was.token = ownerIn(take), strconv.FormatInt(token, 10); was.owner == "" {
+		return errNoOwner
 	}
-	if was.owner = ownerIn(requests[0]); was.owner == "" {
-		return fmt.Errorf("no owner is in %v", requests[0])
-	}
-	c.take, c.free = newTemplate(requests[0], was), newTemplate(requests[1], was)
+	c.take, c.free = newTemplate(take, was), newTemplate(free, was)
 	return nil
 }
 
@@ -89,49 +80,28 @@ func (c *scriptsClient) Lock(ctx context.Context, name string) (Held, error) {
 	}), nil
 }
 
-// recorder keeps the arguments of all commands.
-type recorder struct {
-	mu   sync.Mutex
-	sent [][]any
-}
+// commandRecorder records the arguments of commands.
+type commandRecorder struct{ recorder[[]any] }
 
-var _ goredis.Hook = (*recorder)(nil)
-
-func (r *recorder) add(cmds ...goredis.Cmder) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, cmd := range cmds {
-		r.sent = append(r.sent, cmd.Args())
-	}
-}
-
-func (r *recorder) clear() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sent = nil
-}
-
-func (r *recorder) all() [][]any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sent
-}
+var _ goredis.Hook = (*commandRecorder)(nil)
 
 // DialHook implements redis.Hook.
-func (r *recorder) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (r *commandRecorder) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (r *recorder) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (r *commandRecorder) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
-		r.add(cmd)
+		r.add(cmd.Args())
 		return next(ctx, cmd)
 	}
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (r *recorder) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (r *commandRecorder) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
-		r.add(cmds...)
+		for _, cmd := range cmds {
+			r.add(cmd.Args())
+		}
 		return next(ctx, cmds)
 	}
 }

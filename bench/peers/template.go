@@ -102,6 +102,10 @@ func ownerIn(arguments []any) string {
 	return ""
 }
 
+// recordedName returns a name that nobody else uses, and that has nothing in it that
+// a driver would have to encode.
+func recordedName() string { return "bench-recorded-" + newOwner() }
+
 // newOwner returns an owner as ours are.
 func newOwner() string {
 	var random [16]byte
