@@ -118,8 +118,8 @@ func parse(args []string) (s settings, render string, err error) {
 	rows := f.String("rows", "", "`rows` to measure, with commas between; a name ending in * stands for all that begin so")
 	who := f.String("who", "", "`contenders` to measure, by their full names, with semicolons between; goals that need others are then not judged")
 	f.IntVar(&s.rounds, "rounds", 5, "how often the contenders take turns in what is timed")
-	f.DurationVar(&s.duration, "duration", 600*time.Millisecond, "how long one of them is measured in one round; some rows take a multiple")
-	f.BoolVar(&s.quick, "quick", false, "two short rounds, and not the largest rows: a few minutes")
+	f.DurationVar(&s.duration, "duration", 400*time.Millisecond, "how long one of them is measured in one round; some rows take a multiple")
+	f.BoolVar(&s.quick, "quick", false, "two short rounds, not the largest rows, and no profiles unless -profiles asks for them: a few minutes")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
 	f.StringVar(&s.profiles, "profiles", "", "`folder` to keep the profiles in that the page sums up")
 	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
@@ -130,7 +130,7 @@ func parse(args []string) (s settings, render string, err error) {
 		return s, "", fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if s.quick {
-		s.rounds, s.duration = 2, 400*time.Millisecond
+		s.rounds, s.duration = 2, 300*time.Millisecond
 	}
 	if s.out == "" {
 		s.out = "results.json"

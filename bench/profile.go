@@ -40,7 +40,7 @@ func (r *run) profile(ctx context.Context, f *fleet, backend servers.Kind, row w
 		}
 	}
 	heap := len(who) > 0 && measured.HeapMissed()
-	if !row.Profiled && !heap {
+	if !row.Profiled && !heap || r.quick && r.profiles == "" {
 		return
 	}
 	if best := measured.Best(others); row.Profiled && best != "" {
@@ -76,9 +76,6 @@ func (r *run) profileOf(ctx context.Context, f *fleet, c peers.Contender, row wo
 			return
 		}
 		j.CPUProfile, j.Duration = path, max(j.Duration, profileTime)
-		if r.quick {
-			j.Duration = profileTime / 3
-		}
 	})
 	if err != nil {
 		return err

@@ -102,7 +102,7 @@ func (r Row) Measure(d time.Duration, quick bool) time.Duration {
 // locks and waits for the last of those who wait.
 func (r Row) bound(d time.Duration) time.Duration {
 	if r.Kind == Timed {
-		return 4*d + 20*time.Second
+		return 4*d + 12*time.Second
 	}
 	return 2*d + 90*time.Second
 }
