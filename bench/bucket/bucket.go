@@ -99,11 +99,11 @@ func CPU(r io.Reader) (*result.Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CPU profile: %w", err)
 	}
-	sum := &result.Profile{Shares: make(map[result.Bucket]int64)}
+	sum := &result.Profile{Spent: make(map[result.Bucket]int64)}
 	for _, s := range p.Sample {
 		n := s.Value[0] // how many samples there were of it; Value[1] is the time that they stand for
 		sum.Samples += n
-		sum.Shares[Of(frames(s))] += n
+		sum.Spent[Of(frames(s))] += n
 	}
 	return sum, nil
 }

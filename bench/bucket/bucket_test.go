@@ -101,8 +101,8 @@ func TestCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[result.Bucket]int64{result.SystemCalls: 6, result.Library: 2, result.Portable: 3, result.Rest: 1}
-	if p.Samples != 12 || !maps.Equal(p.Shares, want) {
-		t.Errorf("of %d samples the buckets have %v, want 12 and %v", p.Samples, p.Shares, want)
+	if p.Samples != 12 || !maps.Equal(p.Spent, want) {
+		t.Errorf("of %d samples the buckets have %v, want 12 and %v", p.Samples, p.Spent, want)
 	}
 	total := 0.0
 	for _, b := range result.Buckets {
@@ -158,8 +158,8 @@ func TestRealProfile(t *testing.T) {
 		if p.Samples < 10 {
 			continue // the machine had no time for us
 		}
-		if p.Shares[result.Memory] == 0 {
-			t.Errorf("nothing but allocation has left %d samples in %v", p.Samples, p.Shares)
+		if p.Spent[result.Memory] == 0 {
+			t.Errorf("nothing but allocation has left %d samples in %v", p.Samples, p.Spent)
 		}
 		return
 	}

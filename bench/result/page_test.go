@@ -89,8 +89,8 @@ func TestPageShowsProfiles(t *testing.T) {
 		row.Rounds[i][peers.Distlock][Work] = 80
 	}
 	row.Profiles = map[string]*Profile{
-		peers.Distlock: {Samples: 200, Shares: map[Bucket]int64{SystemCalls: 50, Scheduler: 100, Portable: 50}},
-		bsm:            {Samples: 10, Shares: map[Bucket]int64{Library: 10}},
+		peers.Distlock: {Samples: 200, Spent: map[Bucket]int64{SystemCalls: 50, Scheduler: 100, Portable: 50}},
+		bsm:            {Samples: 10, Spent: map[Bucket]int64{Library: 10}},
 	}
 	page := render(t, r, "")
 	for _, want := range []string{

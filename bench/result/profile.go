@@ -20,11 +20,11 @@ var Buckets = []Bucket{SystemCalls, Scheduler, Memory, Library, Driver, Portable
 // Profile says where a process has spent its processor time.
 type Profile struct {
 	Samples int64            `json:"samples"` // of a hundredth of a second each
-	Shares  map[Bucket]int64 `json:"shares"`  // of the samples
+	Spent   map[Bucket]int64 `json:"spent"`   // the samples by bucket
 }
 
 // Share returns which part of the time went into the bucket, from 0 to 1.
-func (p *Profile) Share(b Bucket) float64 { return float64(p.Shares[b]) / float64(p.Samples) }
+func (p *Profile) Share(b Bucket) float64 { return float64(p.Spent[b]) / float64(p.Samples) }
 
 // Site is a function that allocates.
 type Site struct {

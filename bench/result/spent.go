@@ -2,55 +2,65 @@ package result
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/distlock-go/distlock/bench/peers"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// writeProfiles writes where the processor time of the clients went.
-func writeProfiles(b *strings.Builder, backend servers.Kind, on *Backend) {
-	var lines []string
-	for _, row := range on.Rows {
-		for _, c := range peers.On(backend) {
-			if p := row.Profiles[c.Name]; p != nil {
-				lines = append(lines, p.line(row, c.Name))
-			}
-		}
-	}
-	if len(lines) == 0 {
-		return
-	}
-	b.WriteString("### Where the client's process spends its time\n\n| | samples | " + clientCPU)
+// spentHeader is above the lines that spent returns, after the name of the row.
+func spentHeader() []string {
+	header := []string{"samples", clientCPU}
 	for _, bucket := range Buckets {
-		fmt.Fprintf(b, " | %s", bucket)
+		header = append(header, string(bucket))
 	}
-	b.WriteString(" |\n|---|--:|--:|" + strings.Repeat("--:|", len(Buckets)) + "\n")
-	for _, line := range lines {
-		b.WriteString(line)
-	}
-	b.WriteString("\n")
+	return header
 }
 
-// line writes a profile: the buckets as shares, and in µs for each pair if it is
-// known what that took in the timed rounds.
-func (p *Profile) line(row *Row, contender string) string {
-	var b strings.Builder
-	each := row.Series(contender, Work).Median()
-	fmt.Fprintf(&b, "| %s: %s | %d | %s", row.Title, contender, p.Samples, number(each))
-	for _, bucket := range Buckets {
-		share := p.Share(bucket)
-		switch {
-		case share == 0:
-			b.WriteString(" | 0")
-		case each > 0: // not NaN
-			fmt.Fprintf(&b, " | %s (%.0f%%)", number(share*each), 100*share)
-		default:
-			fmt.Fprintf(&b, " | %.0f%%", 100*share)
+// spent returns a line for each profile of the row: the buckets in µs for each pair,
+// if it is known what one took in the timed rounds, and as shares.
+func (r *Row) spent(backend servers.Kind) [][]string {
+	var lines [][]string
+	for _, c := range peers.On(backend) {
+		p := r.Profiles[c.Name]
+		if p == nil {
+			continue
+		}
+		each := r.Series(c.Name, Work).Median()
+		line := []string{c.Name, strconv.FormatInt(p.Samples, 10), number(each)}
+		for _, bucket := range Buckets {
+			cell := fmt.Sprintf("%.0f%%", 100*p.Share(bucket))
+			switch {
+			case p.Spent[bucket] == 0:
+				cell = "0"
+			case each > 0: // and not NaN
+				cell = fmt.Sprintf("%s (%s)", number(p.Share(bucket)*each), cell)
+			}
+			line = append(line, cell)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// writeProfiles writes where the processor time of the clients went.
+func writeProfiles(b *strings.Builder, backend servers.Kind, on *Backend) {
+	header := spentHeader()
+	begun := false
+	for _, row := range on.Rows {
+		for _, line := range row.spent(backend) {
+			if !begun {
+				fmt.Fprintf(b, "### Where the client's process spends its time\n\n| | %s |\n|---|%s\n",
+					strings.Join(header, " | "), strings.Repeat("--:|", len(header)))
+				begun = true
+			}
+			fmt.Fprintf(b, "| %s: %s |\n", row.Title, strings.Join(line, " | "))
 		}
 	}
-	b.WriteString(" |\n")
-	return b.String()
+	if begun {
+		b.WriteString("\n")
+	}
 }
 
 // writeHeap writes where the memory of held locks goes.

@@ -64,6 +64,12 @@ func Summary(backend servers.Kind, r *Row) string {
 	for _, line := range lines {
 		fmt.Fprintf(w, "  %s\n", strings.Join(line, "\t"))
 	}
+	if spent := r.spent(backend); len(spent) > 0 {
+		fmt.Fprintf(w, "\n  where the client's time goes\t%s\n", strings.Join(spentHeader(), "\t"))
+		for _, line := range spent {
+			fmt.Fprintf(w, "  %s\n", strings.Join(line, "\t"))
+		}
+	}
 	_ = w.Flush()
 	for _, c := range peers.On(backend) {
 		if why := r.Failed[c.Name]; why != "" {
