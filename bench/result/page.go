@@ -41,7 +41,8 @@ const method = `## How it was measured
   one client that retakes its own lock: read it with Jain's index (1 is even, 1/n is one client having it all) and with the longest wait.
 - **Client CPU** is what the processors did for the process of the client, per lock and unlock, **server CPU** what they
   did meanwhile for the processes of the servers, all together. Neither depends much on what else the machine does. In
-  a hand-off, each of them is for two pairs of lock and unlock: one is waited for.
+  a hand-off, each of them is for two pairs of lock and unlock, of which one waits, and for what both sides do of
+  themselves in the meantime, which is long.
 - **Where the time goes** is a CPU profile, of a round of its own, of at least three seconds: of distlock, and of the
   peer that was the best of the row. Each sample, of a hundredth of a second, is a stack, and is looked at from the
   innermost function outwards; the first that has a bucket decides. *System calls* are those of package syscall, whoever
