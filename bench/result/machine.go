@@ -5,7 +5,10 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+
+	"github.com/distlock-go/distlock/bench/peers"
 )
 
 // Machine says where the runs took place.
@@ -21,15 +24,28 @@ func thisMachine() Machine {
 	return Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), CPU: model(), CPUs: runtime.NumCPU()}
 }
 
-// versions returns those of all modules in this program.
+// versions returns those of the contenders' modules in this program. What else is in
+// it, to start servers or to read profiles, has no part in the figures.
 func versions() map[string]string {
 	v := make(map[string]string)
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
-			v[d.Path] = d.Version
+			if slices.ContainsFunc(peers.All, func(c peers.Contender) bool { return c.Module == d.Path }) {
+				v[d.Path] = d.Version
+			}
 		}
 	}
 	return v
+}
+
+// fits reports whether r was taken on the machine and with the versions of now.
+func (r *Results) fits(now *Results) bool {
+	for module, version := range now.Versions {
+		if r.Versions[module] != version {
+			return false
+		}
+	}
+	return r.Machine == now.Machine
 }
 
 // model returns what Linux calls the processor, or nothing.

@@ -192,6 +192,13 @@ func TestSaveAndOpen(t *testing.T) {
 	if _, err := Open(path, false); err == nil {
 		t.Error("figures of another machine can be added to")
 	}
+	now := &Results{Machine: again.Machine, Versions: map[string]string{"a": "1"}}
+	for version, want := range map[string]bool{"1": true, "2": false, "": false} {
+		older := &Results{Machine: again.Machine, Versions: map[string]string{"a": version, "b": "3"}}
+		if older.fits(now) != want {
+			t.Errorf("figures of version %q of a library fit version 1: %v", version, !want)
+		}
+	}
 }
 
 func TestReadRefuses(t *testing.T) {

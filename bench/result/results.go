@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"time"
@@ -109,9 +108,10 @@ func Open(path string, afresh bool) (*Results, error) {
 		return r, nil
 	case err != nil:
 		return nil, err
-	case old.Machine != r.Machine || !maps.Equal(old.Versions, r.Versions):
+	case !old.fits(r):
 		return nil, fmt.Errorf("results: %s is of another machine or of other versions: remove it, or write to another file", path)
 	}
+	old.Versions = r.Versions
 	return old, nil
 }
 
