@@ -75,8 +75,8 @@ func (r *run) backend(ctx context.Context, backend servers.Kind) error {
 		if ctx.Err() != nil && len(measured.Rounds) == 0 {
 			return ctx.Err()
 		}
-		r.profile(ctx, f, backend, row, measured)
 		b.Put(measured)
+		r.profile(ctx, f, b, row, measured)
 		slices.SortFunc(b.Rows, func(x, y *result.Row) int { return cmp.Compare(place(x.ID), place(y.ID)) })
 		if err := r.results.Save(r.out); err != nil {
 			return err

@@ -3,6 +3,7 @@ package result
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/distlock-go/distlock/bench/peers"
@@ -131,8 +132,21 @@ func (c check) series(row *Row) (Series, string) {
 	return ours.By(theirs), best
 }
 
-// Best returns which of the contenders is the best by what the row compares, or "".
-func (r *Row) Best(names []string) string { return Best(r, columnsOf(r.ID)[0].figure, names) }
+// Rival returns which of the contenders ours is to be looked at beside in a row: the one
+// by which a goal is missed, or the best one, or "" if there are no figures of any.
+func (b *Backend) Rival(backend servers.Kind, row *Row, names []string) string {
+	for _, g := range Goals {
+		for _, c := range g.checks {
+			if g.Backend != backend || c.row != row.ID || c.judge(b).Verdict != Missed {
+				continue
+			}
+			if best := Best(row, c.figure, c.versus); slices.Contains(names, best) {
+				return best
+			}
+		}
+	}
+	return Best(row, columnsOf(row.ID)[0].figure, names)
+}
 
 // HeapMissed reports whether the locks that were held need more memory than is the
 // goal.

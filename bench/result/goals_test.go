@@ -94,3 +94,32 @@ func TestGoalsNameContenders(t *testing.T) {
 		}
 	}
 }
+
+// Ours is profiled beside the peer by which it missed a goal, even if another is
+// better at something of which there is no goal.
+func TestRival(t *testing.T) {
+	names := []string{getLock, table}
+	for _, tc := range []struct {
+		ours, getLock, table float64
+		names                []string
+		want                 string
+	}{
+		{100, 900, 200, names, table},       // the goal is by the table alone
+		{300, 900, 200, names, getLock},     // and met
+		{100, 900, 200, names[:1], getLock}, // the table was not to be measured
+		{100, 900, 200, nil, ""},
+	} {
+		b := one("solo", Rate, map[string][]float64{peers.Distlock: {tc.ours}, getLock: {tc.getLock}, table: {tc.table}})
+		if got := b.Rival(servers.MySQL, b.Rows[0], tc.names); got != tc.want {
+			t.Errorf("ours %v, GET_LOCK %v, table %v, of %q: beside %q, want %q", tc.ours, tc.getLock, tc.table, tc.names, got, tc.want)
+		}
+	}
+}
+
+func TestAddProfiles(t *testing.T) {
+	p := &Profile{Samples: 3, Spent: map[Bucket]int64{Driver: 1, Rest: 2}}
+	p.Add(&Profile{Samples: 5, Spent: map[Bucket]int64{Driver: 1, Memory: 4}})
+	if p.Samples != 8 || p.Share(Driver) != 0.25 || p.Share(Memory) != 0.5 || p.Share(Rest) != 0.25 {
+		t.Errorf("together they are %+v", p)
+	}
+}

@@ -44,7 +44,7 @@ const method = `## How it was measured
   a hand-off, each of them is for two pairs of lock and unlock, of which one waits, and for what both sides do of
   themselves in the meantime, which is long.
 - **Where the time goes** is a CPU profile, of a round of its own, of at least three seconds: of distlock, and of the
-  peer that was the best of the row. Each sample, of a hundredth of a second, is a stack, and is looked at from the
+  peer by which it missed a goal in the row, or else of the best one. Each sample, of a hundredth of a second, is a stack, and is looked at from the
   innermost function outwards; the first that has a bucket decides. *System calls* are those of package syscall, whoever
   makes them; *scheduler* is what puts goroutines and threads to sleep and wakes them, with channels, timers and the poll
   of the network; *memory* is allocation, garbage collection and the growth of stacks; *client library* is what speaks to

@@ -23,6 +23,14 @@ type Profile struct {
 	Spent   map[Bucket]int64 `json:"spent"`   // the samples by bucket
 }
 
+// Add adds what another run of the same has spent.
+func (p *Profile) Add(q *Profile) {
+	p.Samples += q.Samples
+	for bucket, n := range q.Spent {
+		p.Spent[bucket] += n
+	}
+}
+
 // Share returns which part of the time went into the bucket, from 0 to 1.
 func (p *Profile) Share(b Bucket) float64 { return float64(p.Spent[b]) / float64(p.Samples) }
 
