@@ -33,7 +33,7 @@ import (
 // line would find that somebody who has just come was faster, a holder that comes back
 // at once most of all. So the row says when somebody last had to wait, and a name for
 // which that is less than a second ago is left, when it is free, to those who come with
-// its bell; takes.sql does so. As long as bells pass from one to the next, nobody else
+// its bell; free.sql does so. As long as bells pass from one to the next, nobody else
 // gets in, and the server passes them on in the order in which they were asked for.
 type bells struct {
 	db    *sql.DB

@@ -58,7 +58,8 @@ func newStatements(table string) (*statements, error) {
 		s.text[strings.TrimSuffix(e.Name(), ".sql")] = withoutComments(string(raw))
 	}
 	// Fragments first: their text contains the words that come after them.
-	expand := strings.NewReplacer("{takes}", s.text["takes"], "{idle-row}", s.text["idle"])
+	free := s.text["free"]
+	expand := strings.NewReplacer("{takes}", strings.ReplaceAll(s.text["takes"], "{free}", free), "{free}", free, "{idle-row}", s.text["idle"])
 	finish := strings.NewReplacer("{table}", quoted, "{now}", s.text["now"],
 		"{schema-text}", schema, "{table-text}", "'"+m[2]+"'",
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",

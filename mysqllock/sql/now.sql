@@ -6,4 +6,6 @@
 -- where the owner is. A statement that waited errs on the safe side here: it judges expiry by an earlier moment, and
 -- it grants a lease counted from that moment, which Try notices and renews. And one that is applied long after its
 -- caller has left leaves a lease that has run down meanwhile, where SYSDATE would leave a full one.
-TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+--
+-- The literal says that it is a time, because a text would be parsed each time that this is computed.
+TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))

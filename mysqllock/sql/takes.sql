@@ -1,6 +1,2 @@
--- Whether this claim takes the row: it is its own already, or the lease has ended and the name is not kept for those
--- at the doorbell; and the claim was not undone. A name is kept if it was given back and somebody had to wait for it
--- less than a second ago. They need milliseconds; if they do not come, their bell is with somebody who is frozen, or
--- gone. What was not given back is anybody's as soon as the lease has ended.
-((owner = {owner} OR expires <= {now} AND ({via} <> 1 OR expires >= 0 OR ABS({now} - waited) >= 1000000))
-  AND LOCATE({owner}, undone) = 0)
+-- Whether this claim takes the row: it is its own already, or free; and the claim was not undone.
+((owner = {owner} OR {free}) AND LOCATE({owner}, undone) = 0)
