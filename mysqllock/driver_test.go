@@ -55,8 +55,11 @@ func testLife(t *testing.T, d *driver) {
 	a, b := d.bid(name, ttl), d.bid(name, ttl)
 
 	first := grants(t, a)
-	if again := grants(t, a); again.Token != first.Token {
-		t.Errorf("the same claim got the token %d, and then %d", first.Token, again.Token)
+	for range 2 { // by the upsert, and by the plain update first
+		if again := grants(t, a); again.Token != first.Token {
+			t.Errorf("the same claim got the token %d, and then %d", first.Token, again.Token)
+		}
+		d.left.add(name)
 	}
 	if left := refuses(t, b); left <= 0 || left > ttl {
 		t.Errorf("the lease of %v has %v left", ttl, left)
@@ -104,6 +107,14 @@ func testLife(t *testing.T, d *driver) {
 	refuses(t, d.bid(name, ttl))
 	if err := c.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
+	}
+	silent := d.bid(randomText(), ttl)
+	silent.request.Holder = ""
+	for range 2 { // the name is new, and then free
+		grants(t, silent)
+		if err := silent.Release(t.Context()); err != nil {
+			t.Errorf("Release without a holder's text: %v", err)
+		}
 	}
 	testBatch(t, d)
 	testOperators(t, d)

@@ -109,8 +109,11 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB, statement string) 
 	p := new(prepared)
 	text := slot.ReplaceAllStringFunc(s.text[statement], func(found string) string {
 		p.slots = append(p.slots, found[2])
-		if found[2] >= '4' { // a number
+		switch found[2] {
+		case '4', '5': // a number
 			return "?"
+		case '3': // the holder alone may be empty, which MariaDB's EMPTY_STRING_IS_NULL makes a NULL
+			return "COALESCE(UNHEX(?), x'')"
 		}
 		return "UNHEX(?)"
 	})
