@@ -135,6 +135,8 @@ func TestTable(t *testing.T) {
 		{replace("VARBINARY(512)", "VARBINARY(511)"), "varbinary(511), it must be varbinary(512)"},
 		{replace("VARBINARY(512)", "VARCHAR(512) CHARACTER SET latin1"), "varchar(512)"},
 		{replace("BIGINT", "INT"), "it must be bigint"},
+		{replace(" BINARY(16)", " BINARY(15)"), "binary(15), it must be binary(16)"},
+		{replace(" BINARY(16)", " BINARY(17)"), "binary(17), it must be binary(16)"},
 		{replace("PRIMARY KEY (name)", "PRIMARY KEY (name, token)"), "primary key"},
 		{replace("PRIMARY KEY (name)", "UNIQUE KEY (name)"), "primary key"},
 		{replace("InnoDB ROW_FORMAT=DYNAMIC", "MyISAM"), "InnoDB"},

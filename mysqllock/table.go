@@ -217,9 +217,13 @@ func (s *statements) checkColumns(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		want, used := columns[name]
-		if used && (kind != want.kind || size < want.size) {
-			return fmt.Errorf("%w: the column %s of the table %s is %s(%d), it must be %s(%d) or longer",
-				distlock.ErrInvalid, name, s.table, kind, size, want.kind, want.size)
+		if used && (kind != want.kind || size < want.size || size > want.size && kind == "binary") {
+			orLonger := " or longer"
+			if want.kind == "binary" { // it would be filled up with zeros, and equal nothing
+				orLonger = ""
+			}
+			return fmt.Errorf("%w: the column %s of the table %s is %s(%d), it must be %s(%d)%s",
+				distlock.ErrInvalid, name, s.table, kind, size, want.kind, want.size, orLonger)
 		}
 		if (name == "name") != (key == "PRI") {
 			return fmt.Errorf("%w: the primary key of the table %s must be the column name alone", distlock.ErrInvalid, s.table)
