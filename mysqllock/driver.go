@@ -218,9 +218,8 @@ func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 // renew prolongs the leases of the batch that run, and returns their owners. If the
 // row count says that all do, that is known at once. If not, a second statement
 // tells which; the count may also fall short because a lease reaches beyond its
-// renewal, where the server reports changed rows, not matched ones. Nobody but the
-// claim makes a row its own, so a lease that runs at the second statement ran at
-// the first, and was renewed.
+// renewal, where the server reports changed rows, not matched ones. If the first has
+// found none at all, it has no reading of the clock to answer with.
 func (d *driver) renew(ctx context.Context, batch []distlock.Renewal) (map[string]bool, error) {
 	var names, owners []string
 	var ttls strings.Builder
@@ -243,11 +242,15 @@ func (d *driver) renew(ctx context.Context, batch []distlock.Renewal) (map[strin
 	if ttls.Len() > 0 {
 		v.number = "CASE owner" + ttls.String() + " ELSE " + v.number + " END"
 	}
-	_, rows, err := d.exec(ctx, d.plain("renew", v))
+	at, rows, err := d.exec(ctx, d.plain("renew", v))
 	if err != nil || rows == int64(len(batch)) {
 		return running, err
 	}
 	clear(running)
+	if at == 0 {
+		return running, nil
+	}
+	v.number = strconv.FormatInt(at, 10)
 	err = d.query(ctx, d.sql.fill("renewed", v), func(row *sql.Rows) error {
 		var owner []byte
 		err := row.Scan(&owner)
