@@ -283,6 +283,14 @@ func (b *bells) suspect(name string) {
 	b.stuck[name] = time.Now().Add(distrust)
 }
 
+// trust ends that: the bell has come. It may have come late to a process that was
+// stopped, and which then found the name free before it saw the bell.
+func (b *bells) trust(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.stuck, name)
+}
+
 func (b *bells) suspects(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -282,6 +282,32 @@ func TestStuckBell(t *testing.T) {
 	releases(t, second)
 }
 
+// TestBellComesLate has a claim get its name before it sees its bell, as in a process that
+// was stopped: the bell is passed by until it comes, and no longer.
+func TestBellComesLate(t *testing.T) {
+	d := bellDriver(t)
+	first := holdsWithBell(t, d)
+	age(t, d, "acquired", time.Second)
+	c, queued := d.bid("n", time.Minute), atBell(t, d)
+	refuses(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := waits(t, ctx, c)
+	eventually(t, "the claim waits for the bell", func() bool { return queued() == 1 })
+	cancel()
+	wantError(t, "Wait", <-returned, context.Canceled)
+	expire(t, d, "n") // without the bell
+	grants(t, c)
+	if !d.bells.suspects("n") {
+		t.Error("the name was free and its bell was not, yet that is not noticed")
+	}
+	first.leave()
+	eventually(t, "the bell comes", c.bell.over)
+	releases(t, c)
+	if d.bells.suspects("n") {
+		t.Error("the bell has come, and is passed by all the same")
+	}
+}
+
 // TestEverybodyGetsATurn has many processes contend without a pause until each of
 // them has had its turns. A stalled machine may make one distrust the bell, and then it
 // is passed over until it does not any more.

@@ -80,6 +80,9 @@ func (c *claim) releaseAndRing(ctx context.Context) (bool, error) {
 // leave is called when the claim neither has nor wants its name any more.
 func (c *claim) leave() {
 	if c.bell != nil {
+		if c.bell.over() && c.bell.conn != nil {
+			c.driver.bells.trust(c.request.Name)
+		}
 		c.bell.ring()
 		c.bell = nil
 	}
