@@ -42,7 +42,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (Lock
 	}
 	a.request.NoWait = true
 	a.bid = newBid(c.driver.Claim(a.request))
-	err = a.try()
+	err = a.try(nil)
 	if errors.Is(err, ErrHeld) {
 		a.contended()
 	}
@@ -58,6 +58,7 @@ type attempt struct {
 	bid     bid
 	start   time.Time // of the call, for the observer
 	tries   int
+	pace    pacer
 	handle  *Handle // once it is won
 }
 
@@ -99,95 +100,95 @@ func newOwner() string {
 func (a *attempt) acquire() error {
 	c := a.client
 	a.bid = newBid(c.driver.Claim(a.request))
-	var pace pacer
-	for {
-		err := a.try()
-		if !errors.Is(err, ErrHeld) {
-			return withHeld(err, a.tries > 1 && err != nil && a.over() != nil)
-		}
+	err := a.try(nil)
+	for errors.Is(err, ErrHeld) {
 		if a.tries == 1 {
 			c.queues.setHeld(a.place)
 			a.contended()
 		}
-		if err := a.wait(pace.bound(c.caps, a.request.TTL, heldFor(err))); err != nil {
-			return err
+		a.pace.next(c.caps, a.request.TTL, heldFor(err))
+		if err = a.pace.rest(a.ctx, c.life.Done()); err == nil {
+			err = a.try(&a.pace)
 		}
-		if err := pace.rest(a.ctx, c.life.Done()); err != nil {
-			return withHeld(err, true)
+		if err != nil && a.over() != nil {
+			return withHeld(a.over(), true)
 		}
 	}
+	return err
 }
 
-// try asks the driver once. A grant becomes a handle only if it is of use: one
-// whose reply took longer than the lease, or came after the caller had left, or
-// after Close, is an error here and is undone by finish.
-func (a *attempt) try() error {
+// try asks the driver once, after it has waited until that may be of use, unless
+// pace is nil. Both are one task, since on the way of a lock from hand to hand each
+// change of goroutines counts.
+//
+// A grant becomes a handle only if it is of use: one whose reply took longer than
+// the lease, or came after the caller had left, or after Close, is an error here and
+// is undone by finish.
+func (a *attempt) try(pace *pacer) error {
 	c := a.client
-	limit := min(a.request.TTL, maxCall)
-	if err := a.takeTurn(limit); err != nil {
-		return err
+	if err := a.bid.take(a.ctx); err != nil {
+		return a.over() // the last call is through with the driver, but not yet with its turn
 	}
-	a.tries++
-	sent := time.Now()
-	grant, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), limit, a.bid.Try, a.bid.pass)
+	limit := min(a.request.TTL, maxCall)
+	patience := limit
+	if pace != nil {
+		patience += pace.bound
+	}
+	a.tries++ // even if its answer is never heard
+	grant, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), patience, func(ctx *call) (Grant, error) {
+		if pace != nil {
+			if err := a.wait(ctx, pace); err != nil || a.over() != nil {
+				return Grant{}, err
+			}
+			ctx = ctx.then(limit)
+		}
+		sent := time.Now()
+		grant, err := a.bid.Try(ctx)
+		if grant.Sent.IsZero() {
+			grant.Sent = sent
+		}
+		return grant, ctx.hides(err, c.caps.Backend)
+	}, a.bid.pass)
+	var late *noAnswerError
 	switch {
 	case a.over() != nil:
 		return a.over()
+	case errors.As(err, &late):
+		return &noAnswerError{c.caps.Backend, limit}
 	case err != nil:
 		return err
 	case grant.Token <= 0 || grant.TTL <= 0:
 		return fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)
 	}
-	h := newHandle(a, grant, sent)
+	return a.win(grant)
+}
+
+// win makes a grant the lock.
+func (a *attempt) win(grant Grant) error {
+	h := newHandle(a, grant)
 	if !time.Now().Before(h.deadline) {
-		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, c.caps.Backend)
+		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, a.client.caps.Backend)
 	}
-	if !c.adopt(h) {
+	if !a.client.adopt(h) {
 		return ErrClosed
 	}
 	a.handle = h
 	return nil
 }
 
-// takeTurn waits for a Wait that was asked to return, but not for ever.
-func (a *attempt) takeTurn(limit time.Duration) error {
-	if a.bid.tryTake() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(a.ctx, limit)
-	defer cancel()
-	defer context.AfterFunc(a.client.life, cancel)()
-	if err := a.bid.take(ctx); err != nil {
-		return cmp.Or(a.over(), error(&noAnswerError{a.client.caps.Backend, limit}))
-	}
-	return nil
-}
-
-// wait blocks until the driver says that trying again may help, or until bound
-// has passed. Wait is the one call whose context ends with the caller's: it holds
+// wait blocks until the driver says that trying again may help, or for as long as
+// pace allows. Wait is the one call whose context ends with the caller's: it holds
 // nothing that would have to be undone but the queue place.
-func (a *attempt) wait(bound time.Duration) error {
-	c := a.client
-	if err := a.bid.take(a.ctx); err != nil {
-		return withHeld(a.over(), true)
-	}
-	_, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), bound, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(a.ctx, cancel)()
-		defer context.AfterFunc(c.life, cancel)()
-		err := a.bid.Wait(ctx)
-		if ctx.Err() != nil {
-			err = nil // the bound is over, or the caller has left, which is told apart below
-		}
-		return struct{}{}, err
-	}, a.bid.pass)
-	var late *noAnswerError
-	switch {
-	case a.over() != nil:
-		return withHeld(a.over(), true)
-	case errors.As(err, &late):
-		return nil // Wait need not be back at its bound to the microsecond; try takes turns with it
+func (a *attempt) wait(ctx context.Context, pace *pacer) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, pace.bound)
+	defer cancel()
+	defer context.AfterFunc(a.ctx, cancel)()
+	defer context.AfterFunc(a.client.life, cancel)()
+	err := a.bid.Wait(ctx)
+	pace.woke(time.Since(began))
+	if ctx.Err() != nil {
+		return nil // the bound is over, or the caller has left, which is told apart by over
 	}
 	return err
 }

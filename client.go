@@ -240,7 +240,7 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	if err != nil {
 		return zero, opError(op, name, err)
 	}
-	value, err := guarded(&c.tasks, c.caps.Backend, ctx, nil, MaxTTL, func(detached context.Context) (T, error) {
+	value, err := guarded(&c.tasks, c.caps.Backend, ctx, nil, MaxTTL, func(detached *call) (T, error) {
 		bounded, cancel := context.WithCancel(detached)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()

@@ -61,7 +61,7 @@ type reply[T any] struct {
 // a request that is in flight when the caller goes away is better left to finish,
 // because its outcome is then known and can be undone.
 func guarded[T any](t *tasks, backend string, wait context.Context, quit <-chan struct{}, limit time.Duration,
-	f func(context.Context) (T, error), after func()) (T, error) {
+	f func(*call) (T, error), after func()) (T, error) {
 	c := newCall(wait, limit)
 	r := &reply[T]{ready: make(chan struct{})}
 	t.spawn(func(w *worker) {
@@ -105,12 +105,21 @@ type call struct {
 	cancel          context.CancelFunc
 	limit           time.Duration
 	deadline        time.Time
+	worker          *worker // whose goroutine it is made in; set when it begins
 }
 
 func newCall(values context.Context, limit time.Duration) *call {
 	c := &call{values: values, limit: limit, deadline: time.Now().Add(limit)}
 	c.Context, c.cancel = context.WithCancel(context.Background())
 	return c
+}
+
+// then returns a call that follows c in the same goroutine, with a limit of its own.
+// Whoever waits for c waits for both.
+func (c *call) then(limit time.Duration) *call {
+	next := &call{Context: c.Context, values: c.values, cancel: c.cancel, limit: limit, deadline: time.Now().Add(limit)}
+	c.worker.begin(next)
+	return next
 }
 
 // Value implements context.Context. The end is asked first: package context looks

@@ -48,8 +48,8 @@ func margin(ttl time.Duration) time.Duration {
 	return min(max(ttl/100, time.Millisecond), time.Second, ttl/4)
 }
 
-// newHandle returns the lock that grant gives. sent lies before the request.
-func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
+// newHandle returns the lock that grant gives, whose Sent is set.
+func newHandle(a *attempt, grant Grant) *Handle {
 	h := &Handle{
 		client:  a.client,
 		bid:     a.bid,
@@ -60,7 +60,7 @@ func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
 		granted: time.Now(),
 		index:   -1,
 	}
-	h.apply(grant, sent)
+	h.apply(grant, grant.Sent)
 	return h
 }
 
@@ -218,7 +218,7 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 	}
 	left := time.Until(h.Deadline())
 	sent := time.Now()
-	grant, err := guarded(&c.tasks, c.caps.Backend, ctx, nil, min(left, maxCall), func(ctx context.Context) (Grant, error) {
+	grant, err := guarded(&c.tasks, c.caps.Backend, ctx, nil, min(left, maxCall), func(ctx *call) (Grant, error) {
 		return h.bid.Renew(ctx, ttl)
 	}, h.bid.pass)
 	return h.renewed(grant, sent, err)

@@ -19,7 +19,7 @@ const (
 	// entry does not come just too early and cost a second one.
 	afterExpiry = 2 * time.Millisecond
 
-	// A wake-up within idleWake of the last look, freeWakes times in a row, is a
+	// A wake-up within idleWake, freeWakes times in a row, is a
 	// driver that wakes for nothing; it is slowed down to one look per maxPoll.
 	idleWake  = time.Millisecond
 	freeWakes = 4
@@ -27,40 +27,39 @@ const (
 
 // pacer says how long one attempt waits between two tries.
 type pacer struct {
+	bound time.Duration // of the next wait
 	poll  time.Duration // the last poll interval, where the driver cannot push
-	began time.Time     // of the last wait
-	empty int           // wake-ups in a row that came at once
+	empty int           // waits in a row that returned at once
 }
 
-// bound returns how long to wait for a notification. Wake-ups are hints and may
-// be lost, so there is always a bound: a third of the waiter's TTL, which also
-// keeps its queue place alive, or the end of the holder's lease if that is
-// sooner.
-func (p *pacer) bound(caps Capabilities, ttl, remaining time.Duration) time.Duration {
-	p.began = time.Now()
-	var d time.Duration
+// next sets how long to wait for a notification. Wake-ups are hints and may be
+// lost, so there is always a bound: a third of the waiter's TTL, which also keeps
+// its queue place alive, or the end of the holder's lease if that is sooner.
+func (p *pacer) next(caps Capabilities, ttl, remaining time.Duration) {
 	if caps.Push {
 		// Up to a tenth is taken off, so that the waiters of many processes
 		// do not all look at the same moment.
-		d = min(ttl/3, maxPushPoll)
-		d -= rand.N(d/10 + 1)
+		p.bound = min(ttl/3, maxPushPoll)
+		p.bound -= rand.N(p.bound/10 + 1)
 	} else {
 		p.poll = min(max(p.poll*8/5, minPoll), maxPoll)
-		d = p.poll*3/4 + rand.N(p.poll/2)
+		p.bound = p.poll*3/4 + rand.N(p.poll/2)
 	}
 	if remaining > 0 {
-		d = min(d, remaining+afterExpiry+rand.N(afterExpiry))
+		p.bound = min(p.bound, remaining+afterExpiry+rand.N(afterExpiry))
 	}
-	return d
+}
+
+// woke notes how long a wait has taken.
+func (p *pacer) woke(after time.Duration) {
+	if p.empty++; after > idleWake {
+		p.empty = 0
+	}
 }
 
 // rest slows down a loop whose waits return at once again and again.
 func (p *pacer) rest(ctx context.Context, quit <-chan struct{}) error {
-	if time.Since(p.began) > idleWake {
-		p.empty = 0
-		return nil
-	}
-	if p.empty++; p.empty <= freeWakes {
+	if p.empty <= freeWakes {
 		return nil
 	}
 	d := min(idleWake<<min(p.empty-freeWakes, 10), maxPoll)

@@ -308,7 +308,7 @@ func (s *scheduler) renewTogether(br BatchRenewer, batch []*Handle) {
 	c := s.client
 	sent := time.Now()
 	answers, err := guarded(&c.tasks, c.caps.Backend, context.Background(), nil, limit(batch...),
-		func(ctx context.Context) ([]Renewal, error) {
+		func(ctx *call) ([]Renewal, error) {
 			rs := make([]Renewal, len(batch))
 			for i, h := range batch {
 				rs[i] = Renewal{Claim: h.bid.Claim, TTL: h.ttl}
@@ -336,7 +336,7 @@ func (s *scheduler) renewAlone(h *Handle) {
 	c := s.client
 	sent := time.Now()
 	grant, err := guarded(&c.tasks, c.caps.Backend, context.Background(), nil, limit(h),
-		func(ctx context.Context) (Grant, error) { return h.bid.Renew(ctx, h.ttl) }, h.bid.pass)
+		func(ctx *call) (Grant, error) { return h.bid.Renew(ctx, h.ttl) }, h.bid.pass)
 	_ = h.renewed(grant, sent, err)
 }
 

@@ -28,6 +28,7 @@ type worker struct {
 
 // begin makes c the running call, so that it ends in time.
 func (w *worker) begin(c *call) {
+	c.worker = w
 	w.mu.Lock()
 	w.call = c
 	w.mu.Unlock()
