@@ -18,5 +18,5 @@ if (tonumber(redis.call('GET', KEYS[2])) or 0) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 end
 redis.call('DEL', KEYS[1])
-ring(KEYS[1], KEYS[2], KEYS[3], KEYS[4], millis(), ARGV[3], ARGV[4])
+ring(KEYS[1], KEYS[2], KEYS[3], KEYS[4], micros(), ARGV[3], ARGV[4])
 return 1

@@ -1,3 +1,13 @@
+-- micros is the time of this server, and millis the same in ms.
+local function micros()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+local function millis()
+  return math.floor(micros() / 1000)
+end
+
 -- next_token returns a token for a grant, and the time of it, both in digits.
 --
 -- The token is the clock in microseconds, which rises also where the last token has been forgotten, or one more than

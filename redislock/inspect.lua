@@ -1,6 +1,7 @@
 -- KEYS: entry, token, waiters
 -- Returns the entry or '', how many ms it lasts, the last token or '', how many claims wait.
 
+-- include grant.lua
 -- include queue.lua
 
 local waiting, now = 0, millis()

@@ -14,12 +14,6 @@ local ENDED = 'x'  -- not a waiter: the claim was given up while a request of it
 -- offer is "<TTL> <number> <holder text>" of a claim that may be made the holder without another request of its own.
 -- The number is that of the Try by which it got its lease. It is '' for the marks.
 
--- millis is the time of this server.
-local function millis()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
-
 local function place_of(waiters, owner)
   local place = redis.call('HGET', waiters, owner)
   if place then
@@ -89,28 +83,31 @@ end
 -- ring gives the name, which is free, to the first in the queue, and tells it, and it alone: "<owner> <token> <number>
 -- <waited>", where waited is how many ms after that Try this is. Who hears that holds the name already, wherever it
 -- listens. If not much is left of its place, or it does not listen here, it may be dead, and is just told to come: "<owner>".
-local function ring(entry, last_token, queue, waiters, now, memory, publish)
+-- Returns true if the entry is that of the next holder now.
+local function ring(entry, last_token, queue, waiters, clock, memory, publish)
+  local now = math.floor(clock / 1000)
   while true do
     local owner, lease, channel, offer = front(queue, waiters, now)
     if not owner or channel == DEAF then
-      return
+      return false
     end
     local listening = listeners(publish, channel)
     local ttl, number, text = string.match(offer, '^(%d+) (%d+) (.*)$')
     local message, given = owner, false
     if ttl and lease - now >= ttl / 2 and listening and listening > 0 then
-      local token, acquired = next_token(last_token, memory)
-      local waited = math.max(ttl - (lease - now) - 1, 0) -- both times were rounded down
-      message = string.format('%s %s %s %.0f', owner, token, number, waited)
+      -- These first: a server without memory to spare refuses SET as the first write of a script.
       redis.call('LPOP', queue)
       redis.call('HDEL', waiters, owner)
+      local token, acquired = next_token(last_token, memory, clock)
+      local waited = math.max(ttl - (lease - now) - 1, 0) -- both times were rounded down
+      message = string.format('%s %s %s %.0f', owner, token, number, waited)
       set_entry(entry, owner, token, acquired, text, ttl)
       given = true
     end
     -- pcall: a user who may not publish must be able to release. Its waiters look again by themselves.
     local heard = redis.pcall(publish, channel, message)
     if given or heard ~= 0 and listening ~= 0 then
-      return
+      return given
     end
     redis.call('LPOP', queue)
     set_place(waiters, owner, lease, ABSENT, '')

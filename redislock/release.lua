@@ -8,18 +8,26 @@
 -- Late or sent twice, it finds nothing of its owner any more; the wake-up is a hint and may come twice.
 local entry = redis.call('GET', KEYS[1])
 local held = entry and string.sub(entry, 1, #ARGV[2]) == ARGV[2] and 1 or 0
-if held == 1 and ARGV[3] == '0' then
+local clear = held == 1 and ARGV[3] == '0'
+if clear and redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
-  if redis.call('EXISTS', KEYS[2]) == 0 then
-    return 1
-  end
-  entry = false
+  return 1
 end
 
 -- include grant.lua
 -- include queue.lua
 
-local owner, now, grave = ARGV[1], millis(), tonumber(ARGV[3])
+if clear then
+  -- Nothing of it is in the queue: who gets the name leaves that. And who gets it next overwrites the entry. A hot name
+  -- changes hands this way, so each command counts.
+  if not ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], micros(), ARGV[5], ARGV[4]) then
+    redis.call('DEL', KEYS[1])
+  end
+  return 1
+end
+
+local owner, clock, grave = ARGV[1], micros(), tonumber(ARGV[3])
+local now = math.floor(clock / 1000)
 -- Always a write: a replica, which may lag behind, must not be the one to say that the entry is gone.
 if redis.call('HDEL', KEYS[3], owner) == 1 then
   redis.call('LREM', KEYS[2], 0, owner)
@@ -39,6 +47,6 @@ if grave > 0 then
   outlast(KEYS[3], grave)
 end
 if not entry then
-  ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], now, ARGV[5], ARGV[4])
+  ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], clock, ARGV[5], ARGV[4])
 end
 return held

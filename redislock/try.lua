@@ -12,7 +12,7 @@ local owner = ARGV[1]
 -- include grant.lua
 
 local function grant()
-  local token, acquired = next_token(KEYS[2], ARGV[4])
+  local token, acquired = next_token(KEYS[2], ARGV[4], micros())
   set_entry(KEYS[1], owner, token, acquired, ARGV[3], ARGV[2])
   return tonumber(token)
 end
