@@ -12,15 +12,20 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// errPlaceLost is returned to a claim that was queued and is no more.
-var errPlaceLost = errors.New("the place in the queue is lost: its key was deleted, or its lease has ended")
+var (
+	// errPlaceLost is returned to a claim that was queued and is no more.
+	errPlaceLost = errors.New("the place in the queue is lost: its key was deleted, or its lease has ended")
+
+	// errForeignKey means that there is a key which this process has not written.
+	errForeignKey = errors.New("the key of a claim is there before the claim")
+)
 
 // claim is one bid: a key that sorts by its create revision among those of the name.
 type claim struct {
 	driver  *driver
 	request distlock.Request
 	queue   string // what the keys of the name begin with
-	key     string
+	key     string // empty before the first Try
 
 	lease *lease // what the key lives by, or is to; nil before the first Try
 	next  *lease // to which a Renew with an unknown outcome may have moved it; mostly nil
@@ -28,11 +33,12 @@ type claim struct {
 	rev    int64 // the create revision of the key; 0 until it is known to exist
 	mod    int64 // its mod revision
 	won    bool
-	unsure bool // a put of the key may have been applied, or may still be
+	unsure bool // a put or a deletion of the key may have been applied, or may still be
 
-	before  string   // the key before the own one in the queue
-	asOf    int64    // the revision of the store at which that was so
-	watches [2]watch // of before and of the own key
+	before string // the key before the own one in the queue
+	asOf   int64  // the revision of the store at which that was so
+	ahead  watch  // of before
+	own    watch  // of the own key
 
 	removed bool // by Release
 	lost    bool // and it was gone before
@@ -75,18 +81,27 @@ func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
 		}
 	}
 	for range 3 {
+		if c.key == "" {
+			c.key = c.driver.keys.take(c.queue)
+			c.queue = c.key[:len(c.queue)] // one string is enough for a lock that is held
+		}
 		if c.lease == nil {
 			c.lease = c.driver.lease(c.key, c.request.TTL, c.request.NoRenewal)
 		}
 		if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
 			err = c.put(ctx)
 		}
-		if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			c.lease.die()
+			c.lease.leave(c.key, false)
+			c.lease = nil
+		case errors.Is(err, errForeignKey):
+			c.driver.keys.abandon(c.queue, c.key)
+			c.withdraw(ctx)
+		default:
 			return err
 		}
-		c.lease.die()
-		c.lease.leave(c.key, false)
-		c.lease = nil
 	}
 	return err
 }
@@ -107,7 +122,7 @@ func (c *claim) put(ctx context.Context) error {
 		clientv3.OpGet(c.key, clientv3.WithKeysOnly()),
 	).Commit()
 	if err != nil {
-		c.unsure = c.unsure || mayApply(err)
+		c.doubt(err)
 		return err
 	}
 	if resp.Succeeded {
@@ -115,11 +130,25 @@ func (c *claim) put(ctx context.Context) error {
 		return c.place(resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs)
 	}
 	own := resp.Responses[0].GetResponseRange().Kvs
-	if len(own) == 0 {
+	switch {
+	case len(own) == 0:
 		return &distlock.HeldError{}
+	case !c.unsure:
+		// Of a copy of this process, made with the machine that it runs on: it has
+		// the same series. What it holds must not be taken for our own.
+		return errForeignKey
 	}
 	c.rev, c.mod = own[0].CreateRevision, own[0].ModRevision
 	return c.look(ctx)
+}
+
+// doubt notes that a write of the key has failed with err. If it may come late, no
+// other claim may ever have the key: it would meet the write.
+func (c *claim) doubt(err error) {
+	if mayApply(err) {
+		c.unsure = true
+		c.driver.keys.abandon(c.queue, c.key)
+	}
 }
 
 // lastTwo selects the newest key of a queue and the one before it.
@@ -151,95 +180,24 @@ func (c *claim) place(revision int64, kvs []*mvccpb.KeyValue) error {
 	return &distlock.HeldError{}
 }
 
-// withdraw gives back what a refused TryLock has taken, though not its key, which
-// was not written. Should the revocation fail, the lease ends with its TTL.
+// withdraw gives back what a claim has taken that was refused: nothing of it was
+// written. Should the revocation fail, the lease ends with its TTL.
 func (c *claim) withdraw(ctx context.Context) {
-	if c.lease == nil {
-		return
-	}
-	c.lease.leave(c.key, c.unsure)
-	if !c.lease.shared {
-		_ = c.lease.revoke(ctx)
-	}
-	c.lease = nil
-}
-
-// Wait implements distlock.Claim. It watches the key before the own one, so that a
-// release wakes one waiter, and the own one, so that a waiter whose lease has died
-// does not wait for nothing. How a watch ends is all the same, be it by an event, by
-// compaction, without a leader, or with the client: Try looks again.
-//
-// A watch that starts at a revision of the past is served by a loop that runs every
-// 100 ms, and on a busy store every revision that a waiter knows is of the past. So
-// watches start now, and if the store was written to since the queue was read, it
-// is read once more. They stay for the next Wait, which needs no request then.
-func (c *claim) Wait(ctx context.Context) error {
-	began := c.asOf
-	for i, key := range []string{c.before, c.key} {
-		if c.watches[i].key == key {
-			continue
+	if c.lease != nil {
+		c.lease.leave(c.key, c.unsure)
+		if !c.lease.shared {
+			_ = c.lease.revoke(ctx)
 		}
-		c.watches[i].end()
-		revision, ok := c.watches[i].begin(ctx, c.driver.client, key)
-		if !ok {
-			return ctx.Err()
-		}
-		began = max(began, revision)
+		c.lease = nil
 	}
-	if began > c.asOf {
-		before := c.before
-		if err := c.look(ctx); !errors.Is(err, distlock.ErrHeld) || c.before != before {
-			return ctx.Err()
-		}
-	}
-	select {
-	case <-c.watches[0].events:
-		c.watches[0].end()
-	case <-c.watches[1].events:
-		c.watches[1].end()
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+	c.freeKey()
 }
 
-// watch tells of the deletion of a key. The zero value watches nothing.
-type watch struct {
-	key    string
-	events clientv3.WatchChan
-	cancel context.CancelFunc
-}
-
-// begin starts the watch and returns the revision of the store at which, or a little
-// before which, it has started. It reports false if it could not be.
-func (w *watch) begin(ctx context.Context, client *clientv3.Client, key string) (revision int64, ok bool) {
-	// The watch outlives ctx. With nothing but this in its context it shares one
-	// stream with all others, also if callers put metadata into theirs.
-	life, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	stop := context.AfterFunc(ctx, cancel)
-	defer stop()
-	*w = watch{key, client.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel}
-	select {
-	case created, open := <-w.events:
-		if open && created.Created && stop() {
-			return created.Header.Revision, true
-		}
-	case <-life.Done():
+func (c *claim) freeKey() {
+	if c.key != "" {
+		c.driver.keys.free(c.queue, c.key)
+		c.key = ""
 	}
-	w.end()
-	return 0, false
-}
-
-// end stops the watch, if there is one.
-func (w *watch) end() {
-	if w.cancel != nil {
-		w.cancel()
-	}
-	*w = watch{}
-}
-
-func (c *claim) unwatch() {
-	c.watches[0].end()
-	c.watches[1].end()
 }
 
 // Renew implements distlock.Claim.
@@ -341,13 +299,18 @@ func (c *claim) settle(ctx context.Context, l *lease) {
 	}
 }
 
-// Release implements distlock.Claim. It deletes the key in any case, but a hold
-// that was won was still there only if the create revision is that of the grant.
+// Release implements distlock.Claim. It deletes the key in any case: nobody else
+// can have it while this claim does. A hold that was won was still there only if
+// what was deleted has the create revision of the grant; it is another one if a put
+// of this claim came late, or somebody has made the key anew. The client library
+// sends a deletion once.
+//
 // Revoking the claim's own lease then also stops a put that may still come; on a
 // shared one the next listing finds it.
 func (c *claim) Release(ctx context.Context) error {
 	c.unwatch()
 	if c.lease == nil {
+		c.freeKey()
 		return nil
 	}
 	leases := []*lease{c.lease}
@@ -355,16 +318,17 @@ func (c *claim) Release(ctx context.Context) error {
 		leases = append(leases, c.next)
 	}
 	if !c.removed {
-		held := clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)
-		del := clientv3.OpDelete(c.key)
-		resp, err := c.driver.client.Txn(ctx).If(held).Then(del).Else(del).Commit()
+		resp, err := c.driver.client.Delete(ctx, c.key, clientv3.WithPrevKV())
 		for _, l := range leases {
 			l.leave(c.key, c.unsure || err != nil)
 		}
 		if err != nil {
+			c.doubt(err)
 			return err
 		}
-		c.removed, c.lost = true, c.won && !resp.Succeeded
+		held := len(resp.PrevKvs) == 1 && resp.PrevKvs[0].CreateRevision == c.rev
+		c.removed, c.lost = true, c.won && !held
+		c.freeKey()
 	}
 	for _, l := range leases {
 		if !l.shared {

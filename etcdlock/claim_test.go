@@ -93,7 +93,7 @@ func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
 	for _, with := range []func(*distlock.Request){nil, noRenewal} {
 		st := newStore(t, s)
 		c := st.won("x", with)
-		st.wire.next("Txn", loseReply)
+		st.wire.next("DeleteRange", loseReply)
 		if err := c.Release(t.Context()); err == nil || errors.Is(err, distlock.ErrLost) {
 			t.Fatalf("Release: %v, want the client's error", err)
 		}
@@ -223,18 +223,24 @@ func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 	st.grant(st.claim("y", nil))
 }
 
+// It is noticed whether the key goes before its watch has begun or after.
 func testDeletedWaiter(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	st.won("x", nil)
-	c := st.claim("x", nil)
-	st.held(c)
-	outcome := st.waiting(c)
-	if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
-		t.Fatal(err)
-	}
-	st.woken(outcome)
-	if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
-		t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+	for _, watched := range []bool{false, true} {
+		st := newStore(t, s)
+		st.won("x", nil)
+		c := st.claim("x", nil)
+		st.held(c)
+		outcome := st.waiting(c)
+		if watched {
+			st.eventually("its own key is watched", func() bool { return st.wire.count("WatchCreate") == 2 })
+		}
+		if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
+			t.Fatal(err)
+		}
+		st.woken(outcome)
+		if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
+			t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+		}
 	}
 }
 
@@ -345,7 +351,7 @@ func testOneStreamForAllWaiters(t *testing.T, s *servers.Server) {
 			t.Fatalf("Wait: %v, want %v", err, context.DeadlineExceeded)
 		}
 	}
-	st.eventually("both watches have begun", func() bool { wait(); return c.watches[0].key != "" && c.watches[1].key != "" })
+	st.eventually("both watches have begun", func() bool { wait(); return c.ahead.key != "" })
 	watches, reads := st.wire.count("WatchCreate"), st.wire.count("Range")
 	wait()
 	if st.wire.count("WatchCreate") != watches || st.wire.count("Range") != reads {

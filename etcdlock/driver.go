@@ -39,6 +39,7 @@ type driver struct {
 	client  *clientv3.Client
 	granter pb.LeaseClient // because clientv3 does not let the caller choose the ID of a lease
 	prefix  string
+	keys    *keys
 	owned   bool // the client is closed with the driver
 
 	mu     sync.Mutex
@@ -61,7 +62,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*driver, err
 	if client.ActiveConnection() == nil {
 		return nil, fmt.Errorf("%w: the client has no connection, allowed is one made by clientv3.New", distlock.ErrInvalid)
 	}
-	return &driver{client: client, granter: clientv3.RetryLeaseClient(client), prefix: prefix, owned: owned}, nil
+	return &driver{client: client, granter: clientv3.RetryLeaseClient(client), prefix: prefix, keys: newKeys(), owned: owned}, nil
 }
 
 // Capabilities implements distlock.Driver.
@@ -79,8 +80,7 @@ func (d *driver) Capabilities() distlock.Capabilities {
 
 // Claim implements distlock.Driver.
 func (d *driver) Claim(r distlock.Request) distlock.Claim {
-	queue := d.queue(r.Name)
-	return &claim{driver: d, request: r, queue: queue, key: queue + r.Owner}
+	return &claim{driver: d, request: r, queue: d.queue(r.Name)}
 }
 
 // queue returns what the keys of all claims on name begin with. PathEscape works
@@ -183,9 +183,16 @@ func (d *driver) Close() error {
 }
 
 // mayApply reports whether a write that has failed with err may have been applied,
-// or may still be. What the server refuses, it has not applied, unless it is just
-// unavailable: it says so when it has lost sight of the request.
+// or may still be. What the server refuses, it has not applied, unless it has only
+// stopped waiting, or lost sight of the request.
 func mayApply(err error) bool {
 	var refusal rpctypes.EtcdError
-	return err != nil && (!errors.As(err, &refusal) || refusal.Code() == codes.Unavailable)
+	if !errors.As(err, &refusal) {
+		return err != nil
+	}
+	switch refusal.Code() {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unknown:
+		return true
+	}
+	return false
 }

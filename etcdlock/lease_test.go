@@ -29,7 +29,7 @@ func (l *lease) age(d time.Duration) {
 // requests counts what is sent while f runs.
 func (st *store) requests(f func()) map[string]int {
 	before := make(map[string]int)
-	methods := []string{"Txn", "Range", "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseRevoke"}
+	methods := []string{"Txn", "Range", "DeleteRange", "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseRevoke"}
 	for _, m := range methods {
 		before[m] = st.wire.count(m)
 	}
@@ -70,18 +70,19 @@ func testRequests(t *testing.T, s *servers.Server) {
 			t.Error(err)
 		}
 	})
-	st.wantRequests("a release", "map[Txn:1]", func() { st.release(first, nil) })
+	st.wantRequests("a release", "map[DeleteRange:1]", func() { st.release(first, nil) })
 	st.wantRequests("a refused TryLock", "map[Txn:1]", func() { st.held(st.claim("second", noWait)) })
 	var fixed *claim
 	st.wantRequests("a fixed term", "map[LeaseGrant:1 Txn:1]", func() { fixed = st.won("fixed", noRenewal) })
-	st.wantRequests("its release", "map[LeaseRevoke:1 Txn:1]", func() { st.release(fixed, nil) })
+	st.wantRequests("its release", "map[DeleteRange:1 LeaseRevoke:1]", func() { st.release(fixed, nil) })
 	waiter := st.claim("second", nil)
 	st.held(waiter)
 	st.wantRequests("a look of a waiter", "map[Range:1]", func() { st.held(waiter) })
 }
 
-// Five thousand locks live by two leases, and are renewed by two requests for each,
-// although the batches come in pieces and at the same time.
+// Five thousand locks with names of 300 bytes are too much for one lease. They live
+// by two, and are renewed by two requests for each, although the batches come in
+// pieces and at the same time.
 func testManyLocks(t *testing.T, s *servers.Server) {
 	const locks, pieces = 5000, 10
 	st := newStore(t, s)
@@ -90,7 +91,7 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 	for g := range pieces {
 		takers.Go(func() {
 			for i := g; i < locks; i += pieces {
-				claims[i] = st.claim(fmt.Sprint(i), nil)
+				claims[i] = st.claim(fmt.Sprintf("%0300d", i), nil)
 				if _, err := claims[i].Try(t.Context()); err != nil {
 					t.Error(err)
 					return
@@ -132,6 +133,29 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 		st.revokeAsAdmin(l)
 	}
 	st.wantKeys(0)
+}
+
+// A lease is full by the number of its keys, and by their length; who leaves makes room.
+func TestFullLease(t *testing.T) {
+	for _, length := range []int{8, 2000} {
+		l := newLease(nil, 10)
+		name := func(i int) string { return fmt.Sprintf("%0*d", length, i) }
+		n := 0
+		for l.join(name(n)) {
+			n++
+		}
+		if want := min(maxMembers, maxBytes/length); n != want {
+			t.Errorf("%d keys of %d bytes, want %d", n, length, want)
+		}
+		l.leave(name(n), false) // was none
+		if l.join(name(n)) {
+			t.Error("a full lease has taken another key")
+		}
+		l.leave(name(0), false)
+		if !l.join(name(n)) {
+			t.Error("there is no room after one has left")
+		}
+	}
 }
 
 // When an administrator revokes a lease, what lives by it is lost at its next
