@@ -60,7 +60,9 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 		c.withdraw(ctx)
 	case err == nil:
 		c.won = true
-		c.unwatch()
+		c.driver.idle.put(c.ahead)
+		c.ahead = watch{}
+		c.own.end()
 		c.lease.see(c.key)
 		return c.lease.grant(c.rev), nil
 	}
@@ -308,7 +310,8 @@ func (c *claim) settle(ctx context.Context, l *lease) {
 // Revoking the claim's own lease then also stops a put that may still come; on a
 // shared one the next listing finds it.
 func (c *claim) Release(ctx context.Context) error {
-	c.unwatch()
+	c.ahead.end()
+	c.own.end()
 	if c.lease == nil {
 		c.freeKey()
 		return nil

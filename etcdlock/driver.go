@@ -42,6 +42,9 @@ type driver struct {
 	keys    *keys
 	owned   bool // the client is closed with the driver
 
+	idle          *idleWatches
+	ownWatchDelay time.Duration
+
 	mu     sync.Mutex
 	leases []*lease // the shared ones that are not known to be dead
 }
@@ -62,7 +65,16 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*driver, err
 	if client.ActiveConnection() == nil {
 		return nil, fmt.Errorf("%w: the client has no connection, allowed is one made by clientv3.New", distlock.ErrInvalid)
 	}
-	return &driver{client: client, granter: clientv3.RetryLeaseClient(client), prefix: prefix, keys: newKeys(), owned: owned}, nil
+	return &driver{
+		client:  client,
+		granter: clientv3.RetryLeaseClient(client),
+		prefix:  prefix,
+		keys:    newKeys(),
+		owned:   owned,
+
+		idle:          &idleWatches{period: idlePeriod, byKey: make(map[string]idleWatch)},
+		ownWatchDelay: ownWatchDelay,
+	}, nil
 }
 
 // Capabilities implements distlock.Driver.
@@ -165,6 +177,7 @@ func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 func (d *driver) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
+	d.idle.close()
 	d.mu.Lock()
 	leases := slices.DeleteFunc(d.leases, (*lease).over)
 	d.leases = nil

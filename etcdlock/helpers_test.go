@@ -47,6 +47,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"SweepSparesNextClaim":          testSweepSparesNextClaim,
 	"LateSweep":                     testLateSweep,
 	"KeyMadeAnew":                   testKeyMadeAnew,
+	"WatchIsUsedAgain":              testWatchIsUsedAgain,
 	"Requests":                      testRequests,
 	"ManyLocks":                     testManyLocks,
 	"LeaseDiesUnderHolders":         testLeaseDiesUnderHolders,

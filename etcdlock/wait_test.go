@@ -1,0 +1,101 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// Two processes that take turns follow the same key again and again, and watch it
+// once. What the watch has told meanwhile wakes nobody, and what it tells after the
+// queue was read is not lost, even before Wait.
+func testWatchIsUsedAgain(t *testing.T, s *servers.Server) {
+	a := newStore(t, s)
+	b := storeAt(t, s, a.prefix)
+	b.idle.period, b.ownWatchDelay = time.Hour, time.Hour
+	for i := range 10 {
+		for range i % 3 { // deletions of the key while nobody waits
+			a.release(a.won("x", nil), nil)
+		}
+		holder := a.won("x", nil)
+		waiter := b.claim("x", nil)
+		b.held(waiter)
+		if i > 0 {
+			asleep, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if err := waiter.Wait(asleep); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("turn %d: Wait: %v, want %v", i, err, context.DeadlineExceeded)
+			}
+			cancel()
+		}
+		if i%2 == 0 {
+			a.release(holder, nil)
+			b.woken(b.waiting(waiter))
+		} else {
+			woken := b.waiting(waiter)
+			a.release(holder, nil)
+			b.woken(woken)
+		}
+		b.grant(waiter)
+		b.release(waiter, nil)
+	}
+	if n := b.wire.count("WatchCreate"); n != 1 {
+		t.Errorf("%d watches, want 1", n)
+	}
+	// One Range proves each of ten grants; the first watch began after the queue was
+	// read, and found that the store had been written to.
+	if n := b.wire.count("Range"); n > 11 {
+		t.Errorf("%d reads, want at most 11", n)
+	}
+}
+
+// An idle watch ends with its period, or with the driver, and there are only so many.
+func TestIdleWatches(t *testing.T) {
+	i := &idleWatches{period: time.Hour, byKey: make(map[string]idleWatch)}
+	ended := make(chan string, 2*maxIdle)
+	of := func(key string) watch { return watch{key: key, cancel: func() { ended <- key }} }
+	want := func(key string) {
+		t.Helper()
+		select {
+		case got := <-ended:
+			if got != key {
+				t.Errorf("%q has ended, want %q", got, key)
+			}
+		case <-time.After(bound):
+			t.Fatalf("%q has not ended", key)
+		}
+	}
+	i.put(watch{})
+	i.put(of("a"))
+	i.put(of("a"))
+	want("a") // the second
+	if w, ok := i.take("a"); !ok || w.key != "a" {
+		t.Errorf("take: %v, %v", w.key, ok)
+	}
+	if _, ok := i.take("a"); ok {
+		t.Error("a watch was taken twice")
+	}
+	i.period = time.Millisecond
+	i.put(of("b"))
+	want("b")
+	if _, ok := i.take("b"); ok {
+		t.Error("a watch that has ended was taken")
+	}
+	i.period = time.Hour
+	for n := range maxIdle {
+		i.put(of(string(rune('A' + n))))
+	}
+	i.put(of("one too many"))
+	want("one too many")
+	i.close()
+	for range maxIdle {
+		<-ended
+	}
+	i.put(of("late"))
+	want("late")
+	if len(ended) != 0 {
+		t.Errorf("%d more have ended", len(ended))
+	}
+}
