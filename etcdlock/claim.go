@@ -35,10 +35,7 @@ type claim struct {
 	won    bool
 	unsure bool // a put or a deletion of the key may have been applied, or may still be
 
-	before string // the key before the own one in the queue
-	asOf   int64  // the revision of the store at which that was so
-	ahead  watch  // of before
-	own    watch  // of the own key
+	*waiting // nil unless it waits
 
 	removed bool // by Release
 	lost    bool // and it was gone before
@@ -60,9 +57,11 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 		c.withdraw(ctx)
 	case err == nil:
 		c.won = true
-		c.driver.idle.put(c.ahead)
-		c.ahead = watch{}
-		c.own.end()
+		if c.waiting != nil {
+			c.driver.idle.put(c.ahead)
+			c.own.end()
+			c.waiting = nil
+		}
 		c.lease.see(c.key)
 		return c.lease.grant(c.rev), nil
 	}
@@ -177,6 +176,9 @@ func (c *claim) place(revision int64, kvs []*mvccpb.KeyValue) error {
 	}
 	if len(kvs) == 1 {
 		return nil
+	}
+	if c.waiting == nil {
+		c.waiting = new(waiting)
 	}
 	c.before, c.asOf = string(kvs[1].Key), revision
 	return &distlock.HeldError{}
@@ -310,8 +312,11 @@ func (c *claim) settle(ctx context.Context, l *lease) {
 // Revoking the claim's own lease then also stops a put that may still come; on a
 // shared one the next listing finds it.
 func (c *claim) Release(ctx context.Context) error {
-	c.ahead.end()
-	c.own.end()
+	if c.waiting != nil {
+		c.ahead.end()
+		c.own.end()
+		c.waiting = nil
+	}
 	if c.lease == nil {
 		c.freeKey()
 		return nil

@@ -92,6 +92,7 @@ func (d *driver) Capabilities() distlock.Capabilities {
 
 // Claim implements distlock.Driver.
 func (d *driver) Claim(r distlock.Request) distlock.Claim {
+	r.Owner = "" // a key is random without it
 	return &claim{driver: d, request: r, queue: d.queue(r.Name)}
 }
 

@@ -148,6 +148,10 @@ func testWakeIsNotPolled(t *testing.T, s *servers.Server) {
 		holder := st.won("x", nil)
 		c := st.claim("x", nil)
 		st.held(c)
+		// The other writer may not have had its turn since.
+		if _, err := st.admin.Put(t.Context(), "noise of "+st.prefix, "y"); err != nil {
+			t.Fatal(err)
+		}
 		past := st.admin.Watch(t.Context(), holder.key, clientv3.WithRev(c.asOf+1), clientv3.WithFilterPut())
 		woken := st.waiting(c)
 		time.Sleep(time.Millisecond) // any number will do; a longer hold only favours the poller

@@ -15,6 +15,15 @@ import (
 // not wait as long, and it is as much work for the servers as the one ahead.
 const ownWatchDelay = time.Second
 
+// waiting is what a claim has while it waits, apart from it because a lock that is
+// held needs none of it.
+type waiting struct {
+	before string // the key before the own one in the queue
+	asOf   int64  // the revision of the store at which that was so
+	ahead  watch  // of before
+	own    watch  // of the own key
+}
+
 // Wait implements distlock.Claim. It watches the key before the own one, so that a
 // release wakes one waiter, and after a while the own one, so that a waiter whose
 // lease has died does not wait for nothing. How a watch ends is all the same, be it
