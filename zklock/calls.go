@@ -12,7 +12,9 @@ type turn chan struct{}
 
 // await runs f and returns when it does, or when ctx ends: the library knows no
 // contexts. Who is left behind keeps the turn until it is through, so that the
-// next one finds everything settled.
+// next one finds everything settled. It is for what many have to wait for, such as
+// the proof of a session: while one call hangs, all other renewals come and go with
+// their contexts, and need not be looked at again and again.
 func await[T any](ctx context.Context, t turn, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,59 +12,82 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// claim is a node in the queue of a name, or the attempt to make one.
+// claim is a node in the queue of a name, or the attempt to make one. It is kept for
+// as long as the lock, so it has little more than what a holder needs: what its path
+// begins with is a part of that once it is known, and uses its memory.
+//
+// Try, Wait and Release call the library on the caller's goroutine, and the library
+// heeds no contexts: a call that hangs ends when the library gives up the
+// connection, after two thirds of the session, or when that is closed. The portable
+// half calls from goroutines that nobody depends on, and makes the next call of the
+// claim when this one has returned; a goroutine of ours for each call would have to
+// wait just as long before the next one, and be paid for with each call.
 type claim struct {
-	driver  *driver
-	request distlock.Request
-	parent  string
-	turn    turn
+	driver *driver
+	stem   string // what the path of our node begins with, up to its number
+	holder string
+	ttl    time.Duration
 
-	// The fields below belong to whoever has the turn, and to everybody once the
-	// claim is won: then they stay as they are until Release.
 	path    string // of our node; "" if none is known
 	session int64  // which our node lives by
-	czxid   int64
-	unsure  bool   // a node may have been created: the reply to that was lost
+	czxid   int64  // 0 if it is not known yet
 	ahead   string // the node in front of ours when we last looked; "" if there is none
-	next    bool   // that node was the only one in front
-	first   bool   // and it is gone since
-	won     bool
+
+	listener // to our node
+
+	noWait bool
+	unsure bool // a node may have been created: the reply to that was lost
+	next   bool // the node ahead was the only one in front
+	first  bool // and it is gone since
+	won    bool
 }
 
 // Try implements distlock.Claim.
 func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
-	return await(ctx, c.turn, func() (distlock.Grant, error) { return c.try(ctx) })
-}
-
-func (c *claim) try(ctx context.Context) (distlock.Grant, error) {
-	d := c.driver
+	d, joining := c.driver, c.path == ""
 	children, err := c.look(ctx)
 	if err != nil {
 		return distlock.Grant{}, err
 	}
-	line := lineup(children)
-	place := slices.IndexFunc(line, func(n node) bool { return n.name == path.Base(c.path) })
-	switch {
-	case place < 0:
-		return distlock.Grant{}, fmt.Errorf("the place in the queue is lost: somebody has deleted %s", c.path)
-	case place > 0:
-		c.ahead, c.next = c.parent+"/"+line[place-1].name, place == 1
+	before, place := inLine(children, path.Base(c.path))
+	if place < 0 {
+		return distlock.Grant{}, c.deleted()
+	}
+	if joining {
+		d.parents.setCrowded(c.parent(), place > 0)
+	}
+	if place > 0 {
+		c.ahead, c.next = c.parent()+"/"+before, place == 1
 		return distlock.Grant{}, c.held()
 	}
 	// The list was read on one server, and may be old. It cannot be too old to
 	// show a claim before ours, as it shows ours. But that our own session is
 	// still alive has to be said by a majority.
 	c.ahead = ""
-	if err := d.prove(ctx, c.session, c.request.TTL, c.request.TTL); err != nil {
+	if c.czxid == 0 {
+		c.listen()
+		err := c.settle(ctx)
+		if errors.Is(err, zk.ErrNoNode) {
+			err = c.deleted()
+		}
+		if err != nil {
+			return distlock.Grant{}, err
+		}
+	}
+	if err := d.prove(ctx, c.session, c.ttl, c.ttl); err != nil {
 		return distlock.Grant{}, err
 	}
 	c.won = true
-	return distlock.Grant{Token: c.czxid, TTL: c.request.TTL}, nil
+	return distlock.Grant{Token: c.czxid, TTL: c.ttl}, nil
+}
+
+func (c *claim) deleted() error {
+	return fmt.Errorf("the place in the queue is lost: somebody has deleted %s", c.path)
 }
 
 // held is what Try returns behind another claim.
 func (c *claim) held() error {
-	if c.request.NoWait {
+	if c.noWait {
 		if err := c.release(); err != nil {
 			return err // a place may be left in the queue, so Release has to come
 		}
@@ -83,13 +105,13 @@ func (c *claim) look(ctx context.Context) ([]string, error) {
 	if d.conn.SessionID() != c.session {
 		return nil, zk.ErrSessionExpired // and with it our place
 	}
-	if c.first && !d.watches.fired(c.path) {
+	if c.first && c.silent() {
 		return []string{path.Base(c.path)}, nil
 	}
 	c.first = false
 	// In a queue of ten thousand, each of whom looks every few seconds, the list
 	// is what would bring the servers down. One small question does.
-	if c.ahead != "" && !d.watches.fired(c.ahead) && !d.watches.fired(c.path) {
+	if c.ahead != "" && !d.watches.fired(c.ahead) && !c.heard() {
 		var there bool
 		err := again(ctx, func() (err error) {
 			there, _, err = d.conn.Exists(c.ahead)
@@ -102,7 +124,7 @@ func (c *claim) look(ctx context.Context) ([]string, error) {
 			return nil, distlock.ErrHeld
 		}
 	}
-	return d.children(ctx, c.parent)
+	return d.children(ctx, c.parent())
 }
 
 // joinTries bounds the rounds of join: the name's node may have to be made, the
@@ -133,7 +155,7 @@ func (c *claim) join(ctx context.Context) (children []string, err error) {
 		case errors.Is(err, zk.ErrNoNode) && denied != nil:
 			return nil, denied
 		case errors.Is(err, zk.ErrNoNode):
-			c.driver.parents.remove(c.parent)
+			c.driver.parents.remove(c.parent())
 		case !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
 			return nil, err
 		}
@@ -143,34 +165,31 @@ func (c *claim) join(ctx context.Context) (children []string, err error) {
 
 // makeParent makes the node of the name, unless it was there lately.
 func (c *claim) makeParent(ctx context.Context) error {
-	if c.driver.parents.has(c.parent) {
+	parent := c.parent()
+	if c.driver.parents.has(parent) {
 		return nil
 	}
-	err := c.driver.makeNode(ctx, c.parent, zk.FlagContainer)
+	err := c.driver.makeNode(ctx, parent, zk.FlagContainer)
 	if err == nil {
-		c.driver.parents.add(c.parent)
+		c.driver.parents.add(parent)
 	}
 	return err
 }
 
 // create makes our node, and where it is alone, that is all it takes to have the
-// lock: the second operation of the transaction tells how its parent looks after
-// the first. That is also where our czxid is to be had, the same as the parent's
-// mzxid. A list that is asked for in the same round trip would prove it as well, but
-// costs a request.
+// lock. On a name that others have had or wanted when this process last looked, the
+// list is needed anyway, and a request that makes the node alone is a third less
+// work for the servers than that transaction.
 func (c *claim) create(ctx context.Context) ([]string, error) {
-	d := c.driver
+	d, parent := c.driver, c.parent()
 	session := d.conn.SessionID()
 	c.unsure = true
 	sent := time.Now()
-	results, err := d.conn.Multi(
-		&zk.CreateRequest{
-			Path:  c.parent + "/" + claimPrefix + c.request.Owner + "-",
-			Data:  []byte(c.request.Holder),
-			Acl:   d.acl,
-			Flags: zk.FlagEphemeralSequential,
-		},
-		&zk.SetDataRequest{Path: c.parent, Version: -1})
+	request := c.createAndLook
+	if d.parents.crowded(parent) {
+		request = c.createOnly
+	}
+	made, err := request()
 	if errors.Is(err, zk.ErrNoNode) {
 		c.unsure = false
 	}
@@ -180,14 +199,58 @@ func (c *claim) create(ctx context.Context) ([]string, error) {
 	if session == 0 || session != d.conn.SessionID() {
 		return nil, zk.ErrSessionExpired // or so it seems; find will tell whose the node is
 	}
-	parent := results[1].Stat
 	c.unsure = false
-	c.path, c.session, c.czxid = results[0].String, session, parent.Mzxid
+	c.found(made.path, session, made.czxid)
 	d.proved(session, sent)
-	if parent.NumChildren == 1 {
+	if made.alone {
 		return []string{path.Base(c.path)}, nil
 	}
-	return d.children(ctx, c.parent)
+	return d.children(ctx, parent)
+}
+
+// creation is what the servers tell of a node that they have made.
+type creation struct {
+	path  string
+	czxid int64 // 0 if they do not tell
+	alone bool  // it is the only child
+}
+
+// createAndLook makes our node and touches its parent: the second operation of the
+// transaction tells how the parent looks after the first. That is also where our
+// czxid is to be had, the same as the parent's mzxid. A list that is asked for in
+// the same round trip would prove it as well, but costs a request.
+func (c *claim) createAndLook() (creation, error) {
+	results, err := c.driver.conn.Multi(
+		&zk.CreateRequest{Path: c.stem, Data: []byte(c.holder), Acl: c.driver.acl, Flags: zk.FlagEphemeralSequential},
+		&zk.SetDataRequest{Path: c.parent(), Version: -1})
+	if err != nil {
+		return creation{}, err
+	}
+	parent := results[1].Stat
+	return creation{results[0].String, parent.Mzxid, parent.NumChildren == 1}, nil
+}
+
+func (c *claim) createOnly() (creation, error) {
+	made, err := c.driver.conn.Create(c.stem, []byte(c.holder), zk.FlagEphemeralSequential, c.driver.acl)
+	return creation{path: made}, err
+}
+
+// found notes which node is ours.
+func (c *claim) found(path string, session, czxid int64) {
+	c.path, c.session, c.czxid = path, session, czxid
+	c.listener = listener{}
+	c.stem = path[:len(c.stem)]
+}
+
+// stemOf returns what the paths of the claims of an owner begin with.
+func stemOf(parent, owner string) string { return parent + "/" + claimPrefix + owner + "-" }
+
+func (c *claim) parent() string {
+	return c.stem[:len(c.stem)-len("/")-len(claimPrefix)-ownerDigits-len("-")]
+}
+
+func (c *claim) owner() string {
+	return c.stem[len(c.stem)-ownerDigits-len("-") : len(c.stem)-len("-")]
 }
 
 // find learns what became of a creation whose reply was lost, and adopts the node
@@ -201,21 +264,21 @@ func (c *claim) find(ctx context.Context) ([]string, error) {
 	if err := again(ctx, d.write); err != nil {
 		return nil, err
 	}
-	children, err := d.children(ctx, c.parent)
+	children, err := d.children(ctx, c.parent())
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, err
 	}
 	for _, n := range lineup(children) {
-		if n.owner != c.request.Owner {
+		if n.owner != c.owner() {
 			continue
 		}
-		found := c.parent + "/" + n.name
+		found := c.parent() + "/" + n.name
 		there, stat, err := d.conn.Exists(found)
 		switch {
 		case err != nil:
 			return nil, err
 		case there && stat.EphemeralOwner == d.conn.SessionID():
-			c.path, c.session, c.czxid = found, stat.EphemeralOwner, stat.Czxid
+			c.found(found, stat.EphemeralOwner, stat.Czxid)
 		case there:
 			if err := d.conn.Delete(found, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return nil, err
@@ -234,20 +297,21 @@ func (c *claim) find(ctx context.Context) ([]string, error) {
 // node ahead was the only one and the servers say that it is gone, ours is the
 // first, and Try need not list the queue to learn that.
 func (c *claim) Wait(ctx context.Context) error {
-	ahead, own := c.driver.watches.on(c.ahead), c.driver.watches.on(c.path)
-	if own.await(ctx) != nil {
-		return ctx.Err() // or nil: our node is not there, or the connection broke; Try will see
-	}
+	ahead := c.driver.watches.on(c.ahead)
 	if err := ahead.await(ctx); err != nil {
 		c.first = c.next && errors.Is(err, zk.ErrNoNode)
+		return ctx.Err() // or nil: the node is gone, or the connection broke; Try will see
+	}
+	c.listen()
+	if c.settle(ctx) != nil {
 		return ctx.Err()
 	}
 	select {
 	case e := <-ahead.events:
 		ahead.note(e)
 		c.first = c.next && ahead.deleted.Load()
-	case e := <-own.events:
-		own.note(e)
+	case e := <-c.events:
+		c.note(e)
 	case <-ctx.Done():
 	}
 	return ctx.Err()
@@ -262,15 +326,12 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, e
 
 // Release implements distlock.Claim.
 func (c *claim) Release(ctx context.Context) error {
-	_, err := await(ctx, c.turn, func() (struct{}, error) {
-		if c.unsure {
-			if _, err := c.find(ctx); err != nil {
-				return struct{}{}, err
-			}
+	if c.unsure {
+		if _, err := c.find(ctx); err != nil {
+			return err
 		}
-		return struct{}{}, c.release()
-	})
-	return err
+	}
+	return c.release()
 }
 
 // release deletes our node. A request that got no reply is not repeated here but

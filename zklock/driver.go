@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -104,7 +105,7 @@ func (d *driver) Capabilities() distlock.Capabilities { return d.caps }
 
 // Claim implements distlock.Driver.
 func (d *driver) Claim(r distlock.Request) distlock.Claim {
-	return &claim{driver: d, request: r, parent: d.nodeOf(r.Name), turn: make(turn, 1)}
+	return &claim{driver: d, stem: stemOf(d.nodeOf(r.Name), r.Owner), holder: r.Holder, ttl: r.TTL, noWait: r.NoWait}
 }
 
 // WrapLock implements distlock.LockWrapper.
@@ -127,20 +128,18 @@ func (d *driver) nodeOf(name string) string { return d.prefix + "/" + encode(nam
 // with the first renewal. The servers send what a watch has to tell before the
 // reply to any later write.
 func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
-	own := make([]*watch, len(batch))
-	for i, r := range batch {
-		own[i] = d.watches.on(r.Claim.(*claim).path)
-	}
+	d.listenAll(batch)
 	for i := range batch {
 		r, c := &batch[i], batch[i].Claim.(*claim)
-		if r.Err = d.check(ctx, c, own[i]); r.Err != nil {
+		if r.Err = d.check(ctx, c); r.Err != nil {
 			continue
 		}
 		if r.Err = d.prove(ctx, c.session, r.TTL, r.TTL/sharing); errors.Is(r.Err, zk.ErrSessionExpired) {
 			r.Err = distlock.ErrLost
 		}
-		if r.Err == nil && own[i].fired() {
-			r.Err = d.check(ctx, c, d.watches.on(c.path))
+		if r.Err == nil && !c.silent() {
+			c.listen()
+			r.Err = d.check(ctx, c)
 		}
 		if r.Err == nil {
 			r.Grant = distlock.Grant{Token: c.czxid, TTL: r.TTL}
@@ -148,13 +147,36 @@ func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 	}
 }
 
+// listenParallel bounds the requests of one batch that are under way at once.
+const listenParallel = 16
+
+// listenAll subscribes to the nodes of the claims, as far as they are not. It does
+// not wait for the servers.
+func (d *driver) listenAll(batch []distlock.Renewal) {
+	var todo []func()
+	for _, r := range batch {
+		c := r.Claim.(*claim)
+		if set := c.prepare(); set != nil {
+			todo = append(todo, set)
+		}
+	}
+	var next atomic.Int64
+	for range min(listenParallel, len(todo)) {
+		go func() {
+			for i := next.Add(1); i <= int64(len(todo)); i = next.Add(1) {
+				todo[i-1]()
+			}
+		}()
+	}
+}
+
 // check returns ErrLost if the servers have said that the claim is no more: its
 // session has expired, or its node is not there.
-func (d *driver) check(ctx context.Context, c *claim, own *watch) error {
+func (d *driver) check(ctx context.Context, c *claim) error {
 	if d.conn.SessionID() != c.session {
 		return distlock.ErrLost
 	}
-	err := own.await(ctx)
+	err := c.settle(ctx)
 	if errors.Is(err, zk.ErrNoNode) {
 		return distlock.ErrLost
 	}

@@ -146,10 +146,10 @@ func TestLongCutLeavesNoGhost(t *testing.T) {
 func TestForeignSessionIsNotAdopted(t *testing.T) {
 	prefix, dying, conn := freshPrefix(), connect(t), connect(t)
 	c := claimOn(t, conn, prefix, "x", false)
-	if err := c.driver.makeNode(t.Context(), c.parent, zk.FlagContainer); err != nil {
+	if err := c.driver.makeNode(t.Context(), c.parent(), zk.FlagContainer); err != nil {
 		t.Fatal(err)
 	}
-	leftover, err := dying.Create(c.parent+"/"+claimPrefix+c.request.Owner+"-", nil,
+	leftover, err := dying.Create(c.parent()+"/"+claimPrefix+c.owner()+"-", nil,
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		t.Fatal(err)

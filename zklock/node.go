@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,11 +56,40 @@ func lineup(children []string) []node {
 	return line
 }
 
+// inLine returns how many claims among the children come before own, and the last of
+// them: what lineup would tell, without the sorting. The number is -1 if own is not
+// there.
+func inLine(children []string, own string) (before string, place int) {
+	me, ok := parseNode(own)
+	if !ok {
+		return "", -1
+	}
+	there, nearest := false, int32(math.MinInt32)
+	for _, name := range children {
+		n, ok := parseNode(name)
+		switch d := n.seq - me.seq; {
+		case !ok:
+		case name == own:
+			there = true
+		case d < 0:
+			place++
+			if d >= nearest {
+				before, nearest = name, d
+			}
+		}
+	}
+	if !there {
+		return "", -1
+	}
+	return before, place
+}
+
 // encode makes a name one element of a path: letters, digits and a few others
 // stand for themselves, every other byte is %XX. The first byte is never a dot,
 // since "." and ".." are not elements.
 func encode(name string) string {
 	var b strings.Builder
+	b.Grow(len(name))
 	for i := range len(name) {
 		if c := name[i]; plain(c) && (i > 0 || c != '.') {
 			b.WriteByte(c)

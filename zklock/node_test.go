@@ -80,7 +80,19 @@ func TestLineup(t *testing.T) {
 				if n.name != name(tc.want[i]) || n.owner != owner {
 					t.Fatalf("%s: place %d is %+v, want %s", tc.what, i, n, tc.want[i])
 				}
+				before := ""
+				if i > 0 {
+					before = line[i-1].name
+				}
+				if got, place := inLine(children, n.name); got != before || place != i {
+					t.Fatalf("%s: %s is at place %d behind %q, want %d and %q", tc.what, n.name, place, got, i, before)
+				}
 			}
+		}
+	}
+	for _, stranger := range []string{name("0000000001"), "note", ""} {
+		if before, place := inLine([]string{name("0000000000"), "note"}, stranger); place != -1 {
+			t.Errorf("%q is at place %d behind %q, and should be at none", stranger, place, before)
 		}
 	}
 	if n, ok := parseNode(name("-2147483648")); !ok || n.seq != math.MinInt32 {

@@ -11,7 +11,7 @@ const maxParents = 4096
 // A server removes an empty container at any time, so this is no more than a guess.
 type parents struct {
 	mu    sync.Mutex
-	known map[string]struct{}
+	known map[string]bool // true if others were there, too, when we last looked
 }
 
 func (p *parents) has(path string) bool {
@@ -27,13 +27,28 @@ func (p *parents) add(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil || len(p.known) == maxParents {
-		p.known = make(map[string]struct{})
+		p.known = make(map[string]bool)
 	}
-	p.known[path] = struct{}{}
+	p.known[path] = false
 }
 
 func (p *parents) remove(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, path)
+}
+
+func (p *parents) crowded(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known[path]
+}
+
+// setCrowded notes whether there are others, of a node that is known.
+func (p *parents) setCrowded(path string, others bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.known[path]; ok {
+		p.known[path] = others
+	}
 }

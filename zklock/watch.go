@@ -13,10 +13,28 @@ import (
 type watch struct {
 	ready chan struct{} // closed when the servers have answered; the fields below are set then
 	err   error         // zk.ErrNoNode if there is no such node
+	czxid int64         // of the node
 	// events gets one element and is then closed, both by the library, so that
 	// it wakes any number of readers. Whoever reads it hands it to note.
 	events  <-chan zk.Event
 	deleted atomic.Bool // by what was noted; such a node never comes back, its number is taken
+}
+
+func newWatch() *watch { return &watch{ready: make(chan struct{})} }
+
+// set makes the subscription.
+func (w *watch) set(conn *zk.Conn, path string) {
+	defer close(w.ready)
+	// getData and not exists, which would watch for the creation of a node that
+	// is gone, and so for ever.
+	w.err = again(context.Background(), func() (err error) {
+		var stat *zk.Stat
+		_, stat, w.events, err = conn.GetW(path)
+		if err == nil {
+			w.czxid = stat.Czxid
+		}
+		return err
+	})
 }
 
 func (w *watch) note(e zk.Event) {
@@ -71,26 +89,26 @@ type watches struct {
 }
 
 // on returns the watch of a node, which is made if there is none that has yet to
-// fire, or has told that the node is gone. It does not wait for the servers.
+// fire, or has told that the node is gone. Whoever makes it returns when it is ready,
+// others at once.
 func (ws *watches) on(path string) *watch {
+	w, made := ws.enter(path)
+	if made {
+		w.set(ws.conn, path)
+	}
+	return w
+}
+
+func (ws *watches) enter(path string) (w *watch, made bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w := ws.byPath[path]; w != nil && (!w.fired() || w.deleted.Load()) {
-		return w
+		return w, false
 	}
-	w := &watch{ready: make(chan struct{})}
+	w = newWatch()
 	ws.sweep()
 	ws.byPath[path] = w
-	go func() {
-		defer close(w.ready)
-		// getData and not exists, which would watch for the creation of a
-		// node that is gone, and so for ever.
-		w.err = again(context.Background(), func() (err error) {
-			_, _, w.events, err = ws.conn.GetW(path)
-			return err
-		})
-	}()
-	return w
+	return w, true
 }
 
 // fired reports whether a watch on the node was made and has fired.

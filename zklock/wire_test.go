@@ -15,6 +15,7 @@ import (
 
 // Operations by their number in the protocol.
 const (
+	opCreate    int32 = 1
 	opDelete    int32 = 2
 	opExists    int32 = 3
 	opGetData   int32 = 4
