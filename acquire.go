@@ -41,7 +41,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (Lock
 		return nil, opError("trylock", name, ErrHeld)
 	}
 	a.request.NoWait = true
-	a.bid = newBid(c.driver.Claim(a.request))
+	a.bid = &bid{Claim: c.driver.Claim(a.request)}
 	err = a.try(nil)
 	if errors.Is(err, ErrHeld) {
 		a.contended()
@@ -55,7 +55,7 @@ type attempt struct {
 	ctx     context.Context // the caller's
 	request Request
 	place   *place // nil in a TryLock
-	bid     bid
+	bid     *bid
 	start   time.Time // of the call, for the observer
 	tries   int
 	pace    pacer
@@ -99,7 +99,7 @@ func newOwner() string {
 // acquire tries, waits and tries again until the lock is won or the call is over.
 func (a *attempt) acquire() error {
 	c := a.client
-	a.bid = newBid(c.driver.Claim(a.request))
+	a.bid = &bid{Claim: c.driver.Claim(a.request)}
 	err := a.try(nil)
 	for errors.Is(err, ErrHeld) {
 		if a.tries == 1 {
@@ -208,7 +208,7 @@ func (a *attempt) finish(op string, err error) (Lock, error) {
 	}
 	// A TryLock that was told "held" has left nothing, by the driver contract.
 	if a.tries > 0 && !(a.request.NoWait && errors.Is(err, ErrHeld)) {
-		c.undo(a.ctx, &a.bid, a.request)
+		c.undo(a.ctx, a.bid, a.request)
 	}
 	return nil, opError(op, a.request.Name, err)
 }

@@ -3,46 +3,62 @@ package distlock
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
 // bid is a claim whose methods are called one at a time, as the driver contract
-// promises, from whatever goroutine comes next.
+// promises, from whatever goroutine comes next. The turn is no mutex because nobody
+// may wait for a driver without a way out, and no channel until somebody waits,
+// because of a hundred thousand locks that are held, hardly one is waited for.
 type bid struct {
 	Claim
-	// turn holds one element while a method is running. It is a channel and not
-	// a mutex because nobody may wait for a driver without a way out.
-	turn chan struct{}
-}
 
-func newBid(c Claim) bid { return bid{Claim: c, turn: make(chan struct{}, 1)} }
+	mu     sync.Mutex
+	taken  bool          // a method is running
+	passed chan struct{} // closed when it has returned; nil if nobody waits for that
+}
 
 // take waits for the call that is running, if any, to return.
 func (b *bid) take(ctx context.Context) error {
-	select {
-	case b.turn <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case b.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// tryTake reports whether no call was running.
-func (b *bid) tryTake() bool {
-	select {
-	case b.turn <- struct{}{}:
-		return true
-	default:
-		return false
+	for {
+		taken, passed := b.tryTake()
+		if taken {
+			return nil
+		}
+		select {
+		case <-passed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
-func (b *bid) pass() { <-b.turn }
+// tryTake reports whether no call was running. If one was, what it returns is closed
+// when that has returned, or somebody else may have been faster.
+func (b *bid) tryTake() (taken bool, passed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.taken {
+		b.taken = true
+		return true, nil
+	}
+	if b.passed == nil {
+		b.passed = make(chan struct{})
+	}
+	return false, b.passed
+}
+
+// pass lets the next call begin.
+func (b *bid) pass() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = false
+	if b.passed != nil {
+		close(b.passed)
+		b.passed = nil
+	}
+}
 
 // reply is what a driver call returned.
 type reply[T any] struct {

@@ -13,16 +13,16 @@ import (
 // Client makes one: the zero value is no lock, and its methods panic.
 type Handle struct {
 	client  *Client
-	bid     bid
+	bid     *bid
 	name    string
 	token   int64
 	ttl     time.Duration // as asked for; what renewals ask for again
-	fixed   bool          // a fixed term: not renewed
 	granted time.Time
 
 	// index and at are the scheduler's, guarded by its mutex.
-	index int
 	at    time.Time
+	index int32
+	fixed bool // a fixed term: not renewed
 
 	mu       sync.Mutex
 	deadline time.Time     // the belief ends here
@@ -205,12 +205,18 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	// The call that is running may never return, and the lock end meanwhile.
-	select {
-	case h.bid.turn <- struct{}{}:
-	case <-h.Done():
-		return h.ended()
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		taken, passed := h.bid.tryTake()
+		if taken {
+			break
+		}
+		select {
+		case <-passed:
+		case <-h.Done():
+			return h.ended()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if err := h.ended(); err != nil {
 		h.bid.pass()

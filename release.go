@@ -91,7 +91,7 @@ func (h *Handle) finishRelease(ctx context.Context, w *worker) {
 	deadline, expired := h.deadline, h.expired
 	h.mu.Unlock()
 
-	err := c.free(ctx, w, &h.bid, deadline, max(time.Until(expired), h.ttl))
+	err := c.free(ctx, w, h.bid, deadline, max(time.Until(expired), h.ttl))
 	if wasLost {
 		err = ErrLost
 	}

@@ -63,7 +63,7 @@ func (s *scheduler) add(h *Handle, at time.Time) {
 	}
 	h.at = at
 	if h.index >= 0 {
-		heap.Fix(&s.events, h.index)
+		heap.Fix(&s.events, int(h.index))
 	} else {
 		heap.Push(&s.events, h)
 	}
@@ -88,7 +88,7 @@ func (s *scheduler) remove(h *Handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.index >= 0 {
-		heap.Remove(&s.events, h.index)
+		heap.Remove(&s.events, int(h.index))
 	}
 }
 
@@ -282,7 +282,7 @@ func (s *scheduler) begin(h *Handle) bool {
 	if h.cause != nil {
 		return false
 	}
-	if h.bid.tryTake() {
+	if taken, _ := h.bid.tryTake(); taken {
 		return true
 	}
 	h.due = time.Now().Add(busyPause)
@@ -347,13 +347,13 @@ func (e events) Len() int           { return len(e) }
 func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
 func (e events) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
+	e[i].index, e[j].index = int32(i), int32(j)
 }
 
 // Push implements heap.Interface.
 func (e *events) Push(x any) {
 	h := x.(*Handle)
-	h.index = len(*e)
+	h.index = int32(len(*e))
 	*e = append(*e, h)
 }
 
