@@ -59,7 +59,6 @@ func testKeyIsUsedAgain(t *testing.T, s *servers.Server) {
 		if g.Token <= token {
 			t.Errorf("token %d after %d", g.Token, token)
 		}
-		token = g.Token
 		st.held(st.claim("x", noWait)) // gives its key back without a release
 		waiter := st.claim("x", nil)
 		st.held(waiter)
