@@ -59,7 +59,7 @@ type attempt struct {
 	start   time.Time // of the call, for the observer
 	tries   int
 	pace    pacer
-	handle  *Handle // once it is won
+	lock    Lock // once it is won
 }
 
 // admit checks everything that can be checked before the backend is asked.
@@ -137,8 +137,8 @@ func (a *attempt) try(pace *pacer) error {
 	a.tries++ // even if its answer is never heard
 	grant, err := guarded(&c.tasks, c.caps.Backend, a.ctx, c.life.Done(), patience, func(ctx *call) (Grant, error) {
 		if pace != nil {
-			if err := a.wait(ctx, pace); err != nil || a.over() != nil {
-				return Grant{}, err
+			if err := cmp.Or(a.wait(ctx, pace), ctx.Err()); err != nil || a.over() != nil {
+				return Grant{}, err // nobody waits any more for a Try after a Wait that hung
 			}
 			ctx = ctx.then(limit)
 		}
@@ -169,10 +169,13 @@ func (a *attempt) win(grant Grant) error {
 	if !time.Now().Before(h.deadline) {
 		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, a.client.caps.Backend)
 	}
+	a.lock = h
+	if w, ok := a.client.driver.(LockWrapper); ok {
+		a.lock = w.WrapLock(h, a.bid.Claim) // before anybody can release it
+	}
 	if !a.client.adopt(h) {
 		return ErrClosed
 	}
-	a.handle = h
 	return nil
 }
 
@@ -199,12 +202,9 @@ func (a *attempt) finish(op string, err error) (Lock, error) {
 	c := a.client
 	if err == nil {
 		if f := c.opts.Observer.Acquired; f != nil {
-			f(Acquired{Name: a.request.Name, Token: a.handle.token, Wait: time.Since(a.start), Tries: a.tries})
+			f(Acquired{Name: a.request.Name, Token: a.lock.Token(), Wait: time.Since(a.start), Tries: a.tries})
 		}
-		if w, ok := c.driver.(LockWrapper); ok {
-			return w.WrapLock(a.handle, a.bid.Claim), nil
-		}
-		return a.handle, nil
+		return a.lock, nil
 	}
 	// A TryLock that was told "held" has left nothing, by the driver contract.
 	if a.tries > 0 && !(a.request.NoWait && errors.Is(err, ErrHeld)) {

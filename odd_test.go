@@ -123,6 +123,75 @@ func TestWaitThatNeverWaits(t *testing.T) {
 	})
 }
 
+// Who has been told that there is no answer is not there any more when a Wait comes
+// back that has hung: nothing is asked for him then.
+func TestNoTryAfterWaitThatHung(t *testing.T) {
+	d := &oddDriver{wait: func() error { time.Sleep(5 * time.Minute); return nil }}
+	odd(t, d, func(t *testing.T, l *distlock.Client, rival distlock.Locker) {
+		held := mustLock(t, bg, rival, "x")
+		_, err := l.Lock(bg, "x", distlock.TTL(3*time.Second))
+		if err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "no answer") {
+			t.Errorf("Lock: %v, want no answer", err)
+		}
+		if err := held.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(6 * time.Minute)
+		if n := d.tries.Load(); n != 1 {
+			t.Errorf("%d tries, want that before the wait alone", n)
+		}
+	})
+}
+
+// wrapped is a driver whose locks must be made before their claim can be released.
+type wrapped struct {
+	distlock.Driver
+	t        *testing.T
+	released atomic.Bool
+}
+
+type wrappedClaim struct {
+	distlock.Claim
+	d *wrapped
+}
+
+func (d *wrapped) Claim(r distlock.Request) distlock.Claim {
+	return &wrappedClaim{d.Driver.Claim(r), d}
+}
+
+func (c *wrappedClaim) Release(ctx context.Context) error {
+	c.d.released.Store(true)
+	return c.Claim.Release(ctx)
+}
+
+func (d *wrapped) WrapLock(h *distlock.Handle, _ distlock.Claim) distlock.Lock {
+	if d.released.Load() {
+		d.t.Error("the claim of a lock was released before WrapLock")
+	}
+	return h
+}
+
+// Close may release a lock as soon as there is one, which may be before Lock returns.
+func TestClosedBeforeLockReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &wrapped{Driver: memlock.NewDriver(memlock.NewStore(nil)), t: t}
+		var l *distlock.Client
+		l, err := distlock.New(d, &distlock.Options{Observer: &distlock.Observer{
+			Acquired: func(distlock.Acquired) {
+				go l.Close()
+				time.Sleep(time.Second)
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := l.Lock(bg, "x")
+		if err != nil || lock.Err() == nil || !d.released.Load() {
+			t.Errorf("Lock: %v, %v; released: %v", lock, err, d.released.Load())
+		}
+	})
+}
+
 func TestCauseIsNotTheError(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
 		mustLock(t, bg, rival, "x")
