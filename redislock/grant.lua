@@ -13,9 +13,7 @@ end
 -- The token is the clock in microseconds, which rises also where the last token has been forgotten, or one more than
 -- the last one, which rises also where the clock stands still or goes back. The last one is kept until the clock has
 -- been past it for as long as it is to be remembered, which is memory in ms.
-local function next_token(last_token, memory)
-  local t = redis.call('TIME')
-  local clock = t[1] * 1000000 + t[2]
+local function next_token(last_token, memory, clock)
   local acquired = string.format('%.0f', clock) -- ".." would round it to 14 digits
   local token = acquired
   local last = redis.call('SET', last_token, token, 'PX', memory, 'GET')

@@ -18,7 +18,7 @@ end
 -- include queue.lua
 
 if clear then
-  -- Nothing of it is in the queue: who gets the name leaves that. And who gets it next overwrites the entry. A hot name
+  -- It is not in the list: who gets the name leaves that. And who gets it next overwrites the entry. A hot name
   -- changes hands this way, so each command counts.
   if not ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], micros(), ARGV[5], ARGV[4]) then
     redis.call('DEL', KEYS[1])

@@ -1,6 +1,9 @@
 package redislock
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A message goes to those as well who listen at a replica, and on a cluster behind one
 // address to those at any server. The release does not know of them and gives them
@@ -79,4 +82,27 @@ func TestReleaseGrantsWithoutMemory(t *testing.T) {
 	hears(t, b, true)
 	forget(t, far, b)
 	releases(t, b)
+}
+
+// Each command of a script costs the server time, and it asks for that once.
+func TestScriptsAskForTheTimeOnce(t *testing.T) {
+	_, admin := own(t)
+	d := driverOn(t, admin, freshPrefix())
+	a, b, c := d.bid("x", long), d.bid("x", long), d.bid("y", long)
+	grants(t, a)
+	queues(t, b)
+	for what, f := range map[string]func(){
+		"taking a free name": func() { grants(t, c) },
+		"handing a name on":  func() { releases(t, a) },
+	} {
+		must(t, admin.ConfigResetStat(t.Context()).Err())
+		f()
+		stats := admin.Info(t.Context(), "commandstats").Val()
+		if !strings.Contains(stats, "cmdstat_time:calls=1,") {
+			t.Errorf("%s: %s", what, stats)
+		}
+	}
+	hears(t, b, true)
+	releases(t, b)
+	releases(t, c)
 }
