@@ -126,7 +126,8 @@ func (d *driver) nodeOf(name string) string { return d.prefix + "/" + encode(nam
 // RenewBatch implements distlock.BatchRenewer. One write proves the session and so
 // renews all; that a node is still there is known from a watch on it, which is set
 // with the first renewal. The servers send what a watch has to tell before the
-// reply to any later write.
+// reply to any later write; but for one that goes out just when the connection is back,
+// before the library has renewed its watches. Then the next renewal tells.
 func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 	d.listenAll(batch)
 	for i := range batch {
@@ -138,7 +139,7 @@ func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 			r.Err = distlock.ErrLost
 		}
 		if r.Err == nil && !c.silent() {
-			c.listen()
+			d.listenAll(batch[i : i+1]) // which waits for nobody: this is for many
 			r.Err = d.check(ctx, c)
 		}
 		if r.Err == nil {

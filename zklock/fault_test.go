@@ -324,3 +324,44 @@ func TestPlaceDeletedByHand(t *testing.T) {
 	}
 	unlock(t, held)
 }
+
+// A read that hangs holds up no renewal beyond its context: five hundred locks go
+// together.
+func TestRenewalHeedsItsContext(t *testing.T) {
+	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
+	c := claimOn(t, w.connect(), prefix, "x", false)
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Renew(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	c.driver.proof = proof{}
+	returned := make(chan struct{})
+	w.on(func(op int32) fault {
+		switch op {
+		case opMulti: // the proof; meanwhile the watch fires
+			if _, err := byHand.Set(c.path, []byte("note"), -1); err != nil {
+				t.Error(err)
+			}
+		case opGetData: // the next watch
+			select {
+			case <-returned:
+			case <-time.After(20 * time.Second):
+				t.Error("the renewal has not returned with its context")
+			}
+		}
+		return pass
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := c.Renew(ctx, time.Second)
+	close(returned)
+	w.on(nil)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
