@@ -98,6 +98,9 @@ func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
 			c.lease.leave(c.key, false)
 			c.lease = nil
 		case errors.Is(err, errForeignKey):
+			// It may be our own after all: of a put that something between us and the
+			// servers has sent twice. Then a listing will find that nobody wants it.
+			c.lease.leave(c.key, true)
 			c.driver.keys.abandon(c.queue, c.key)
 			c.withdraw(ctx)
 		default:
@@ -303,11 +306,10 @@ func (c *claim) settle(ctx context.Context, l *lease) {
 	}
 }
 
-// Release implements distlock.Claim. It deletes the key in any case: nobody else
-// can have it while this claim does. A hold that was won was still there only if
-// what was deleted has the create revision of the grant; it is another one if a put
-// of this claim came late, or somebody has made the key anew. The client library
-// sends a deletion once.
+// Release implements distlock.Claim. The create revision says which key is the
+// claim's: a request that comes late, or that something between us and the servers
+// sends again, must not delete that of a later claim, nor a copy of this process,
+// made with the machine that it runs on, what the original holds.
 //
 // Revoking the claim's own lease then also stops a put that may still come; on a
 // shared one the next listing finds it.
@@ -326,7 +328,7 @@ func (c *claim) Release(ctx context.Context) error {
 		leases = append(leases, c.next)
 	}
 	if !c.removed {
-		resp, err := c.driver.client.Delete(ctx, c.key, clientv3.WithPrevKV())
+		held, err := c.remove(ctx)
 		for _, l := range leases {
 			l.leave(c.key, c.unsure || err != nil)
 		}
@@ -334,9 +336,8 @@ func (c *claim) Release(ctx context.Context) error {
 			c.doubt(err)
 			return err
 		}
-		held := len(resp.PrevKvs) == 1 && resp.PrevKvs[0].CreateRevision == c.rev
 		c.removed, c.lost = true, c.won && !held
-		c.freeKey()
+		c.driver.keys.free(c.queue, c.key)
 	}
 	for _, l := range leases {
 		if !l.shared {
@@ -349,4 +350,24 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	return nil
+}
+
+// remove deletes the key of the claim, and reports whether it was there, as it was
+// known to be. A put whose outcome is not known has made another revision of it, if
+// any, on the claim's lease.
+func (c *claim) remove(ctx context.Context) (held bool, err error) {
+	if c.rev == 0 && !c.unsure {
+		return false, nil // nothing was written
+	}
+	del := clientv3.OpDelete(c.key)
+	txn := c.driver.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)).Then(del)
+	if c.unsure {
+		ours := clientv3.Compare(clientv3.LeaseValue(c.key), "=", c.lease.id)
+		txn = txn.Else(clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
+	}
+	resp, err := txn.Commit()
+	if err != nil {
+		return false, err
+	}
+	return resp.Succeeded, nil
 }

@@ -93,7 +93,7 @@ func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
 	for _, with := range []func(*distlock.Request){nil, noRenewal} {
 		st := newStore(t, s)
 		c := st.won("x", with)
-		st.wire.next("DeleteRange", loseReply)
+		st.wire.next("Txn", loseReply)
 		if err := c.Release(t.Context()); err == nil || errors.Is(err, distlock.ErrLost) {
 			t.Fatalf("Release: %v, want the client's error", err)
 		}

@@ -44,6 +44,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"KeyIsUsedAgain":                testKeyIsUsedAgain,
 	"LateWritesMeetNobody":          testLateWritesMeetNobody,
 	"CopiedProcess":                 testCopiedProcess,
+	"CopiedProcessFails":            testCopiedProcessFails,
 	"SweepSparesNextClaim":          testSweepSparesNextClaim,
 	"LateSweep":                     testLateSweep,
 	"KeyMadeAnew":                   testKeyMadeAnew,

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -98,7 +99,7 @@ func testLateWritesMeetNobody(t *testing.T, s *servers.Server) {
 		},
 		"Release": func(st *store, c *claim) {
 			st.grant(c)
-			st.wire.next("DeleteRange", late)
+			st.wire.next("Txn", late)
 			if err := c.Release(t.Context()); err == nil || errors.Is(err, distlock.ErrLost) {
 				t.Fatalf("Release: %v, want the client's error", err)
 			}
@@ -143,6 +144,30 @@ func testCopiedProcess(t *testing.T, s *servers.Server) {
 		}
 		twin.release(c, nil)
 		st.wantKeys(0)
+	}
+}
+
+// Nor does a copy remove what the original holds when its own claim has come to
+// nothing, whether its request has been answered or not, or has not even been sent.
+func testCopiedProcessFails(t *testing.T, s *servers.Server) {
+	for _, method := range []string{"Txn", "LeaseGrant"} {
+		st := newStore(t, s)
+		twin := storeAt(t, s, st.prefix)
+		twin.driver.keys.series = st.driver.keys.series
+		holder := st.won("x", nil)
+		c := twin.claim("x", nil)
+		twin.wire.next(method, late)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if _, err := c.Try(ctx); err == nil {
+			t.Fatal("Try has won without its request")
+		}
+		cancel()
+		twin.release(c, nil)
+		twin.wire.deliver()
+		if errs := st.renew(holder); errs[0] != nil {
+			t.Errorf("%s: the renewal: %v", method, errs[0])
+		}
+		st.release(holder, nil)
 	}
 }
 
@@ -198,7 +223,7 @@ func testLateSweep(t *testing.T, s *servers.Server) {
 }
 
 // A key that was deleted and made anew is not the hold any more, though it is the
-// same key on the same lease. The release says so, and removes it.
+// same key on the same lease. The release says so, and the next listing removes it.
 func testKeyMadeAnew(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", nil)
@@ -209,5 +234,8 @@ func testKeyMadeAnew(t *testing.T, s *servers.Server) {
 		t.Fatal(err)
 	}
 	st.release(c, distlock.ErrLost)
+	if err := c.lease.list(t.Context()); err != nil {
+		t.Error(err)
+	}
 	st.wantKeys(0)
 }

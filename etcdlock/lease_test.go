@@ -70,11 +70,11 @@ func testRequests(t *testing.T, s *servers.Server) {
 			t.Error(err)
 		}
 	})
-	st.wantRequests("a release", "map[DeleteRange:1]", func() { st.release(first, nil) })
+	st.wantRequests("a release", "map[Txn:1]", func() { st.release(first, nil) })
 	st.wantRequests("a refused TryLock", "map[Txn:1]", func() { st.held(st.claim("second", noWait)) })
 	var fixed *claim
 	st.wantRequests("a fixed term", "map[LeaseGrant:1 Txn:1]", func() { fixed = st.won("fixed", noRenewal) })
-	st.wantRequests("its release", "map[DeleteRange:1 LeaseRevoke:1]", func() { st.release(fixed, nil) })
+	st.wantRequests("its release", "map[LeaseRevoke:1 Txn:1]", func() { st.release(fixed, nil) })
 	waiter := st.claim("second", nil)
 	st.held(waiter)
 	st.wantRequests("a look of a waiter", "map[Range:1]", func() { st.held(waiter) })
