@@ -9,6 +9,10 @@ help: ## show the targets
 servers: ## install what is missing of Redis, MariaDB, ZooKeeper and etcd (local binaries; nothing keeps running)
 	@scripts/install-servers.sh
 
+.PHONY: tools
+tools: ## what the tests need: the same, and a C compiler for -race
+	@scripts/install-servers.sh redis mysql zk etcd cc
+
 .PHONY: compare
 compare: servers ## the comparison of all four backends on this machine
 	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
@@ -23,30 +27,52 @@ bench: servers ## side-by-side benchmarks against other lock libraries, and docs
 	cd bench && $(GO) run . -render results.json > ../docs/performance.md
 
 .PHONY: test
-test: servers ## all tests under -race, with every backend required
-	DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 1 -count 1 -timeout 30m $(ARGS) \
-		$$($(GO) list ./... | grep -v /conformance/mutants)
-	$(GO) test -race -short -count 1 -timeout 15m $(ARGS) ./conformance/mutants
-	$(GO) test -count 1 -timeout 15m $(ARGS) ./conformance/mutants
+test: tools ## all tests under -race, with every backend required
+	DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 2 -parallel 4 -count 1 -timeout 30m $(ARGS) \
+		$$($(GO) list ./... | grep -v /internal/mutants)
+	$(GO) test -race -short -count 1 -timeout 15m $(ARGS) ./internal/mutants
+	$(GO) test -count 1 -timeout 15m $(ARGS) ./internal/mutants
 	cd examples/filelock && $(GO) test -race -count 1 -timeout 10m $(ARGS) ./...
+	cd examples/service && DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -count 1 -timeout 10m $(ARGS) ./...
 	cd bench && DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 1 -count 1 -timeout 10m $(ARGS) ./...
+	for m in integrations/*/; do (cd $$m && DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -count 1 -timeout 10m $(ARGS) ./...) || exit 1; done
+
+EVENTS ?= 70
+SEED ?= 1
+.PHONY: topologies
+topologies: servers ## EVENTS=70 faults by SEED=1 on each of 15 topologies, beside clients that lock, into docs/topologies.md (about 15 minutes)
+	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) DISTLOCK_CHAOS_SEED=$(SEED) \
+		DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md $(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos
+
+.PHONY: examples
+examples: servers ## the worked examples on all four backends, with what they print
+	DISTLOCK_REQUIRE=all $(GO) test -count 1 -v $(ARGS) ./examples/...
+	cd examples/filelock && $(GO) test -count 1 $(ARGS) ./...
+	cd examples/service && $(GO) test -count 1 $(ARGS) ./...
+
+STORE ?= redis
+.PHONY: quick
+quick: ## some minutes, while working: what needs no server, and the driver of one store (STORE=redis, mysql, zk or etcd)
+	@scripts/install-servers.sh $(STORE)
+	$(GO) test -short . ./driver ./conformance/... ./internal/mutants ./internal/virtual ./internal/openurl ./internal/supervise
+	DISTLOCK_REQUIRE=$(STORE) $(GO) test -count 1 $(ARGS) ./$(STORE)lock
 
 .PHONY: test-short
 test-short: ## the tests that need no server
 	DISTLOCK_REQUIRE= $(GO) test -short ./...
 
-# Each round has a seed of its own, which a failure prints. The test of the odd drivers is pinned to one processor, and
+# Each round has a seed of its own, which a failure prints. The test of the unusual drivers is pinned to one processor, and
 # two busy loops compete with it for the machine.
 ROUNDS ?= 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
-.PHONY: odd
-odd: ## the drivers that are odd but right, 20 times: -race, one processor, beside two busy loops
+.PHONY: tolerated
+tolerated: ## the drivers that are unusual but right, 20 times: -race, one processor, beside two busy loops
 	@set -e; dir=$$(mktemp -d); hogs=; trap 'kill $$hogs 2>/dev/null; rm -rf "$$dir"' EXIT; trap 'exit 1' INT TERM; \
-	$(GO) test -race -c -o "$$dir/odd.test" ./conformance/mutants; \
+	$(GO) test -race -c -o "$$dir/tolerated.test" ./internal/mutants; \
 	for hog in 1 2; do (while :; do :; done) & hogs="$$hogs $$!"; done; \
 	for round in $(ROUNDS); do \
 		echo "round $$round"; \
-		(cd conformance/mutants && GOMAXPROCS=1 DISTLOCK_CONFORMANCE_SEED=$$round "$$dir/odd.test" \
-			-test.run 'TestOdd|TestReference' -test.timeout 10m $(ARGS)); \
+		(cd internal/mutants && GOMAXPROCS=1 DISTLOCK_CONFORMANCE_SEED=$$round "$$dir/tolerated.test" \
+			-test.run 'TestTolerated|TestReference' -test.timeout 10m $(ARGS)); \
 	done
 
 .PHONY: lint

@@ -30,8 +30,7 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lo
 			err = s.Err()
 		}
 		if err != nil {
-			// Whoever fails to get all must not keep the others waiting for
-			// what the context of this call, which may be over, allows.
+			// The context may be over, but what was taken must be freed.
 			_ = s.Unlock(context.WithoutCancel(ctx)) // ends in the background if it must
 			return nil, err
 		}
@@ -42,8 +41,7 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lo
 	return s, nil
 }
 
-// LockSet is several locks that were taken together. It is safe for concurrent
-// use.
+// LockSet is several locks taken together. It is safe for concurrent use.
 type LockSet struct {
 	locks map[string]Lock
 	once  sync.Once
@@ -70,7 +68,7 @@ func (s *LockSet) Deadline() time.Time {
 	return first
 }
 
-// Done returns a channel that is closed when the first of the locks has ended.
+// Done returns a channel, closed when the first of the locks has ended.
 func (s *LockSet) Done() <-chan struct{} { return s.done }
 
 // Err returns nil while all the locks are held, and then why one of them is not:
@@ -89,7 +87,7 @@ func (s *LockSet) Err() error {
 	return ended
 }
 
-// Unlock unlocks all. Its error joins those of the locks whose Unlock failed.
+// Unlock unlocks all. Its error joins those of the single locks.
 func (s *LockSet) Unlock(ctx context.Context) error {
 	results := make(chan error)
 	for _, lock := range s.locks {

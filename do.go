@@ -12,8 +12,8 @@ import (
 // The error is nil if fn returned nil and the lock was held until after that. It
 // matches fn's error if there is one, and ErrLost if the lock ended before fn
 // returned: then fn may have run beside another holder, whatever it returned. An
-// error of Lock is returned as it is, and fn has not run. A release whose outcome
-// is not known is no error of Do's: it goes on in the background.
+// error of Lock is returned as it is, and fn has not run. A release with an
+// unknown outcome is no error of Do's: it goes on in the background.
 func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) error {
 	lock, err := l.Lock(ctx, name, opts...)
 	if err != nil {
@@ -36,8 +36,8 @@ func underLock(ctx context.Context, lock Lock, fn func(context.Context) error) (
 		}
 	}()
 	defer func() {
-		// The watcher ends first: what it would see from here on is our own
-		// Unlock, which is no loss.
+		// The watcher ends first: what it would see from here on is our own Unlock, and
+		// no loss.
 		close(finished)
 		<-watched
 		cancel(nil)

@@ -1,54 +1,36 @@
 package distlock
 
 import (
-	"errors"
 	"fmt"
-	"time"
+	"strings"
 )
 
-// opError names the operation and the lock, once, around whatever went wrong.
-func opError(op, name string, err error) error {
-	if name == "" {
-		return fmt.Errorf("distlock: %s: %w", op, err)
+// Error says what a call was about when it failed. The errors of Lockers, Locks and the
+// functions of this package are of this type, except those that a caller's own function
+// has returned.
+type Error struct {
+	Op   string // "lock", "trylock", "extend", "unlock", "inspect", ...
+	Name string // of the lock; empty where there is none
+	Err  error  // the reason; match it with errors.Is
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("distlock: %s: %v", e.Op, e.Err)
 	}
-	return fmt.Errorf("distlock: %s %q: %w", op, name, err)
+	return fmt.Sprintf("distlock: %s %q: %v", e.Op, shortened(e.Name), e.Err)
 }
 
-// joined is two facts that are both true of one failure, such as "the context
-// ended" and "somebody held the name". errors.Join would put them on two lines.
-type joined struct{ first, second error }
-
-func (j *joined) Error() string   { return j.first.Error() + ": " + j.second.Error() }
-func (j *joined) Unwrap() []error { return []error{j.first, j.second} }
-
-// withHeld adds ErrHeld to a context's error where the name is known to have been
-// held.
-func withHeld(err error, held bool) error {
-	if !held || errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) {
-		return err
+// shortened keeps a name that no store would take from filling a log.
+func shortened(name string) string {
+	if len(name) <= MaxName {
+		return name
 	}
-	return &joined{err, ErrHeld}
+	return strings.ToValidUTF8(name[:64], "") + "..."
 }
 
-// lost says that a lock has ended other than by Unlock, and why.
-func lost(why string, cause error) error {
-	if cause == nil {
-		return fmt.Errorf("%w: %s", ErrLost, why)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrLost, why, cause)
-}
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
 
-// noAnswerError stands for a driver call that did not return in the time it had.
-// It deliberately does not match context.DeadlineExceeded: callers would take the
-// end of our own bound for the end of their context.
-type noAnswerError struct {
-	backend string
-	after   time.Duration
-}
-
-func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("no answer from %s within %v", e.backend, e.after)
-}
-
-// Timeout reports true, as on net.Error.
-func (e *noAnswerError) Timeout() bool { return true }
+func opError(op, name string, err error) error { return &Error{Op: op, Name: name, Err: err} }

@@ -37,23 +37,32 @@ type importRule struct {
 // holds the client of its own store, and no code of another store.
 var importRules = []importRule{
 	{dir: "."},
-	{dir: "memlock", imports: []string{"."}},
-	{dir: "redislock", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/..."}},
-	{dir: "mysqllock", imports: []string{".", "internal/openurl", "github.com/go-sql-driver/mysql"}},
-	{dir: "zklock", imports: []string{".", "internal/openurl", "github.com/go-zookeeper/zk"}},
+	{dir: "driver", imports: []string{"."}},
+	{dir: "memlock", imports: []string{".", "driver"}},
+	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "github.com/redis/go-redis/v9/..."}},
+	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
+	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "github.com/go-zookeeper/zk"}},
 	{dir: "etcdlock", imports: []string{
-		".", "internal/openurl", "go.etcd.io/etcd/...",
+		".", "driver", "internal/openurl", "go.etcd.io/etcd/...",
 		// The etcd client speaks in values of these: error codes, and a logger that it insists on.
 		"google.golang.org/grpc/...", "go.uber.org/zap/...",
 	}},
 	{dir: "backends",
-		imports: []string{".", "internal/openurl", "memlock", "redislock", "mysqllock", "zklock", "etcdlock"},
+		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "mysqllock", "zklock", "etcdlock"},
 		// Decodes a Config as a user's loader would.
 		tests: []string{"go.yaml.in/yaml/v3"}},
+	// Knows no store: what a table or a script has to compare is the same for all clients. Its tests are the
+	// examples of docs/fencing.md, which run on the stores.
+	{dir: "fence", tests: []string{"backends", "redislock", "mysqllock", "zklock", "etcdlock", "github.com/redis/go-redis/v9/...",
+		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
+	{dir: "conformance", imports: []string{".", "driver", "conformance/oracle", "conformance/netfault"}, testing: true},
 	// porcupine judges histories for linearizability; a checker of our own would need one, too.
-	{dir: "conformance", imports: []string{".", "github.com/anishathalye/porcupine"}, testing: true},
+	{dir: "conformance/oracle", imports: []string{".", "github.com/anishathalye/porcupine"}},
+	{dir: "conformance/netfault"},
+	// A network and a server in virtual time, for the reference driver and for what is made from it.
+	{dir: "internal/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
 	// What the suite must catch: broken drivers, made from the good one.
-	{dir: "conformance/mutants", imports: []string{".", "memlock", "conformance"}, testing: true},
+	{dir: "internal/mutants", imports: []string{".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
 	{dir: "internal/servers/...", testing: true, imports: []string{
@@ -64,15 +73,24 @@ var importRules = []importRule{
 	{dir: "internal/harness/...", testing: true,
 		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
 	// Makes and removes a part of a server of its own, by the server's own client.
-	{dir: "internal/place", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql",
+	{dir: "internal/sandbox", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql",
 		"github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/..."}},
-	{dir: "internal/place/lookinto", testing: true, imports: []string{"internal/openurl", "internal/servers", "github.com/redis/go-redis/v9/...",
+	{dir: "internal/sandbox/lookinto", testing: true, imports: []string{"internal/openurl", "internal/servers", "github.com/redis/go-redis/v9/...",
 		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},
-	// Measures the bare commands of the servers beside the drivers, by way of place, and reads the clock that processes share.
-	{dir: "internal/compare/...",
-		imports: []string{"./...", "golang.org/x/sys/..."},
+	// What a comparison has found, as data: measuring and rendering know nothing of each other.
+	{dir: "internal/compare/report", imports: []string{"internal/openurl"}},
+	// Reads the CPU clocks of processes.
+	{dir: "internal/compare/measure", imports: []string{".", "backends", "conformance/netfault", "internal/openurl", "internal/sandbox", "internal/compare/report", "golang.org/x/sys/..."},
+		tests: []string{"internal/sandbox/lookinto"}},
+	// Reads the clock that processes share.
+	{dir: "internal/compare/hazard", imports: []string{".", "driver", "backends", "conformance", "conformance/netfault", "internal/openurl", "internal/sandbox", "internal/compare/report", "golang.org/x/sys/..."}},
+	{dir: "internal/compare/render", imports: []string{"internal/compare/report"},
 		// Drives a browser that opens the page of a report.
 		tests: []string{"github.com/chromedp/..."}},
+	// Breaks a store while clients lock on it, and has the suite's oracles judge.
+	{dir: "internal/chaos", imports: []string{".", "conformance/oracle"},
+		tests: []string{"backends", "conformance/netfault", "github.com/redis/go-redis/v9/..."}},
+	{dir: "internal/compare", imports: []string{".", "driver", "internal/compare/measure", "internal/compare/hazard", "internal/compare/report"}},
 	// Runs a program in a process group of its own, and ends it with everything it has started.
 	{dir: "internal/supervise", imports: []string{".", "golang.org/x/sys/...", "golang.org/x/term"}},
 	// A command is a whole program: flags, configuration files, terminals are what other modules are for.
@@ -80,13 +98,14 @@ var importRules = []importRule{
 	// Makes the archives of a release.
 	{dir: "scripts/dist"},
 	// An example imports what its readers can import.
-	{dir: "examples/...", imports: []string{".", "backends"}},
+	{dir: "examples/naive", imports: []string{".", "backends", "github.com/redis/go-redis/v9"}}, // shows locks by bare commands
+	{dir: "examples/...", imports: []string{".", "driver", "backends"}},
 }
 
 // testImports is what every test may import: the suite and what it runs on. A test
 // of one driver still imports no other.
 var testImports = []string{
-	".", "memlock", "conformance", "internal/openurl", "internal/servers", "internal/harness/...",
+	".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...",
 	"go.uber.org/goleak", // finds what outlives a Close
 }
 
@@ -177,6 +196,10 @@ func TestImportRulesRefuse(t *testing.T) {
 		{".", false, "net/http", false},
 		{".", false, "testing", true},
 		{".", false, module + "/memlock", true},
+		{".", false, module + "/driver", true},
+		{"driver", false, module, false},
+		{"driver", false, module + "/memlock", true},
+		{"redislock", false, module + "/driver", false},
 		{".", true, module + "/memlock", false},
 		{".", false, "github.com/redis/go-redis/v9", true},
 		{"redislock", false, module, false},
@@ -189,6 +212,8 @@ func TestImportRulesRefuse(t *testing.T) {
 		{"redislock", true, module + "/conformance", false},
 		{"redislock", false, module + "/internal/servers", true},
 		{"conformance", false, module + "/memlock", true},
+		{"fence", false, module, true},
+		{"fence", true, module + "/etcdlock", false},
 		{"conformance", false, module + "/internal/servers", true},
 		{"backends", false, module + "/internal/servers", true},
 		{"backends", false, "github.com/redis/go-redis/v9", true},

@@ -13,8 +13,14 @@
 //	}
 //	defer lock.Unlock(ctx)
 //
-//	_, err = db.ExecContext(ctx, // a fenced write: refused if a later holder has written
-//		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence < ?`, lock.Token(), lock.Token())
+//	res, err := db.ExecContext(ctx, // a fenced write: it changes no row if a later holder has written
+//		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, lock.Token(), lock.Token())
+//	if err != nil {
+//		return err
+//	}
+//	if n, err := res.RowsAffected(); err != nil || n == 0 {
+//		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
+//	}
 //
 // # A lock is a lease
 //
@@ -24,10 +30,14 @@
 // it: [Lock.Done] closes before anybody else can hold the name. [Do] runs a
 // function under a lock and ends its context when the lock is lost.
 //
-// No lock service can stop a process that is paused between checking Done and
-// writing. Where a stale write would do harm, pass [Lock.Token], which rises with
-// every grant of a name, along with the write and let the store refuse a lower
-// one; the UPDATE above does so.
+// No lock service can stop a process paused between checking Done and writing. Where a
+// stale write would do harm, pass [Lock.Token] along with the write and let the store
+// refuse a lower one, since it rises with every grant of a name; the UPDATE above does
+// so. It accepts an equal one, since a holder may write more than once, and looks at the
+// rows, since a refused UPDATE is no error of the database. In MySQL an UPDATE that
+// changes nothing affects no rows either, unless the database was opened with
+// clientFoundRows=true; the locks of package mysqllock have Guard instead. Tokens of
+// different stores are not comparable: a service that moves needs [Options].TokenBase.
 //
 // # What is promised
 //
@@ -38,10 +48,17 @@
 // call that fails leaves nothing behind; time is judged by the store alone and,
 // for the holder's own belief, by the local monotonic clock.
 //
+// # Patterns
+//
+// [Elect] elects a leader, [OncePer] runs a job once per period over all processes,
+// [MaxHold] bounds how long a stuck holder keeps a name, [Semaphore] and [ReadWrite] let
+// several in, [LockAll] takes several names or none, [Shard] spreads names over several
+// stores. They stand on any Locker; docs/patterns.md has each with its limits.
+//
 // # Writing a driver
 //
-// Package distlock holds the half of a lock that is the same on every store. The
-// other half is a [Driver]: four atomic operations. [New] joins the two.
+// A driver is a few atomic operations on a store. Package driver has their contract,
+// and the engine that makes a Locker of them.
 package distlock
 
 import (
@@ -56,16 +73,16 @@ type Locker interface {
 	// Locker, and across processes where the backend can queue. It waits for as
 	// long as ctx lets it: there is no hidden limit.
 	//
-	// ctx bounds this call only; once Lock has returned a lock, the end of ctx
-	// changes nothing. When ctx ends first, the error matches ctx.Err, and also
-	// ErrHeld if somebody was seen to hold the name. Other errors: ErrInvalid (a
-	// name, TTL or option that is not allowed), ErrClosed, or the backend's own.
-	// After any error nothing is held: what was in flight is undone in the
-	// background.
+	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
+	// nothing. When ctx ends first, the error matches ctx.Err, and also ErrHeld if
+	// somebody was seen to hold the name. Other errors: ErrInvalid (a name, TTL or option
+	// is not allowed), ErrClosed, or the backend's own. After any error nothing is held:
+	// what was in flight is undone in the background.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
-	// TryLock is Lock without waiting for a holder: if the name is held, or
-	// others are queued for it, it fails at once with ErrHeld.
+	// TryLock is Lock without waiting for a holder: if the name is held, or others
+	// are known to wait for it, it fails at once with ErrHeld. errors.As finds a
+	// *driver.HeldError in that, with the rest of the holder's lease.
 	TryLock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// Close unlocks what is held, fails waiting calls with ErrClosed and waits
@@ -87,34 +104,34 @@ type Lock interface {
 	// same for as long as the lock is held. There may be gaps.
 	Token() int64
 
-	// Deadline returns the instant at which the lock ends unless it is renewed
-	// before. It lies on the local monotonic clock and is counted from before the
-	// granting request was sent, so it never comes after the end that the store
-	// sees. Every confirmed renewal moves it on.
+	// Deadline returns the instant when the lock ends unless it is renewed before. It
+	// lies on the local monotonic clock and is counted from before the granting request
+	// was sent, so it never comes after the end that the store sees. Every confirmed
+	// renewal moves it on.
 	Deadline() time.Time
 
-	// Done returns a channel that is closed when the lock has ended: by Unlock,
-	// or because it was lost. A lost lock closes it at Deadline at the latest,
-	// and before anybody else can hold the name; but one that the store forgot,
-	// or that was taken away by Break, at the next renewal.
+	// Done returns a channel, closed when the lock has ended: by Unlock, or because it
+	// was lost. A lost lock closes it at Deadline at the latest, and before anybody else
+	// can hold the name; but a lock forgotten by the store, or taken away by Break, at
+	// the next renewal.
 	Done() <-chan struct{}
 
 	// Err returns nil while the lock is held. After that it returns an error that
 	// matches ErrUnlocked, or one that matches ErrLost and says why. It consults
-	// the clock, so it is right even before Done could be closed, as in a process
-	// that was stopped and has just come back.
+	// the clock, so it is right even before Done could be closed, as in a process just back
+	// from a stop.
 	Err() error
 
-	// Extend makes the lock last for at least ttl from now; it never shortens it.
-	// It fails with ErrLost or ErrUnlocked if the lock has ended, which it cannot
-	// undo, with ErrInvalid if ttl is not one that Lock would take, or with ctx's
-	// or the backend's error; then the lock may or may not have been extended, and
-	// Deadline has not moved.
+	// Extend makes the lock last for at least ttl from now; it never shortens it. What
+	// the option TTL says of too long a ttl holds here, too. It fails with ErrLost or
+	// ErrUnlocked if the lock has ended, with ErrInvalid if Lock would not take ttl, or
+	// with ctx's or the backend's error; then the lock may or may not have been extended,
+	// and Deadline has not moved.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
 	//   - nil: the lock was held, and the name is free now;
-	//   - ErrLost: the lock had ended before; whoever holds the name is untouched;
+	//   - ErrLost: the lock had ended before; another holder is untouched;
 	//   - anything else: not known (ctx ended, or the backend failed). The release
 	//     goes on in the background until the TTL has passed.
 	// It releases even if ctx is already done, without waiting for the outcome.
@@ -131,20 +148,23 @@ var (
 	ErrHeld = errors.New("held by another")
 
 	// ErrLost is the cause in Lock.Err, and the result of Extend and Unlock, when
-	// a lock has ended other than by Unlock: it expired before it was renewed, or
-	// its entry was removed from the store.
+	// a lock has ended other than by Unlock: it expired before it was renewed, its
+	// entry was removed from the store, or the client that it was made with was
+	// closed.
 	ErrLost = errors.New("lock lost")
 
 	// ErrUnlocked is the cause in Lock.Err, and the result of Extend, after
 	// Unlock or Locker.Close.
 	ErrUnlocked = errors.New("unlocked")
 
-	// ErrClosed is returned by Lock and TryLock, also by calls that were waiting,
-	// once the Locker has been closed.
+	// ErrClosed is returned by Lock and TryLock, also by calls that were waiting, once
+	// the Locker has been closed, or the client underneath. In the second case locks end
+	// with it as well, at their next renewal at the latest, and Unlock returns it: their
+	// entries end with their TTL.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrInvalid is returned for an argument that is not allowed, before the
-	// backend is asked. Its text names the argument and what is allowed.
+	// ErrInvalid is returned if an argument is not allowed, before the backend is asked.
+	// Its text names the argument and what is allowed.
 	ErrInvalid = errors.New("invalid argument")
 
 	// ErrUnsupported is returned by functions that not every backend offers, such
@@ -174,16 +194,19 @@ const (
 type Option func(*CallOptions)
 
 // CallOptions are what the options of one call add up to. It is exported for
-// implementations of Locker that are not built by New.
+// implementations of Locker not built on package driver.
 type CallOptions struct {
 	TTL       time.Duration // greater than zero, MaxTTL at most
 	NoRenewal bool          // a fixed term: the lock ends after TTL unless extended
-	Holder    string        // shown to whoever inspects the lock; MaxHolder bytes at most
+	Holder    string        // Inspect shows it; MaxHolder bytes at most
 }
 
-// TTL asks for a lease of at least d, instead of the Locker's default. A backend
-// may round it up; Lock.Deadline tells what was granted. A d of zero or less,
-// or outside of what the backend can do, makes the call fail with ErrInvalid.
+// TTL asks for a lease of d, instead of the Locker's default. A backend may round it up.
+// A renewed lock asking for more than the backend can promise gets the most there is; its
+// holder may then be out of touch for less time. Lock.Deadline tells what was granted. A
+// fixed term (see NoRenewal) that the backend cannot keep makes the call fail with
+// ErrInvalid, and so does a d of zero or less, below the shortest that the backend can
+// do, or beyond MaxTTL.
 func TTL(d time.Duration) Option {
 	return func(o *CallOptions) { o.TTL = d }
 }

@@ -1,48 +1,59 @@
 package distlock
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
-	"unicode/utf8"
 )
 
 // Options configure a Locker. The zero value, and nil where a pointer is taken,
 // mean the defaults.
 type Options struct {
-	// TTL is the lease of calls that do not pass their own. 0 means DefaultTTL,
-	// brought within what the backend can do.
+	// TTL is the lease of calls that do not pass their own. 0 means DefaultTTL, brought
+	// within what the backend can do. See the option TTL for what happens to a longer
+	// one.
 	TTL time.Duration
 
 	// Holder is the text that Inspect shows for calls that do not pass their own;
 	// MaxHolder bytes at most. Empty means host, process id and program name.
 	Holder string
 
+	// TokenBase is added to every token given out or shown by this Locker, and taken off
+	// every token passed to it. Tokens of different stores are not comparable, so a
+	// service that moves to a store with lower ones, or to one built anew, would have its
+	// fenced writes refused for ever: with a base no lower than the last token of the old
+	// store they rise again. It must be the same in all processes that share the store,
+	// and must never be lowered.
+	TokenBase int64
+
 	// Observer is told what happens. Nil costs nothing.
 	Observer *Observer
 
 	// Logger receives what a caller cannot see from results: a lost lock, with the
-	// error of the renewal that failed last, and a release or an undo that gave
-	// up. Nil means no logging. Names of locks are logged, credentials never.
+	// error of the renewal that failed last, and a release or a clean-up that gave
+	// up, at Warn; at Debug, each lock that is acquired or released. The keys are lock,
+	// token, backend and err. A handler gets the context of the call, and for a loss the
+	// values of the one that has acquired the lock. Nil means no logging. Names of locks
+	// are logged, credentials never.
 	Logger *slog.Logger
 }
 
 // Observer is a set of functions that a Locker calls as things happen, for metrics
-// and traces; each may be nil. They are called from several goroutines, some of
-// which renew other locks, so they must be quick and must not call the Locker.
+// and traces; each may be nil. They are called from several goroutines, among them
+// the caller's, so they must be quick and must not call the Locker.
 type Observer struct {
 	Acquired  func(Acquired)
 	Contended func(Contended)
+	Failed    func(Failed)
 	Renewed   func(Renewed)
 	Lost      func(Lost)
 	Released  func(Released)
-	Undone    func(Undone)
+	CleanedUp func(CleanedUp)
 }
 
 // Acquired reports a call of Lock or TryLock that got its lock.
 type Acquired struct {
+	Ctx   context.Context // the caller's, for the values in it
 	Name  string
 	Token int64
 	Wait  time.Duration // from the call to the grant
@@ -52,27 +63,43 @@ type Acquired struct {
 // Contended reports that a call found the name held: once per call of Lock, when
 // it begins to wait, and once per TryLock that fails with ErrHeld.
 type Contended struct {
+	Ctx  context.Context // the caller's
 	Name string
+}
+
+// Failed reports a call of Lock or TryLock that has asked the backend, or queued for it,
+// and got no lock. A TryLock that found the name held is reported as Contended alone.
+type Failed struct {
+	Ctx  context.Context // the caller's
+	Op   string          // "lock" or "trylock"
+	Name string
+	Wait time.Duration // from the call to its end
+	Err  error         // what the call returns
 }
 
 // Renewed reports a renewal in the background, or an Extend, and its outcome.
 type Renewed struct {
 	Name  string
 	Token int64
+	TTL   time.Duration // as asked for
 	Took  time.Duration
-	Err   error // nil if confirmed; a failed one is tried again until the deadline
+	Left  time.Duration // from the answer to the deadline before it; how close it was
+	Err   error         // nil if confirmed; a failed one is tried again until the deadline
 }
 
-// Lost reports a lock that ended other than by Unlock.
+// Lost reports a lock that ended other than by Unlock. Unlock or Close may be the
+// first to find that out. Such a lock is not reported as released.
 type Lost struct {
 	Name  string
 	Token int64
-	Held  time.Duration // from the grant to the loss
-	Cause error         // what Lock.Err returns
+	Held  time.Duration // from the grant until it was found out
+	Cause error         // what Lock.Err returns, or Unlock if that has found it out
 }
 
-// Released reports the outcome of the release that Unlock or Close began.
+// Released reports the outcome of the release begun by Unlock or Close, unless it was a
+// loss.
 type Released struct {
+	Ctx   context.Context // of Unlock, for the values in it
 	Name  string
 	Token int64
 	Held  time.Duration // from the grant to the call of Unlock
@@ -80,92 +107,10 @@ type Released struct {
 	Err   error         // what Unlock returns, or would have if it had waited
 }
 
-// Undone reports the clean-up behind an acquisition that failed, was cancelled or
+// CleanedUp reports the clean-up behind an acquisition that failed, was cancelled or
 // came too late.
-type Undone struct {
+type CleanedUp struct {
 	Name string
 	Took time.Duration
 	Err  error // nil if nothing of it is left; else it ends with its TTL
-}
-
-// normalize returns o with every default filled in, or an ErrInvalid.
-func (o *Options) normalize(caps Capabilities) (Options, error) {
-	var out Options
-	if o != nil {
-		out = *o
-	}
-	if out.TTL == 0 {
-		out.TTL = min(max(DefaultTTL, caps.MinTTL), caps.MaxTTL)
-	}
-	if err := checkTTL(out.TTL, caps); err != nil {
-		return out, err
-	}
-	if out.Holder == "" {
-		out.Holder = defaultHolder()
-	}
-	if err := checkHolder(out.Holder); err != nil {
-		return out, err
-	}
-	if out.Observer == nil {
-		out.Observer = new(Observer)
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
-	return out, nil
-}
-
-// limits fills in the zero values of the TTL bounds.
-func (c Capabilities) limits() Capabilities {
-	if c.MinTTL <= 0 {
-		c.MinTTL = time.Millisecond
-	}
-	if c.MaxTTL <= 0 || c.MaxTTL > MaxTTL {
-		c.MaxTTL = MaxTTL
-	}
-	if c.TTLGranularity <= 0 {
-		c.TTLGranularity = time.Millisecond
-	}
-	return c
-}
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName)
-	case len(name) > MaxName:
-		return fmt.Errorf("%w: the name has %d bytes, allowed are 1 to %d", ErrInvalid, len(name), MaxName)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: the name is not valid UTF-8", ErrInvalid)
-	}
-	return nil
-}
-
-func checkTTL(ttl time.Duration, caps Capabilities) error {
-	if ttl < caps.MinTTL || ttl > caps.MaxTTL {
-		return fmt.Errorf("%w: the TTL is %v, allowed on %s are %v to %v",
-			ErrInvalid, ttl, caps.Backend, caps.MinTTL, caps.MaxTTL)
-	}
-	return nil
-}
-
-func checkHolder(text string) error {
-	if len(text) > MaxHolder || !utf8.ValidString(text) {
-		return fmt.Errorf("%w: the holder text has %d bytes, allowed are 0 to %d of valid UTF-8",
-			ErrInvalid, len(text), MaxHolder)
-	}
-	return nil
-}
-
-// defaultHolder names this process the way an operator would look for it.
-func defaultHolder() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	text := fmt.Sprintf("%s pid %d %s", host, os.Getpid(), filepath.Base(os.Args[0]))
-	for len(text) > MaxHolder || !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text
 }

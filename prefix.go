@@ -2,13 +2,14 @@ package distlock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 )
 
-// Prefix returns a Locker whose names are names of l that start with prefix: a
-// name space of its own for a tenant or an application. The locks it returns have
-// the name that was asked for, and Inspect and List know only what lies inside.
-// Prefix and name together must not be longer than MaxName. Close closes l.
+// Prefix returns a Locker over the names of l that start with prefix: a name space of its
+// own for a tenant or an application. The locks it returns have the name asked for, and
+// Inspect and List know only what lies inside. Prefix and name together must not be
+// longer than MaxName. Close closes l.
 func Prefix(l Locker, prefix string) Locker { return &prefixed{l, prefix} }
 
 // prefixed is a view of a Locker.
@@ -34,8 +35,8 @@ func (p *prefixed) TryLock(ctx context.Context, name string, opts ...Option) (Lo
 
 func (p *prefixed) inside(name string, take func(full string) (Lock, error)) (Lock, error) {
 	// An empty name must not become a legal one by the prefix.
-	if err := checkName(name); err != nil {
-		return nil, opError("lock", name, err)
+	if name == "" {
+		return nil, opError("lock", name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName))
 	}
 	lock, err := take(p.prefix + name)
 	if err != nil {
@@ -61,8 +62,8 @@ func (p *prefixed) List(ctx context.Context, prefix string) ([]Status, error) {
 }
 
 // Break implements Breaker.
-func (p *prefixed) Break(ctx context.Context, name string) error {
-	return Break(ctx, p.Locker, p.prefix+name)
+func (p *prefixed) Break(ctx context.Context, name string, token int64) error {
+	return Break(ctx, p.Locker, p.prefix+name, token)
 }
 
 // renamed is a lock under the name that its caller knows.

@@ -8,21 +8,23 @@ import (
 	"time"
 )
 
-// WithOwner returns a context that stands for one owner: locks that are taken
-// through a [Reentrant] Locker with it, or with a context derived from it, belong
-// together. Call it where a unit of work begins. Goroutines that share the context
-// share the locks, and are not kept apart by them.
+// WithOwner returns a context that stands for one owner: locks taken through a
+// [Reentrant] Locker with it, or with a context derived from it, belong together. Call it
+// where a unit of work begins. Goroutines that share the context share the locks, and are
+// not kept apart by them.
 func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, &owner{holds: make(map[ownedName]*hold)})
 }
 
 // Reentrant returns a Locker that lets an owner take a name again that it holds
 // already, as the locks of Redisson and Curator do. Holds are counted: the name is
-// free when each of the locks returned has been unlocked. Who is an owner is said
-// by the context, see [WithOwner]; a context without one fails with ErrInvalid.
+// free when each of the locks returned has been unlocked. The context names the
+// owner, see [WithOwner]; a context without one fails with ErrInvalid.
 //
-// The options of the first hold apply; those of further ones are ignored. All holds share one token, one deadline and one loss: a name that was
-// lost is taken anew by the next call. Close closes l.
+// The options of the first hold apply; those of further ones are ignored. All holds
+// share one token, one deadline and one loss: the next call takes a name anew that
+// was lost. A call that finds its owner taking the name already, in another goroutine,
+// waits for the outcome, also a TryLock. Close closes l.
 func Reentrant(l Locker) Locker { return &reentrant{l} }
 
 type reentrant struct{ Locker }
@@ -91,7 +93,7 @@ func (r *reentrant) enter(ctx context.Context, name string, take func() (Lock, e
 	}
 }
 
-// join finds the hold of key that is alive, or begins one: then first is true.
+// join finds the living hold of key, or begins one: then first is true.
 func (o *owner) join(key ownedName) (h *hold, first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,15 +106,15 @@ func (o *owner) join(key ownedName) (h *hold, first bool) {
 	return h, true
 }
 
-// fill takes the lock. If that panics, in an option of the caller's, those who have
-// joined meanwhile must not wait for ever.
+// fill takes the lock. If that panics, in an option of the caller's, the goroutines
+// that have joined meanwhile must not wait for ever.
 func (h *hold) fill(take func() (Lock, error)) {
 	defer close(h.ready)
 	h.err = errPanicked
 	h.lock, h.err = take()
 }
 
-// errPanicked is never returned: whoever sees it takes the lock anew.
+// errPanicked is never returned: a goroutine that sees it takes the lock anew.
 var errPanicked = errors.New("the call that was taking the lock has panicked")
 
 // alive reports whether the hold may still be joined.

@@ -3,17 +3,19 @@ package distlock_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
 )
 
 func TestPrefix(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		a, b := distlock.Prefix(l, "a/"), distlock.Prefix(rival, "b/")
 		lock := mustLock(t, bg, a, "x")
 		if lock.Name() != "x" {
@@ -28,7 +30,7 @@ func TestPrefix(t *testing.T) {
 		if err != nil || len(sts) != 1 || sts[0].Name != "x" {
 			t.Errorf("List returned %v and %v", sts, err)
 		}
-		if _, ok := distlock.As[*distlock.Handle](lock); !ok {
+		if _, ok := distlock.As[*driver.Handle](lock); !ok {
 			t.Error("As does not see through Prefix")
 		}
 		if err := distlock.Break(bg, a, "x"); err != nil {
@@ -38,7 +40,7 @@ func TestPrefix(t *testing.T) {
 }
 
 func TestLockAll(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		_, err := distlock.LockAll(bg, l, []string{"a", "a"})
 		wantErr(t, "a name given twice", err, distlock.ErrInvalid)
 		_, err = distlock.LockAll(bg, l, nil)
@@ -83,7 +85,7 @@ func TestLockAll(t *testing.T) {
 }
 
 func TestLockAllTellsOfLoss(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		set, err := distlock.LockAll(bg, l, []string{"a", "b"})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +101,7 @@ func TestLockAllTellsOfLoss(t *testing.T) {
 }
 
 func TestReentrant(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		_, err := r.Lock(bg, "x")
 		wantErr(t, "a context without an owner", err, distlock.ErrInvalid)
@@ -135,7 +137,7 @@ func TestReentrant(t *testing.T) {
 }
 
 func TestReentrantLoss(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		alice := distlock.WithOwner(bg)
 		lost := mustLock(t, alice, r, "x")
@@ -157,7 +159,7 @@ func TestReentrantLoss(t *testing.T) {
 
 // A share whose own context ends must not end what the others wait for.
 func TestReentrantSharedWait(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		alice := distlock.WithOwner(bg)
 		busy := mustLock(t, bg, rival, "x")
@@ -181,7 +183,7 @@ func TestReentrantSharedWait(t *testing.T) {
 }
 
 func TestReentrantFailureKeepsErrHeld(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		mustLock(t, bg, rival, "x")
 		for range 50 {
@@ -195,7 +197,7 @@ func TestReentrantFailureKeepsErrHeld(t *testing.T) {
 }
 
 func TestReentrantUnlockAfterClose(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		alice := distlock.WithOwner(bg)
 		first, second := mustLock(t, alice, r, "x"), mustLock(t, alice, r, "x")
@@ -211,7 +213,7 @@ func TestReentrantUnlockAfterClose(t *testing.T) {
 }
 
 func TestReentrantSurvivesPanic(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
 		r := distlock.Reentrant(l)
 		alice := distlock.WithOwner(bg)
 		func() {
@@ -221,5 +223,16 @@ func TestReentrantSurvivesPanic(t *testing.T) {
 		ctx, cancel := context.WithTimeout(alice, time.Second)
 		defer cancel()
 		mustLock(t, ctx, r, "x")
+	})
+}
+
+// An error names the lock, but a name that is no name is not repeated whole.
+func TestErrorOfALongName(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		_, err := l.TryLock(bg, strings.Repeat("ü", 5000))
+		wantErr(t, "a name of 10,000 bytes", err, distlock.ErrInvalid)
+		if text := err.Error(); len(text) > 400 || !strings.Contains(text, "10000") {
+			t.Errorf("the error is %q", text)
+		}
 	})
 }

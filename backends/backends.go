@@ -1,5 +1,5 @@
-// Package backends opens a Locker by URL or from a configuration, so that which
-// store keeps the locks is decided where the program runs:
+// Package backends opens a Locker by URL or from a configuration. The choice of the
+// store is made where the program runs:
 //
 //	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
 //
@@ -10,12 +10,14 @@
 package backends
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/etcdlock"
@@ -25,8 +27,8 @@ import (
 	"github.com/distlock-go/distlock/zklock"
 )
 
-// Default is the registry with the drivers of this module, which Open and
-// Config.Open use. Programs that add schemes do it before they open anything.
+// Default is the registry with the drivers of this module. Open and Config.Open use it.
+// Programs that add schemes do it before they open anything.
 var Default = newDefault()
 
 func newDefault() *Registry {
@@ -47,7 +49,7 @@ func newDefault() *Registry {
 	return r
 }
 
-// locker keeps a nil pointer of a driver from becoming a Locker that is not nil.
+// locker keeps a nil pointer of a driver from becoming a non-nil Locker.
 func locker[L distlock.Locker](l L, err error) (distlock.Locker, error) {
 	if err != nil {
 		return nil, err
@@ -56,18 +58,28 @@ func locker[L distlock.Locker](l L, err error) (distlock.Locker, error) {
 }
 
 // Open opens a Locker on the backend that url names, with the Default registry. It
-// connects and checks, for as long as ctx allows: a backend that cannot be reached
-// fails here. A URL that is not understood, in whatever detail, fails with
-// distlock.ErrInvalid before any server is asked. No error shows a password.
+// connects and checks, for as long as ctx allows: an unreachable backend fails here. A
+// URL with any detail that is not understood fails with distlock.ErrInvalid before any
+// server is asked. No error shows a password.
 //
-// The caller closes the Locker, which closes the connections that Open has made.
+// The caller closes the Locker. Close also closes the connections that Open has made.
 func Open(ctx context.Context, url string, opts ...Option) (distlock.Locker, error) {
 	return Default.Open(ctx, Config{URL: url}, opts...)
 }
 
-// Option is an option that is a value of the program rather than of its
-// configuration.
+// Option is what the program says rather than its configuration.
 type Option func(*distlock.Options)
+
+// TTL sets the lease of locks that do not ask for another. A different one in the
+// configuration is an error: neither overrides the other silently.
+func TTL(d time.Duration) Option {
+	return func(opts *distlock.Options) { opts.TTL = d }
+}
+
+// Holder sets the text that Inspect shows; the rules are those of TTL.
+func Holder(text string) Option {
+	return func(opts *distlock.Options) { opts.Holder = text }
+}
 
 // Observer has o told what happens to the locks.
 func Observer(o *distlock.Observer) Option {
@@ -79,19 +91,19 @@ func Logger(l *slog.Logger) Option {
 	return func(opts *distlock.Options) { opts.Logger = l }
 }
 
-// Opener opens a Locker for a URL whose scheme it was registered with. It must not
-// change o, which is never nil, must fail where it does not understand the URL, and
-// must not show a password in an error. ctx bounds the call only.
+// Opener opens a Locker for a URL with a scheme it was registered for. It must not
+// change o. o is never nil. An Opener must fail where it does not understand the URL,
+// and must not show a password in an error. ctx bounds the call only.
 type Opener func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error)
 
-// Registry says which Opener serves which scheme. The zero value serves none. Open
-// may be called concurrently, Register may not.
+// Registry maps schemes to Openers. The zero value serves none. Open may be called
+// concurrently, Register may not.
 type Registry struct {
 	openers map[string]Opener
 }
 
-// Register adds the schemes of a backend. It panics if one of them is taken, or is
-// not in lower case: that is a mistake in the program, not in its input.
+// Register adds the schemes of a backend. It panics if one of them is taken, or is not
+// in lower case: that mistake is in the program, not in its input.
 func (r *Registry) Register(open Opener, schemes ...string) {
 	if r.openers == nil {
 		r.openers = make(map[string]Opener)
@@ -119,12 +131,15 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (distlock
 	}
 	open, ok := r.openers[openurl.Scheme(c.URL)]
 	if !ok {
-		return nil, opened(fmt.Errorf("%w: the URL %s has none of the known schemes: %s",
-			distlock.ErrInvalid, openurl.Redact(c.URL), strings.Join(r.Schemes(), ", ")))
+		return nil, opened(fmt.Errorf("%w: the URL %s has none of the known schemes: %s%s",
+			distlock.ErrInvalid, openurl.Redact(c.URL), strings.Join(r.Schemes(), ", "), r.meant(c.URL)))
 	}
-	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder}
+	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder, TokenBase: c.TokenBase}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if err := c.contradicts(o); err != nil {
+		return nil, opened(err)
 	}
 	l, err := open(ctx, c.URL, &o)
 	if err != nil {
@@ -135,6 +150,34 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (distlock
 		return nil, opened(fmt.Errorf("%w: %s %w", distlock.ErrUnsupported, openurl.Redact(c.URL), err))
 	}
 	return l, nil
+}
+
+// otherNames are the schemes that people write for ours.
+var otherNames = map[string]string{
+	"zookeeper": "zk", "mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "redis+tls": "rediss", "memory": "mem", "sentinel": "redis+sentinel",
+}
+
+// ports are where the servers listen by default.
+var ports = map[string]string{"6379": "redis", "3306": "mysql", "2181": "zk", "2379": "etcd", "26379": "redis+sentinel"}
+
+// meant guesses the scheme that was meant, and words it as the end of an error. It
+// repeats nothing of the URL but a scheme: any other part may be a password.
+func (r *Registry) meant(url string) string {
+	var guesses []string
+	switch scheme := openurl.Scheme(url); {
+	case otherNames[scheme] != "":
+		guesses = []string{otherNames[scheme]}
+	case scheme != "":
+		guesses = openurl.Nearest(scheme, r.Schemes())
+	default:
+		_, port, _ := strings.Cut(url, ":")
+		guesses = []string{cmp.Or(ports[port], "redis")}
+	}
+	guesses = slices.DeleteFunc(guesses, func(s string) bool { return r.openers[s] == nil })
+	if len(guesses) == 0 {
+		return ""
+	}
+	return " (did you mean " + strings.Join(guesses, ":// or ") + "://?)"
 }
 
 // opened words an error like those of the drivers.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -58,26 +59,13 @@ func open(t *testing.T, url string, opts ...backends.Option) distlock.Locker {
 	return l
 }
 
-// serverURL returns the URL of a real server. On MySQL somebody has to create the
-// table; here it is the Locker.
-func serverURL(t *testing.T, kind servers.Kind) string {
-	url := servers.ForTest(t, kind).URL()
-	if kind != servers.MySQL {
-		return url
-	}
-	if strings.Contains(url, "?") {
-		return url + "&create=true"
-	}
-	return url + "?create=true"
-}
-
 // Two Lockers by the same URL contend, on each backend, whatever the scheme.
 func TestOpen(t *testing.T) {
 	urls := map[string]func(t *testing.T) string{
 		"mem": func(*testing.T) string { return "mem://" + strings.ToLower(t.Name()) },
 	}
 	for _, kind := range servers.Kinds {
-		urls[string(kind)] = func(t *testing.T) string { return serverURL(t, kind) }
+		urls[string(kind)] = func(t *testing.T) string { return servers.ForTest(t, kind).LockURL() }
 	}
 	for scheme, url := range urls {
 		t.Run(scheme, func(t *testing.T) {
@@ -130,7 +118,7 @@ func TestMemory(t *testing.T) {
 	wantError(t, err, context.Canceled)
 }
 
-// A URL that is wrong in any way is refused before a server is asked.
+// A URL with any fault is refused before a server is asked.
 func TestStrict(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -157,7 +145,7 @@ func TestStrict(t *testing.T) {
 			}
 			for query, want := range map[string]string{
 				"?holdr=me":        `unknown parameter "holdr" (did you mean "holder"?), allowed are `,
-				"?nonsense=1":      `unknown parameter "nonsense", allowed are `,
+				"?nonsense=1":      "an unknown parameter, allowed are ",
 				"?ttl=10":          `the parameter ttl is "10", allowed is a duration`,
 				"?ttl=0s":          "1ms to 8760h",
 				"?ttl=10s&ttl=10s": "twice",
@@ -167,9 +155,9 @@ func TestStrict(t *testing.T) {
 				wantError(t, err, distlock.ErrInvalid, want)
 			}
 			_, err := backends.Config{URL: base + "?ttl=10s", TTL: backends.Duration(time.Second)}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the options")
+			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the configuration beside the URL")
 			_, err = backends.Config{URL: base + "?holder=me", Holder: "you"}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the options")
+			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the configuration beside the URL")
 		})
 	}
 }
@@ -179,11 +167,21 @@ func TestUnknownScheme(t *testing.T) {
 		_, err := backends.Open(t.Context(), url)
 		wantError(t, err, distlock.ErrInvalid, "none of the known schemes", "mem, mysql, mysqls")
 	}
+	for url, meant := range map[string]string{
+		"localhost:6379":   "(did you mean redis://?)",
+		"db.internal:3306": "(did you mean mysql://?)",
+		"zookeeper://h":    "(did you mean zk://?)",
+		"rediss+tls://h":   "mem, mysql, mysqls",
+		"ectd://h":         "(did you mean etcd://?)",
+	} {
+		_, err := backends.Open(t.Context(), url)
+		wantError(t, err, distlock.ErrInvalid, meant)
+	}
 	_, err := backends.Open(t.Context(), "")
 	wantError(t, err, distlock.ErrInvalid, "the URL is empty")
 }
 
-// A server that is not there fails at open, soon, and without a word of the
+// An absent server fails at open, soon, and without a word of the
 // password.
 func TestDeadServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -248,20 +246,20 @@ func TestRequire(t *testing.T) {
 		return struct{ distlock.Locker }{fake}, nil
 	}, "mute")
 	for _, tc := range []struct {
-		caps     distlock.Capabilities
+		caps     driver.Capabilities
 		required backends.Requirement
 		ok       bool
 	}{
-		{distlock.Capabilities{}, backends.Fair, false},
-		{distlock.Capabilities{Fair: true}, backends.Fair, true},
-		{distlock.Capabilities{Fair: true}, backends.Push, false},
-		{distlock.Capabilities{Push: true}, backends.Push, true},
-		{distlock.Capabilities{}, backends.Durable, false},
-		{distlock.Capabilities{Durability: distlock.Volatile}, backends.Durable, false},
-		{distlock.Capabilities{Durability: distlock.Restart}, backends.Durable, true},
-		{distlock.Capabilities{Durability: distlock.Quorum}, backends.Durable, true},
-		{distlock.Capabilities{Durability: distlock.Restart}, backends.Quorum, false},
-		{distlock.Capabilities{Durability: distlock.Quorum}, backends.Quorum, true},
+		{driver.Capabilities{}, backends.Fair, false},
+		{driver.Capabilities{Fair: true}, backends.Fair, true},
+		{driver.Capabilities{Fair: true}, backends.Push, false},
+		{driver.Capabilities{Push: true}, backends.Push, true},
+		{driver.Capabilities{}, backends.Durable, false},
+		{driver.Capabilities{Durability: distlock.Volatile}, backends.Durable, false},
+		{driver.Capabilities{Durability: distlock.Restart}, backends.Durable, true},
+		{driver.Capabilities{Durability: distlock.Quorum}, backends.Durable, true},
+		{driver.Capabilities{Durability: distlock.Restart}, backends.Quorum, false},
+		{driver.Capabilities{Durability: distlock.Quorum}, backends.Quorum, true},
 	} {
 		fake.caps, fake.closed = tc.caps, 0
 		c := backends.Config{URL: "fake://me:" + password + "@h", Require: []backends.Requirement{tc.required}}
@@ -285,12 +283,12 @@ func TestRequire(t *testing.T) {
 
 type closeCounter struct {
 	distlock.Locker
-	caps   distlock.Capabilities
+	caps   driver.Capabilities
 	closed int
 }
 
-func (c *closeCounter) Capabilities() distlock.Capabilities { return c.caps }
-func (c *closeCounter) Close() error                        { c.closed++; return nil }
+func (c *closeCounter) Capabilities() driver.Capabilities { return c.caps }
+func (c *closeCounter) Close() error                      { c.closed++; return nil }
 
 func TestRegister(t *testing.T) {
 	open := func(context.Context, string, *distlock.Options) (distlock.Locker, error) { return nil, io.EOF }

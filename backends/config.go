@@ -11,43 +11,58 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
-// Config says which backend to use and how. Any loader that knows yaml or json
-// tags, or encoding.TextUnmarshaler, can fill it. Printing and logging a Config
-// hides the password in its URL; encoding it does not, so that it can be decoded.
+// Config says which backend to use and how. Any loader that knows yaml or json tags, or
+// encoding.TextUnmarshaler, can fill it. Printing and logging a Config hides the
+// password in its URL; encoding it does not, so that it can be decoded.
 //
-// What belongs to one backend is a parameter of the URL, and is checked as
-// strictly as the fields are. It has no second home in fields of its own.
+// The settings of one backend are parameters of the URL, and are checked as strictly as
+// the fields. They have no second home in fields of their own.
 type Config struct {
 	// URL names the backend: scheme, servers, credentials, parameters.
 	URL string `yaml:"url" json:"url"`
 
-	// TTL is the lease of locks that do not ask for another. 0 means what the URL
-	// says, or the default. A TTL in the URL that is not the same is an error.
+	// TTL is the lease of locks that do not ask for another. 0 means the TTL in the
+	// URL, or the default. A different TTL in the URL is an error.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
 
 	// Holder is the text that Inspect shows; the rules are those of TTL.
 	Holder string `yaml:"holder,omitempty" json:"holder,omitempty"`
 
+	// TokenBase is added to every token: see Options.TokenBase of package distlock.
+	// The rules are those of TTL.
+	TokenBase int64 `yaml:"token_base,omitempty" json:"token_base,omitempty"`
+
 	// Require lists what the backend must promise. Open fails if it does not.
 	Require []Requirement `yaml:"require,omitempty" json:"require,omitempty"`
 }
 
-// EnvURL is the environment variable that FromEnv reads.
-const EnvURL = "DISTLOCK_URL"
+// The environment variables that FromEnv reads. The command reads the same.
+const (
+	EnvURL    = "DISTLOCK_URL"
+	EnvTTL    = "DISTLOCK_TTL"
+	EnvHolder = "DISTLOCK_HOLDER"
+)
 
-// FromEnv returns a Config with the URL of the environment variable DISTLOCK_URL,
-// which can say all but Require: ttl and holder are parameters of every URL. It
-// fails with distlock.ErrInvalid if that is not set, or empty.
+// FromEnv returns a Config with the URL, the TTL and the holder's text of the
+// environment variables DISTLOCK_URL, DISTLOCK_TTL and DISTLOCK_HOLDER. It fails with
+// distlock.ErrInvalid if there is no URL, or the TTL is no duration. The second and
+// the third may be absent, and may be parameters of the URL instead.
 func FromEnv() (Config, error) {
-	url := os.Getenv(EnvURL)
-	if url == "" {
+	c := Config{URL: os.Getenv(EnvURL), Holder: os.Getenv(EnvHolder)}
+	if c.URL == "" {
 		return Config{}, fmt.Errorf(`%w: %s is not set; set it to a URL like "redis://localhost:6379"`,
 			distlock.ErrInvalid, EnvURL)
 	}
-	return Config{URL: url}, nil
+	if ttl := os.Getenv(EnvTTL); ttl != "" {
+		if err := c.TTL.UnmarshalText([]byte(ttl)); err != nil {
+			return Config{}, fmt.Errorf("%s: %w", EnvTTL, err)
+		}
+	}
+	return c, nil
 }
 
 // Open opens a Locker with the Default registry, as the function Open does. It also
@@ -65,10 +80,27 @@ func (c Config) check() error {
 	case c.TTL < 0:
 		return fmt.Errorf("%w: the TTL is %v, allowed is more than zero, or zero for the default", distlock.ErrInvalid, c.TTL)
 	}
+	if c.TokenBase < 0 {
+		return fmt.Errorf("%w: the token base is %d, allowed is 0 or more", distlock.ErrInvalid, c.TokenBase)
+	}
 	for _, r := range c.Require {
 		if _, ok := promises[r]; !ok {
 			return unknownRequirement(string(r))
 		}
+	}
+	return nil
+}
+
+// contradicts returns an error if the options that the program has set say something
+// else than the configuration does. The drivers compare them with the URL.
+func (c Config) contradicts(o distlock.Options) error {
+	switch ttl := Duration(o.TTL); {
+	case ttl < 0:
+		return fmt.Errorf("%w: the TTL is %v, allowed is more than zero, or zero for the default", distlock.ErrInvalid, ttl)
+	case c.TTL != 0 && ttl != c.TTL:
+		return fmt.Errorf("%w: the ttl is %v in the configuration, but %v in the program's options", distlock.ErrInvalid, c.TTL, ttl)
+	case c.Holder != "" && o.Holder != c.Holder:
+		return fmt.Errorf("%w: the holder is %q in the configuration, but %q in the program's options", distlock.ErrInvalid, c.Holder, o.Holder)
 	}
 	return nil
 }
@@ -82,6 +114,9 @@ func (c Config) String() string {
 	if c.Holder != "" {
 		s += fmt.Sprintf(" holder=%q", c.Holder)
 	}
+	if c.TokenBase != 0 {
+		s += fmt.Sprintf(" token_base=%d", c.TokenBase)
+	}
 	for i, r := range c.Require {
 		if i == 0 {
 			s += " require="
@@ -93,13 +128,13 @@ func (c Config) String() string {
 	return s
 }
 
-// GoString is String for the verb %#v, which would otherwise show the password.
+// GoString is String for the verb %#v. Without it, %#v would show the password.
 func (c Config) GoString() string { return "backends.Config{" + c.String() + "}" }
 
 // LogValue implements slog.LogValuer, without a password.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Duration is a time.Duration that is written "30s" or "1m30s" in configurations.
+// Duration is a time.Duration, written "30s" or "1m30s" in configurations.
 type Duration time.Duration
 
 // Duration returns d as a time.Duration.
@@ -138,11 +173,11 @@ const (
 )
 
 // promises says what fulfils a requirement.
-var promises = map[Requirement]func(distlock.Capabilities) bool{
-	Fair:    func(c distlock.Capabilities) bool { return c.Fair },
-	Push:    func(c distlock.Capabilities) bool { return c.Push },
-	Durable: func(c distlock.Capabilities) bool { return c.Durability >= distlock.Restart },
-	Quorum:  func(c distlock.Capabilities) bool { return c.Durability >= distlock.Quorum },
+var promises = map[Requirement]func(driver.Capabilities) bool{
+	Fair:    func(c driver.Capabilities) bool { return c.Fair },
+	Push:    func(c driver.Capabilities) bool { return c.Push },
+	Durable: func(c driver.Capabilities) bool { return c.Durability >= distlock.Restart },
+	Quorum:  func(c driver.Capabilities) bool { return c.Durability >= distlock.Quorum },
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler: what is none of the
@@ -171,7 +206,7 @@ func unmet(l distlock.Locker, required []Requirement) error {
 	if len(required) == 0 {
 		return nil
 	}
-	c, ok := l.(interface{ Capabilities() distlock.Capabilities })
+	c, ok := l.(interface{ Capabilities() driver.Capabilities })
 	if !ok {
 		return errors.New("does not say what it promises")
 	}

@@ -22,9 +22,47 @@ func TestFromEnv(t *testing.T) {
 	if err != nil || c.URL != "mem://env?ttl=5s" {
 		t.Errorf("got %v, %v", c, err)
 	}
+	t.Setenv(backends.EnvTTL, "7s")
+	t.Setenv(backends.EnvHolder, "me")
+	t.Setenv(backends.EnvURL, "mem://env")
+	if c, err = backends.FromEnv(); err != nil || c.TTL.Duration() != 7*time.Second || c.Holder != "me" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	t.Setenv(backends.EnvTTL, "7")
+	if _, err := backends.FromEnv(); !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "DISTLOCK_TTL") {
+		t.Errorf("the error is %v", err)
+	}
 	t.Setenv(backends.EnvURL, "")
 	if _, err := backends.FromEnv(); !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "DISTLOCK_URL is not set") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// What the program says and what its configuration says must be the same.
+func TestOptions(t *testing.T) {
+	l := open(t, "mem://options", backends.TTL(20*time.Second), backends.Holder("me"))
+	lock, err := l.TryLock(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(lock.Deadline()); left > 20*time.Second || left < 10*time.Second {
+		t.Errorf("the lease has %v left, want about 20s", left)
+	}
+	if st, err := distlock.Inspect(t.Context(), l, "x"); err != nil || st.Holder != "me" {
+		t.Errorf("the holder is %q, %v", st.Holder, err)
+	}
+	for _, tc := range []struct {
+		config backends.Config
+		option backends.Option
+		want   string
+	}{
+		{backends.Config{URL: "mem://o?ttl=5s"}, backends.TTL(20 * time.Second), "the ttl is 5s, but 20s"},
+		{backends.Config{URL: "mem://o", TTL: backends.Duration(5 * time.Second)}, backends.TTL(20 * time.Second), "the ttl is 5s in the configuration, but 20s"},
+		{backends.Config{URL: "mem://o", Holder: "me"}, backends.Holder("you"), `the holder is "me" in the configuration, but "you"`},
+		{backends.Config{URL: "mem://o"}, backends.TTL(-1), "the TTL is -1ns"},
+	} {
+		_, err := tc.config.Open(t.Context(), tc.option)
+		wantError(t, err, distlock.ErrInvalid, tc.want)
 	}
 }
 

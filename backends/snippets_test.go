@@ -1,6 +1,7 @@
 package backends_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,7 +16,7 @@ import (
 
 // What readers copy first has to compile: the bodies of these functions are the
 // snippets of the documentation, letter by letter, as TestSnippets sees to.
-var _ = []any{snippetFenced, snippetConfig}
+var _ = []any{snippetFenced, snippetWrite, snippetConfig}
 
 func snippetFenced(ctx context.Context, db *sql.DB) error {
 	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
@@ -30,16 +31,35 @@ func snippetFenced(ctx context.Context, db *sql.DB) error {
 	}
 	defer lock.Unlock(ctx)
 
-	_, err = db.ExecContext(ctx, // a fenced write: refused if a later holder has written
-		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence < ?`, lock.Token(), lock.Token())
+	res, err := db.ExecContext(ctx, // a fenced write: it changes no row if a later holder has written
+		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, lock.Token(), lock.Token())
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
+	}
+	return nil
+}
+
+func snippetDo(ctx context.Context, locker distlock.Locker, pay func(context.Context, int, int64) error) error {
+	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
+		lock, _ := distlock.FromContext(ctx)
+		return pay(ctx, 42, lock.Token())
+	})
 	return err
 }
 
-func snippetDo(ctx context.Context, locker distlock.Locker, pay func(context.Context, int) error) error {
-	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
-		return pay(ctx, 42)
-	})
-	return err
+func snippetWrite(ctx context.Context, db *sql.DB, token int64) error {
+	res, err := db.ExecContext(ctx, // changes no row if a later holder has written
+		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, token, token)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
+	}
+	return nil
 }
 
 func snippetConfig(ctx context.Context) (distlock.Locker, error) {
@@ -48,8 +68,10 @@ func snippetConfig(ctx context.Context) (distlock.Locker, error) {
 }
 
 func TestSnippets(t *testing.T) {
-	code := strings.ReplaceAll(read(t, "snippets_test.go"), "\n\t", "\n")
-	for name, want := range map[string]int{"../README.md": 2, "../docs/config.md": 1, "../lock.go": 1} {
+	quickstart := strings.TrimSpace(read(t, "../examples/quickstart/main.go"))
+	_, program, _ := strings.Cut(quickstart, "\npackage main") // without the comment above
+	code := strings.ReplaceAll(read(t, "snippets_test.go"), "\n\t", "\n") + "\npackage main" + program + "\n"
+	for name, want := range map[string]int{"../README.md": 3, "../docs/config.md": 1, "../lock.go": 1} {
 		snippets := fenced(read(t, name))
 		if strings.HasSuffix(name, ".go") {
 			snippets = indented(read(t, name))
@@ -103,9 +125,9 @@ func indented(file string) (snippets []string) {
 // The function runs with the lock held, and its error is Do's.
 func TestSnippetDo(t *testing.T) {
 	locker, failed := open(t, "mem://snippet"), errors.New("no money")
-	err := snippetDo(t.Context(), locker, func(ctx context.Context, order int) error {
-		if _, err := locker.TryLock(ctx, "orders/42"); order != 42 || !errors.Is(err, distlock.ErrHeld) {
-			t.Errorf("order %d: the lock is not held: %v", order, err)
+	err := snippetDo(t.Context(), locker, func(ctx context.Context, order int, token int64) error {
+		if _, err := locker.TryLock(ctx, "orders/42"); order != 42 || token <= 0 || !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("order %d, token %d: the lock is not held: %v", order, token, err)
 		}
 		return failed
 	})

@@ -1,6 +1,9 @@
 package conformance
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 //go:generate go test -run TestChecksPage -count=1 -update .
 
@@ -19,12 +22,12 @@ type Check struct {
 	// every failure.
 	Rule string
 
-	// Mandatory checks need nothing that is a matter of choice for a driver: who
-	// does not pass them all does not implement the contract. Their Needs, if any,
-	// are abilities of the harness.
+	// Mandatory checks need nothing optional of a driver: one that does not pass them
+	// all does not implement the contract. Their Needs, if any, are abilities of the
+	// harness.
 	Mandatory bool
 
-	// Needs are the capabilities without which the check is skipped.
+	// Needs are capabilities: the check is skipped if one is absent.
 	Needs []Cap
 
 	// Alone is set where the check disturbs its neighbours, by load or by what it
@@ -34,6 +37,10 @@ type Check struct {
 	// Run is the check itself. It ends the check with Failf, Skipf or
 	// Inconclusivef of C, and passes if it just returns.
 	Run func(*C)
+
+	// span is how much longer than others the check may take in virtual time, where
+	// years cost nothing.
+	span time.Duration
 }
 
 // Group returns the part of the ID before the slash.
@@ -42,13 +49,14 @@ func (k Check) Group() string {
 	return group
 }
 
-// Checks returns all checks, in the order in which they are reported: first what
-// everything else rests on.
+// Checks returns all checks, in the order of the reports: first what everything else
+// rests on.
 func Checks() []Check {
 	var all []Check
 	for _, group := range []func() []Check{
 		metaChecks,
 		coreChecks,
+		heldChecks,
 		ownerChecks,
 		expiryChecks,
 		namesChecks,
@@ -56,14 +64,32 @@ func Checks() []Check {
 		cancelChecks,
 		renewChecks,
 		autoChecks,
+		batchChecks,
 		lostChecks,
 		fenceChecks,
 		fairChecks,
+		timeChecks,
+		handoverChecks,
+		unicodeChecks,
 		stressChecks,
 		faultChecks,
+		roughChecks,
 		leakChecks,
 		closeChecks,
 		reentChecks,
+		inspectChecks,
+		listChecks,
+		breakChecks,
+		sweepChecks,
+		isolateChecks,
+		lastingChecks,
+		waitedChecks,
+		operateChecks,
+		electChecks,
+		onceChecks,
+		maxHoldChecks,
+		semChecks,
+		rwChecks,
 	} {
 		all = append(all, group()...)
 	}

@@ -19,7 +19,7 @@ func autoChecks() []Check {
 			Rule: "renewal ends before the release is sent: the entry does not come back, and no request is sent for it any more",
 		},
 		{
-			ID: "auto/stops-on-close", Clause: "C1", Mandatory: true, Needs: []Cap{CapProxy}, Run: autoStopsOnClose,
+			ID: "auto/stops-on-close", Clause: "C1", Mandatory: true, Needs: []Cap{capProxy}, Run: autoStopsOnClose,
 			Rule: "nothing is sent to the server for a client that has been closed",
 		},
 	}
@@ -51,7 +51,7 @@ func autoStopsOnUnlock(c *C) {
 		name := c.Name(fmt.Sprint("n", i))
 		for round := range c.rounds(20) {
 			h := c.pollFor(a, name, c.soon(), "everybody had unlocked it", distlock.TTL(ttl))
-			// Up to the second renewal, which goes out at two thirds of a TTL.
+			// Up to the second renewal: it goes out at two thirds of a TTL.
 			c.sleep(time.Duration(rng.Int64N(int64(ttl * 3 / 4))))
 			_ = h.unlock() // too late on a machine that stood still; what counts comes next
 			c.pollFor(b, name, c.soon(), fmt.Sprintf("A had unlocked it in the middle of its renewals, in round %d", round+1),
@@ -71,7 +71,7 @@ func autoStopsOnUnlock(c *C) {
 }
 
 // idleRequests counts what a client sends in d while it holds nothing.
-func (c *C) idleRequests(p *party, d time.Duration) int {
+func (c *C) idleRequests(p *client, d time.Duration) int {
 	if p.link == nil {
 		return 0
 	}
@@ -83,7 +83,7 @@ func (c *C) idleRequests(p *party, d time.Duration) int {
 // mustBeIdle demands that a client sends as little in d as it did before. A
 // renewal period is a third of a TTL: in two TTLs a renewer that was left behind
 // sends six requests, twice what is forgiven to heartbeats for their phase.
-func (c *C) mustBeIdle(p *party, d time.Duration, idle int, since string) {
+func (c *C) mustBeIdle(p *client, d time.Duration, idle int, since string) {
 	if p.link == nil {
 		return
 	}
@@ -99,13 +99,10 @@ func (c *C) mustBeIdle(p *party, d time.Duration, idle int, since string) {
 func autoStopsOnClose(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	ttl := c.short()
-	var names []string
-	for i := range 5 {
-		names = append(names, c.Name(fmt.Sprint("n", i)))
-		a.mustTry(names[i], "which is fresh", distlock.TTL(ttl))
-	}
+	names := c.names(5)
+	c.takeAll(a, names, "which is fresh", distlock.TTL(ttl))
 	c.sleep(ttl)
-	if err := a.locker.Close(); err != nil {
+	if err := a.close(); err != nil {
 		c.Failf("A closed its client, the server being in order: %v", err)
 	}
 	// Its farewells may still be on their way; leak/connections judges what stays.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func cancelChecks() []Check {
@@ -24,7 +25,7 @@ func cancelChecks() []Check {
 			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back",
 		},
 		{
-			ID: "cancel/reply-after-cancel", Clause: "A4", Mandatory: true, Needs: []Cap{CapProxy}, Run: replyAfterCancel,
+			ID: "cancel/reply-after-cancel", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: replyAfterCancel,
 			Rule: "a grant whose reply comes after the caller has left is undone, and not kept for a TTL",
 		},
 		{
@@ -54,7 +55,7 @@ func (w *pending) left(cancelled time.Duration) {
 // abandoned takes a name that everybody has left. Not at once: what a cancelled
 // call of an earlier round has in flight may still be granted, after others have
 // had the name, and have to be undone.
-func (c *C) abandoned(p *party, name string, opts ...distlock.Option) *lease {
+func (c *C) abandoned(p *client, name string, opts ...distlock.Option) *lease {
 	return c.pollFor(p, name, c.timing.CleanupBound+c.Slack(), "everybody had left it", opts...)
 }
 
@@ -131,7 +132,7 @@ func replyAfterCancel(c *C) {
 	b, third := c.openVia("B"), c.open("C")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	const latency = 400 * time.Millisecond
-	for _, op := range []Op{OpLock, OpTry} {
+	for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
 		c.abandoned(b, name, ttl).free() // connections are open from here on
 		before := b.link.Requests()
 		b.link.Delay(latency, 0)
@@ -181,7 +182,7 @@ func ctxNotRetained(c *C) {
 	a, b := c.open("A"), c.open("B")
 	stalls := c.stalls()
 	held := make(map[string]*lease)
-	for _, op := range []Op{OpLock, OpTry} {
+	for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
 		name := c.Name(string(op))
 		ctx, cancel := context.WithTimeout(c.ctx, patience)
 		got := a.acquire(ctx, op, name)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func coreChecks() []Check {
@@ -34,7 +36,7 @@ func coreChecks() []Check {
 			Rule: "locks are not re-entrant: a second acquisition by the same client contends like any other",
 		},
 		{
-			ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{CapChild}, Run: crossProcess,
+			ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: crossProcess,
 			Rule: "a lock held by one process excludes all others, and is free for them once it is unlocked",
 		},
 		{
@@ -50,7 +52,7 @@ func coreChecks() []Check {
 			Rule: "errors say which: held, the context's end, an argument that is not allowed",
 		},
 		{
-			ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{CapProxy}, Run: downIsNotHeld,
+			ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{capProxy}, Run: downIsNotHeld,
 			Rule: "a server that does not answer is never reported as a name that is held",
 		},
 		{
@@ -62,7 +64,7 @@ func coreChecks() []Check {
 
 func acquireRelease(c *C) {
 	a := c.open("A")
-	for i, op := range []Op{OpTry, OpLock} {
+	for i, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
 		name := c.Name(fmt.Sprint(i))
 		ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 		got := a.acquire(ctx, op, name, distlock.TTL(c.long()))
@@ -90,7 +92,7 @@ func acquireRelease(c *C) {
 // mustHold ends the check unless h says that it is held, and was not too slow to
 // ask.
 func (c *C) mustHold(h *lease, why string) {
-	err, closed, deadline := h.Err(), isDone(h.Done()), h.Deadline().Sub(h.j.base)
+	err, closed, deadline := h.Err(), isDone(h.Done()), h.Ends()
 	if now := c.now(); now >= min(deadline, h.end()) && (err != nil || closed) {
 		c.Inconclusivef("by the time its Err was read, the lease of %s had ended, at %s", h.p.who, millis(now))
 	}
@@ -157,7 +159,7 @@ func reacquireNow(c *C) {
 func independentNames(c *C) {
 	a, b := c.open("A"), c.open("B")
 	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
-	for _, p := range []*party{a, b} {
+	for _, p := range []*client{a, b} {
 		name := c.Name("y")
 		got := p.lock(name, patience+c.Slack(), distlock.TTL(c.long()))
 		if got.err != nil {
@@ -229,13 +231,13 @@ func crossProcess(c *C) {
 func coldStart(c *C) {
 	const clients = 8
 	name := c.Name("x")
-	var parties [clients]*party
-	for i := range parties {
-		parties[i] = c.openCold(string(rune('A' + i)))
+	var peers [clients]*client
+	for i := range peers {
+		peers[i] = c.openCold(string(rune('A' + i)))
 	}
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, p := range parties {
+	for _, p := range peers {
 		wg.Go(func() {
 			c.contain(func() {
 				<-start
@@ -251,10 +253,10 @@ func coldStart(c *C) {
 	wg.Wait()
 }
 
-// openCold opens a client in a namespace in which there is nothing yet, or, if the
-// harness has none to give, an ordinary one.
-func (c *C) openCold(who string) *party {
-	if _, ok := c.harness.(Namespaces); !ok {
+// openCold opens a client in a namespace with nothing in it, or, if the harness has
+// none to give, an ordinary one.
+func (c *C) openCold(who string) *client {
+	if _, ok := can[Namespaces](c, capNamespaces); !ok {
 		return c.open(who)
 	}
 	return c.openIn(who, "cold")
@@ -285,7 +287,7 @@ func errorTaxonomy(c *C) {
 
 	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
 	defer cancel()
-	got := b.acquire(ctx, OpLock, name)
+	got := b.acquire(ctx, oracle.OpLock, name)
 	if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
 		c.Failf("B waited for %q until its context's deadline, and Lock returned %s; it must match context.DeadlineExceeded", name, describe(got.err))
 	}
@@ -322,17 +324,17 @@ func padded(s string, n int) string { return s + strings.Repeat("n", n-len(s)) }
 func downIsNotHeld(c *C) {
 	for i, f := range []struct {
 		what  string
-		fault func(Link)
+		fault func(netfault.Link)
 	}{
-		{"dropped every byte", func(l Link) { l.Drop(true, true) }},
-		{"dropped every reply", func(l Link) { l.Drop(false, true) }},
-		{"closed the connection on a request", func(l Link) { l.CutAll(); l.CutRequest(1) }},
+		{"dropped every byte", func(l netfault.Link) { l.Drop(true, true) }},
+		{"dropped every reply", func(l netfault.Link) { l.Drop(false, true) }},
+		{"closed the connection on a request", func(l netfault.Link) { l.CutAll(); l.CutRequest(1) }},
 	} {
 		// A client for each: what another fault has left to be undone would meet
 		// this one in the place of the call.
 		a := c.openVia(fmt.Sprintf("A%d", i+1))
 		a.mustTry(c.Name("warm "+a.who), "which is fresh", distlock.TTL(c.long())).free()
-		for j, op := range []Op{OpTry, OpLock} {
+		for j, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
 			// A name for each call: the first may have taken its own.
 			name := c.Name(fmt.Sprint(i, "-", j))
 			f.fault(a.link)
@@ -351,7 +353,7 @@ func downIsNotHeld(c *C) {
 
 func preCancelled(c *C) {
 	a, b := c.open("A"), c.open("B")
-	for i, op := range []Op{OpTry, OpLock} {
+	for i, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
 		for j, ctx := range []context.Context{done(c.ctx), late(c.ctx)} {
 			name, want := c.Name(fmt.Sprint(i, "-", j)), ctx.Err()
 			got := a.acquire(ctx, op, name)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func expiryChecks() []Check {
@@ -24,7 +25,7 @@ func expiryChecks() []Check {
 			Rule: "what is granted is at least what was asked for, and Deadline, counted from before the request, never lies after the end that the store sees",
 		},
 		{
-			ID: "expiry/ttl-atomic", Clause: "E1", Mandatory: true, Needs: []Cap{CapProxy}, Run: ttlAtomic,
+			ID: "expiry/ttl-atomic", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: ttlAtomic,
 			Rule: "wherever a client dies on its way to a lock, the name is free again after the TTL: ownership and expiry are written in one step",
 		},
 		{
@@ -40,28 +41,27 @@ func expiryChecks() []Check {
 			Rule: "the TTL is counted from the grant: the time spent waiting for it is not taken off",
 		},
 		{
-			ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{CapServerClock}, Alone: true, Run: serverClockJudges,
+			ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{capServerClock}, Alone: true, Run: serverClockJudges,
 			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other",
 		},
 		{
-			ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{CapChild}, Run: killedHolder,
+			ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{capChild}, Run: killedHolder,
 			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before",
 		},
 		{
-			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{CapProxy}, Alone: true, Run: massExpiry,
+			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Alone: true, Run: massExpiry,
 			Rule: "the bound on expiry holds as well for a client that dies with hundreds of locks",
 		},
 		{
-			ID: "expiry/past-deadline-grant", Clause: "H3", Needs: []Cap{CapProxy}, Run: pastDeadlineGrant,
+			ID: "expiry/past-deadline-grant", Clause: "H3", Needs: []Cap{capProxy}, Run: pastDeadlineGrant,
 			Rule: "a grant whose reply took longer than its lease is not a lock",
 		},
 	}
 }
 
-// stalk has p try for a name until it gets it, most often around the instant at
-// which the lease of its holder should end, and ends the check if it does not get
-// it in time.
-func (c *C) stalk(p *party, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
+// stalk has p try for a name until it gets it, most often around the instant when the
+// lease of its holder should end, and ends the check if it does not get it in time.
+func (c *C) stalk(p *client, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
 	refused := time.Duration(0)
 	for {
 		late := c.now() > limit
@@ -104,7 +104,7 @@ func notEarly(c *C) {
 }
 
 // inherited lets a get a fixed term and die, and b take the name over.
-func (c *C) inherited(a, b *party, name string, ttl time.Duration) (h, next *lease) {
+func (c *C) inherited(a, b *client, name string, ttl time.Duration) (h, next *lease) {
 	h = a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
 	a.cutOff()
 	next = c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("its dead holder having got it at %s for %v", millis(h.ret), ttl))
@@ -133,13 +133,13 @@ func eventuallyFree(c *C) {
 			a, name := c.openMortal("A"), c.Name("renewed")
 			h := a.mustTry(name, "which is fresh")
 			if a.link == nil {
-				h.free() // who cannot be cut off does not die
+				h.free() // a client that cannot be cut off does not die
 				return
 			}
 			c.sleep(c.Unit() / 2) // it has been renewed once by now
 			a.cutOff()
 			death := c.now()
-			due := h.Deadline().Sub(h.j.base)
+			due := h.Ends()
 			next := c.stalk(b, name, due, death+h.granted()+c.timing.ExpiryLag+c.soon(),
 				fmt.Sprintf("its holder having died at %s with a TTL of %v", millis(death), c.Unit()))
 			c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
@@ -162,7 +162,7 @@ func ttlAtomic(c *C) {
 
 // dieAt lets A die on its way to a lock: its k-th request and all that it sends
 // later never arrive. If it needs fewer requests, it dies as a holder.
-func (c *C) dieAt(k int, b *party) {
+func (c *C) dieAt(k int, b *client) {
 	a := c.openVia("A")
 	name := c.Name("x" + string(rune('0'+k)))
 	fired := a.link.Fired()
@@ -172,7 +172,7 @@ func (c *C) dieAt(k int, b *party) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = a.acquire(ctx, OpTry, name) // dying, it has nothing to say
+		_ = a.acquire(ctx, oracle.OpTry, name) // dying, it has nothing to say
 	}()
 	c.eventually(c.Slack(), func() bool { return isDone(over) || a.link.Fired() > fired })
 	a.link.Drop(true, true)
@@ -181,8 +181,7 @@ func (c *C) dieAt(k int, b *party) {
 	cancel()
 	<-over
 
-	granted := c.rounded(max(c.Unit(), c.timing.MinTTL)) * 10 / 9
-	next := c.stalk(b, name, death+c.Unit(), death+granted+c.timing.ExpiryLag+c.soon(),
+	next := c.stalk(b, name, death+c.Unit(), death+c.atMost(c.Unit())+c.timing.ExpiryLag+c.soon(),
 		fmt.Sprintf("a client having died at %s while it asked for the name with a TTL of %v: request %d and what came after it never arrived, so that an entry without expiry may be left",
 			millis(death), c.Unit(), k))
 	c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
@@ -228,7 +227,7 @@ func killedHolder(c *C) {
 	wg.Wait()
 }
 
-func (c *C) killed(b *party, fixed bool) {
+func (c *C) killed(b *client, fixed bool) {
 	who := map[bool]string{true: "fixed", false: "renewed"}[fixed]
 	child, name := c.spawn("child "+who), c.Name(who)
 	r, call, ret := child.ask(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed})
@@ -247,8 +246,7 @@ func (c *C) killed(b *party, fixed bool) {
 	}
 	child.kill()
 	from = max(from, c.now())
-	granted := max(c.Unit(), r.Left) * 10 / 9
-	next := c.stalk(b, name, due, from+granted+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("the process that held it, with a TTL of %v, having been killed at %s", c.Unit(), millis(from)))
+	next := c.stalk(b, name, due, from+c.atMost(c.Unit())+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("the process that held it, with a TTL of %v, having been killed at %s", c.Unit(), millis(from)))
 	if next.ret < due-c.skew(c.Unit()) {
 		c.Failf("B was granted %q at %s, but the process that was killed held it, by its own TTL of %v, until %s at least", name, millis(next.ret), c.Unit(), millis(due))
 	}
@@ -268,7 +266,7 @@ func massExpiry(c *C) {
 	})
 	a.cutOff()
 	death := c.now()
-	limit := death + c.rounded(ttl)*10/9 + c.timing.ExpiryLag + c.soon()
+	limit := death + c.atMost(ttl) + c.timing.ExpiryLag + c.soon()
 	c.sleepUntil(death + ttl)
 	c.each(locks, workers, func(i int) {
 		name := c.Name(fmt.Sprint(i))

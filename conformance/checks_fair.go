@@ -13,7 +13,7 @@ import (
 func fairChecks() []Check {
 	return []Check{
 		{
-			ID: "fair/order", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: fairOrder,
+			ID: "fair/order", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: fairOrder,
 			Rule: "waiters of different clients get the name in the order in which they came",
 		},
 		{
@@ -21,15 +21,15 @@ func fairChecks() []Check {
 			Rule: "goroutines that wait on one client get the name in the order in which they came",
 		},
 		{
-			ID: "fair/try-does-not-barge", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: tryDoesNotBarge,
-			Rule: "a TryLock does not overtake those who are queued",
+			ID: "fair/try-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: tryDoesNotBarge,
+			Rule: "a TryLock does not overtake the queue",
 		},
 		{
-			ID: "fair/cancelled-skipped", Clause: "W3", Needs: []Cap{CapFair, CapInspector}, Run: fairCancelledSkipped,
-			Rule: "waiters who leave the queue do not change the order of the others",
+			ID: "fair/cancelled-skipped", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: fairCancelledSkipped,
+			Rule: "waiters that leave the queue do not change the order of the others",
 		},
 		{
-			ID: "fair/dead-skipped", Clause: "W3", Needs: []Cap{CapFair, CapInspector, CapProxy}, Run: fairDeadSkipped,
+			ID: "fair/dead-skipped", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: fairDeadSkipped,
 			Rule: "a waiter that has died in the queue holds up those behind it no longer than its own lease",
 		},
 		{
@@ -39,27 +39,27 @@ func fairChecks() []Check {
 	}
 }
 
-// enqueue begins a waiter for each party, one after the other, each when the one
+// enqueue begins a waiter for each client, one after the other, each when the one
 // before it stands in the queue of the store. An order that nobody has seen must
 // not be demanded: on a slow machine the waiters may have come in another one.
-func (c *C) enqueue(name string, parties []*party, opts ...distlock.Option) []*pending {
+func (c *C) enqueue(name string, peers []*client, opts ...distlock.Option) []*pending {
 	if n, err := c.inspector().Waiters(c.ctx, name); err == nil && n < 0 {
 		c.Failf("the driver is declared to be fair, but the Inspector says that its store keeps no queue (Waiters returned %d)", n)
 	}
-	var line []*pending
-	for i, p := range parties {
-		line = append(line, p.begin(name, opts...))
+	var queue []*pending
+	for i, p := range peers {
+		queue = append(queue, p.begin(name, opts...))
 		if !c.awaitQueued(name, i+1) {
 			c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", p.who, name)
 		}
-		c.stillWaiting(line)
+		c.stillWaiting(queue)
 	}
-	return line
+	return queue
 }
 
 // stillWaiting ends the check if one of the waiters has its answer already.
-func (c *C) stillWaiting(line []*pending) {
-	for _, w := range line {
+func (c *C) stillWaiting(queue []*pending) {
+	for _, w := range queue {
 		if !c.within(w.done, 0) {
 			continue
 		}
@@ -70,27 +70,27 @@ func (c *C) stillWaiting(line []*pending) {
 	}
 }
 
-// serveInOrder unlocks h and then each waiter in turn, and demands that the name
-// goes to them in the order of the line. doubt says why that order is not certain,
+// serveInOrder unlocks h and then each waiter, one after the other, and demands that the name
+// goes to them in the order of the queue. doubt says why that order is not certain,
 // or nothing.
-func (c *C) serveInOrder(h *lease, line []*pending, doubt func() string) {
-	for i, w := range line {
+func (c *C) serveInOrder(h *lease, queue []*pending, doubt func() string) {
+	for i, w := range queue {
 		h.free()
 		served := -1
 		if !c.eventually(c.soon(), func() bool {
-			served = i + slices.IndexFunc(line[i:], func(w *pending) bool { return c.within(w.done, 0) })
+			served = i + slices.IndexFunc(queue[i:], func(w *pending) bool { return c.within(w.done, 0) })
 			return served >= i
 		}) {
-			c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(line)-i, c.soon())
+			c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(queue)-i, c.soon())
 		}
 		if !c.within(w.done, 0) {
 			if d := doubt(); d != "" {
 				c.Inconclusivef("the waiters were not served in their order, but %s", d)
 			}
 			c.Failf("%s was number %d of those who waited for %q and is waiting still; number %d, %s, has got it before",
-				w.p.who, i+1, h.Name(), served+1, line[served].p.who)
+				w.p.who, i+1, h.Name(), served+1, queue[served].p.who)
 		}
-		h = w.lease(0, "its turn had come")
+		h = w.lease(0, "it was the next")
 	}
 	h.free()
 }
@@ -101,13 +101,13 @@ func certain() string { return "" }
 func fairOrder(c *C) {
 	const n = 10
 	a := c.open("A")
-	var parties []*party
+	var peers []*client
 	for i := range n {
-		parties = append(parties, c.open(fmt.Sprint("W", i+1)))
+		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
 	}
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
-	c.serveInOrder(h, c.enqueue(name, parties, ttl), certain)
+	c.serveInOrder(h, c.enqueue(name, peers, ttl), certain)
 }
 
 func fairWithinClient(c *C) {
@@ -115,17 +115,17 @@ func fairWithinClient(c *C) {
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
 	stalls := c.stalls()
-	var line []*pending
+	var queue []*pending
 	for range 5 {
-		line = append(line, b.begin(name, ttl))
+		queue = append(queue, b.begin(name, ttl))
 		// Nobody can look into the queue of a process. But to come to its end
 		// takes no request, only some CPU, and a machine that keeps a goroutine
 		// from that for so long is caught standing still.
 		c.sleep(quiet)
 	}
-	c.stillWaiting(line)
+	c.stillWaiting(queue)
 	late := stalls()
-	c.serveInOrder(h, line, func() string {
+	c.serveInOrder(h, queue, func() string {
 		if late < quiet/4 {
 			return ""
 		}
@@ -157,7 +157,7 @@ func tryDoesNotBarge(c *C) {
 			c.Failf("B is still waiting for %q %v after A had unlocked it, while C tries for it", name, c.soon())
 		}
 		w.stop(stop)
-		// C may have had it after B only if B has unlocked it, which it has not.
+		// C may have had it after B only if B has unlocked it, and it has not.
 		if barged.lease != nil {
 			c.Failf("C's TryLock, called at %s, was granted %q at %s in round %d, although B had been queued for it before",
 				millis(barged.call), name, millis(barged.ret), i+1)
@@ -175,32 +175,32 @@ func (w *pending) stop(helper <-chan struct{}) {
 
 func fairCancelledSkipped(c *C) {
 	a := c.open("A")
-	var parties []*party
+	var peers []*client
 	for i := range 6 {
-		parties = append(parties, c.open(fmt.Sprint("W", i+1)))
+		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
 	}
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
-	line := c.enqueue(name, parties, ttl)
+	queue := c.enqueue(name, peers, ttl)
 	for _, i := range []int{0, 2, 3} { // the first, and two in a row
 		cancelled := c.now()
-		line[i].cancel()
-		line[i].left(cancelled)
+		queue[i].cancel()
+		queue[i].left(cancelled)
 	}
-	c.serveInOrder(h, []*pending{line[1], line[4], line[5]}, certain)
+	c.serveInOrder(h, []*pending{queue[1], queue[4], queue[5]}, certain)
 }
 
 func fairDeadSkipped(c *C) {
 	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	c.enqueue(name, []*party{dead}) // its TTL is a unit
+	c.enqueue(name, []*client{dead}) // its TTL is a unit
 	w := third.begin(name, distlock.TTL(c.long()))
 	c.awaitQueued(name, 2)
 	dead.cutOff()
 	cut := c.now()
 	h.free()
-	granted := c.Unit() * 10 / 9 // B's place lives by its TTL, or by a hold of that length which is handed to it
+	granted := c.atMost(c.Unit()) // B's place lives by its TTL, or by a hold of that length, handed to it
 	bound := 2*granted + c.timing.ExpiryLag + c.soon()
 	w.lease(bound, fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", c.Unit(), millis(cut))).free()
 }
@@ -211,9 +211,9 @@ func noStarvation(c *C) {
 	var mu sync.Mutex
 	var worst time.Duration
 	var total, squares float64
-	var parties []*party
+	var peers []*client
 	for i := range clients {
-		parties = append(parties, c.open(fmt.Sprint("C", i+1)))
+		peers = append(peers, c.open(fmt.Sprint("C", i+1)))
 	}
 	end := c.now() + 2*time.Second
 	if c.Virtual() {
@@ -222,10 +222,10 @@ func noStarvation(c *C) {
 	c.together(clients, func(i int, rng *rand.Rand) {
 		n, slowest := 0.0, time.Duration(0)
 		for n == 0 || c.now() < end {
-			a := parties[i].lock(name, patience+clients*c.soon(), ttl)
+			a := peers[i].lock(name, patience+clients*c.soon(), ttl)
 			if a.err != nil {
 				c.Failf("%s has waited for %q since %s, with %d others who take and free it all the time, and was told at %s: %v",
-					parties[i].who, name, millis(a.call), clients-1, millis(a.ret), a.err)
+					peers[i].who, name, millis(a.call), clients-1, millis(a.ret), a.err)
 			}
 			slowest = max(slowest, a.ret-a.call)
 			c.sleep(time.Duration(rng.Int64N(int64(2 * time.Millisecond))))

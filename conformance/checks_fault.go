@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 // Every check of this group passes only if its fault took effect (requireFired),
@@ -16,50 +18,50 @@ import (
 func faultChecks() []Check {
 	return append([]Check{
 		{
-			ID: "fault/reply-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{CapProxy},
-			Run:  func(c *C) { c.sweep(Link.CutReply, "its k-th reply was lost") },
+			ID: "fault/reply-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{capProxy},
+			Run:  func(c *C) { c.sweep(netfault.Link.CutReply, "its k-th reply was lost") },
 			Rule: "whichever reply of an operation is lost: nobody else gets in, the client does not mistake its own entry for another's, and nothing stays behind",
 		},
 		{
-			ID: "fault/request-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{CapProxy},
-			Run:  func(c *C) { c.sweep(Link.CutRequest, "its k-th request was lost") },
+			ID: "fault/request-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{capProxy},
+			Run:  func(c *C) { c.sweep(netfault.Link.CutRequest, "its k-th request was lost") },
 			Rule: "whichever request of an operation is lost: the same",
 		},
 		{
-			ID: "fault/conn-cut-idle", Clause: "H5", Mandatory: true, Needs: []Cap{CapProxy}, Run: connCutIdle,
+			ID: "fault/conn-cut-idle", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: connCutIdle,
 			Rule: "a lock survives the loss of all connections, or its holder learns that it is lost before anybody else has it",
 		},
 		{
-			ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{CapProxy}, Run: blackHole,
+			ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: blackHole,
 			Rule: "calls into a network that swallows everything end with their contexts, and are not reported as held",
 		},
 		{
-			ID: "fault/half-open", Clause: "H3", Mandatory: true, Needs: []Cap{CapProxy}, Run: halfOpen,
+			ID: "fault/half-open", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: halfOpen,
 			Rule: "renewals that reach the server, but are never confirmed, do not prolong the belief in a lock",
 		},
 		{
-			ID: "fault/latency", Clause: "H5", Mandatory: true, Needs: []Cap{CapProxy}, Run: latency,
+			ID: "fault/latency", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: latency,
 			Rule: "a slow and uneven network changes no answer",
 		},
 		{
-			ID: "fault/fragmented", Clause: "A6", Needs: []Cap{CapProxy}, Run: fragmented,
+			ID: "fault/fragmented", Clause: "A6", Needs: []Cap{capProxy}, Run: fragmented,
 			Rule: "bytes that arrive one by one change no answer",
 		},
 		{
-			ID: "fault/lapse-and-return", Clause: "H1", Mandatory: true, Needs: []Cap{CapProxy}, Run: lapseAndReturn,
+			ID: "fault/lapse-and-return", Clause: "H1", Mandatory: true, Needs: []Cap{capProxy}, Run: lapseAndReturn,
 			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before",
 		},
 	}, serverFaultChecks()...)
 }
 
 // sweepDepth is up to which request or reply of an operation a fault is tried. No
-// driver needs more for one; what is left over hits what the operation leads to.
+// driver needs more for one; the rest hits what the operation leads to.
 const sweepDepth = 8
 
 // sweep runs every operation of a client with a fault in its k-th message, for
 // each k, and looks what a rival sees afterwards.
-func (c *C) sweep(arm func(Link, int), what string) {
-	ops := []Op{OpTry, OpLock, OpExtend, OpUnlock}
+func (c *C) sweep(arm func(netfault.Link, int), what string) {
+	ops := []oracle.Op{oracle.OpTry, oracle.OpLock, oracle.OpExtend, oracle.OpUnlock}
 	var hits atomic.Int64
 	c.together(len(ops), func(i int, _ *rand.Rand) {
 		a, b := c.openVia("A-"+string(ops[i])), c.open("B-"+string(ops[i]))
@@ -77,11 +79,11 @@ func (c *C) sweep(arm func(Link, int), what string) {
 
 // disturbed runs one operation with an armed fault. The TTL is so long that what
 // is left behind and lives until its end is seen.
-func (c *C) disturbed(a, b *party, op Op, k int, arm func(), what string) {
+func (c *C) disturbed(a, b *client, op oracle.Op, k int, arm func(), what string) {
 	name, ttl := c.Name(fmt.Sprint(op, k)), distlock.TTL(c.long())
 	when := fmt.Sprintf("%s, k = %d", what, k)
 	var h *lease
-	if op == OpExtend || op == OpUnlock {
+	if op == oracle.OpExtend || op == oracle.OpUnlock {
 		h = c.pollFor(a, name, patience, "nobody had ever held it", ttl)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
@@ -89,9 +91,9 @@ func (c *C) disturbed(a, b *party, op Op, k int, arm func(), what string) {
 	arm()
 	var err error
 	switch op {
-	case OpExtend:
+	case oracle.OpExtend:
 		err = h.Extend(ctx, c.long())
-	case OpUnlock:
+	case oracle.OpUnlock:
 		err = h.Unlock(ctx)
 	default:
 		got := a.acquire(ctx, op, name, ttl)
@@ -99,14 +101,14 @@ func (c *C) disturbed(a, b *party, op Op, k int, arm func(), what string) {
 	}
 	a.link.Heal()
 	switch {
-	case op != OpExtend && op != OpUnlock && errors.Is(err, distlock.ErrHeld):
+	case op != oracle.OpExtend && op != oracle.OpUnlock && errors.Is(err, distlock.ErrHeld):
 		c.Failf("%s of A (%s) was told that %q is held; nobody but A itself had ever asked for it: %v", op, when, name, err)
 	case errors.Is(err, distlock.ErrLost):
 		c.pollFor(b, name, c.soon(), fmt.Sprintf("%s of A (%s) was told that its lock is lost, %v after it was granted for %v; if it is, nobody has it",
 			op, when, c.now()-h.call, c.long()), ttl).free()
 		return
 	}
-	if h != nil && op != OpUnlock {
+	if h != nil && op != oracle.OpUnlock {
 		_ = h.unlock() // nil, or unknown where this was the operation that was hit
 	}
 	limit := c.Unit() + c.timing.CleanupBound + c.soon()
@@ -140,7 +142,7 @@ func connCutIdle(c *C) {
 
 // passOn gives back a lock that a probe should not have got.
 func (a answer) passOn(h *lease) {
-	if a.err == nil && h.believe() {
+	if a.err == nil && h.Believes() {
 		a.p.c.Failf("%s was granted %q at %s although %s, whose connections had been cut, still believes to hold it",
 			a.p.who, a.Name(), millis(a.ret), h.p.who)
 	}
@@ -174,8 +176,8 @@ func blackHole(c *C) {
 		}
 	}
 	other := c.Name("other")
-	prompt("Lock", func(ctx context.Context) error { return a.acquire(ctx, OpLock, other).err })
-	prompt("TryLock", func(ctx context.Context) error { return a.acquire(ctx, OpTry, other).err })
+	prompt("Lock", func(ctx context.Context) error { return a.acquire(ctx, oracle.OpLock, other).err })
+	prompt("TryLock", func(ctx context.Context) error { return a.acquire(ctx, oracle.OpTry, other).err })
 	prompt("Extend", func(ctx context.Context) error { return h.Extend(ctx, c.Unit()) })
 	prompt("Unlock", func(ctx context.Context) error { return h.Unlock(ctx) })
 	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A was cut off and its lease had ended").free()
@@ -198,14 +200,14 @@ func halfOpen(c *C) {
 	limit := dropped + h.granted()
 	if !c.within(h.Done(), limit+c.Slack()-c.now()) {
 		c.Failf("no reply has reached A since %s, and its Done is not closed by %s; the last lease that can have been confirmed ended at %s, its Deadline is %s",
-			millis(dropped), millis(c.now()), millis(limit), millis(h.Deadline().Sub(h.j.base)))
+			millis(dropped), millis(c.now()), millis(limit), millis(h.Ends()))
 	}
-	if d := h.Deadline().Sub(h.j.base); d > limit {
+	if d := h.Ends(); d > limit {
 		c.Failf("no reply has reached A since %s, but its Deadline has moved on to %s; the last lease that can have been confirmed ended at %s",
 			millis(dropped), millis(d), millis(limit))
 	}
-	// What A sends still arrives: renewals, which have ended with its belief, and
-	// the release that cleans up, which may come a lease later.
+	// What A sends still arrives: renewals, until its belief ends, and the release of
+	// its clean-up, a lease later at the latest.
 	w.lease(2*h.granted()+c.timing.ExpiryLag+c.soon(), "A had lost it, whose replies do not come through").free()
 	a.link.Heal()
 	c.warm(a)
@@ -263,20 +265,20 @@ func lapseAndReturn(c *C) {
 		c.warm(a)
 		h := a.mustTry(name, "which is fresh")
 		a.cutOff()
-		c.sleepUntil(h.Deadline().Sub(h.j.base))
+		c.sleepUntil(h.Ends())
 		for h.Err() == nil { // a renewal may have been confirmed just before the cut
 			c.sleep(c.Unit() / 20)
 		}
 		a.link.Heal()
 		bound := h.granted() + c.timing.ExpiryLag + c.soon() + patience
 		c.together(2, func(i int, _ *rand.Rand) {
-			p := []*party{a, b}[i]
+			p := []*client{a, b}[i]
 			// Until the client has found out that its connections are gone, Lock
 			// may fail with their errors.
 			var got answer
 			if !c.eventually(bound, func() bool { got = p.lock(name, bound); return got.err == nil }) {
 				c.Failf("%s could not have %q within %v of the return of A, whose lease had ended at %s: %v",
-					p.who, name, bound, millis(h.Deadline().Sub(h.j.base)), got.err)
+					p.who, name, bound, millis(h.Ends()), got.err)
 			}
 			c.sleep(c.Unit() / 10)
 			_ = got.unlock()

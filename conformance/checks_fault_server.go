@@ -9,33 +9,33 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// serverFaultChecks are those in which the server itself suffers. They run alone.
+// serverFaultChecks disturb the server itself. They run alone.
 func serverFaultChecks() []Check {
 	return []Check{
 		{
-			ID: "fault/paused-server-short", Clause: "H5", Needs: []Cap{CapProcess}, Alone: true, Run: pausedServerShort,
+			ID: "fault/paused-server-short", Clause: "H5", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerShort,
 			Rule: "a lock survives a server that hangs for a part of its TTL",
 		},
 		{
-			ID: "fault/paused-server-long", Clause: "H4", Needs: []Cap{CapProcess}, Alone: true, Run: pausedServerLong,
+			ID: "fault/paused-server-long", Clause: "H4", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerLong,
 			Rule: "a holder whose server hangs for longer than its TTL learns of the loss meanwhile, and the name is to be had afterwards",
 		},
 		{
-			ID: "fault/killed-server", Clause: "H1", Needs: []Cap{CapProcess}, Alone: true, Run: killedServer,
+			ID: "fault/killed-server", Clause: "H1", Needs: []Cap{capProcess}, Alone: true, Run: killedServer,
 			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case",
 		},
 		{
-			ID: "fault/failover", Clause: "H1", Needs: []Cap{CapFailover}, Alone: true, Run: failover,
+			ID: "fault/failover", Clause: "H1", Needs: []Cap{capFailover}, Alone: true, Run: failover,
 			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case",
 		},
 		{
-			ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{CapServerClock}, Alone: true, Run: clockJump,
+			ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{capServerClock}, Alone: true, Run: clockJump,
 			Rule: "names can be locked and tokens rise although the server's clock jumps",
 		},
 	}
 }
 
-// process returns the harness's, which a check that names it in Needs has.
+// process returns that of the harness, for checks that name it in Needs.
 func (c *C) process() Process { p, _ := c.harness.(Process); return p }
 
 // serverPaused runs f while the server hangs, and goes on when it answers again.
@@ -99,7 +99,7 @@ func pausedServerLong(c *C) {
 	}
 	if w.a.err == nil {
 		_ = w.a.unlock()
-	} else { // a waiter whose session or lease has ended is told so
+	} else { // a waiter is told if its session or lease has ended
 		c.Logf("the waiter was told: %v", w.a.err)
 	}
 	_ = c.pollFor(b, name, bound, "the server answered again, A having lost it").unlock()
@@ -211,7 +211,7 @@ func clockJump(c *C) {
 			c.Inconclusivef("the harness could not move the server's clock by %v: %v", jump, err)
 		}
 		off += jump
-		for _, p := range []*party{a, b} {
+		for _, p := range []*client{a, b} {
 			h := c.pollFor(p, name, patience+c.soon(), "everybody had unlocked it, and the server's clock had jumped")
 			c.rises(&last, h, "a jump of the clock by "+jump.String())
 			_ = h.unlock()

@@ -13,22 +13,22 @@ func fenceChecks() []Check {
 	return []Check{
 		{
 			ID: "fence/increases", Clause: "F1", Mandatory: true, Run: fenceIncreases,
-			Rule: "the token rises from grant to grant, whoever gets the name",
+			Rule: "the token rises from grant to grant, in whatever hands the name is",
 		},
 		{
 			ID: "fence/over-expiry", Clause: "F1", Mandatory: true, Run: fenceOverExpiry,
 			Rule: "the token rises over a lease that has run out",
 		},
 		{
-			ID: "fence/over-break", Clause: "F1", Needs: []Cap{CapInspector}, Run: fenceOverBreak,
+			ID: "fence/over-break", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverBreak,
 			Rule: "the token rises over an entry that an operator has removed",
 		},
 		{
-			ID: "fence/over-cleanup", Clause: "F1", Needs: []Cap{CapInspector}, Run: fenceOverCleanup,
+			ID: "fence/over-cleanup", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverCleanup,
 			Rule: "the token rises although the store was cleaned of what was left of the name",
 		},
 		{
-			ID: "fence/over-restart", Clause: "F1", Needs: []Cap{CapProcess}, Alone: true, Run: fenceOverRestart,
+			ID: "fence/over-restart", Clause: "F1", Needs: []Cap{capProcess}, Alone: true, Run: fenceOverRestart,
 			Rule: "the token rises over a restart of the server",
 		},
 		{
@@ -36,8 +36,8 @@ func fenceChecks() []Check {
 			Rule: "the token of a lock does not change while it is held, extended and renewed",
 		},
 		{
-			ID: "fence/unknown-gap", Clause: "F1", Needs: []Cap{CapProxy}, Run: fenceUnknownGap,
-			Rule: "the token rises over attempts whose outcome nobody knows; gaps are fine",
+			ID: "fence/unknown-gap", Clause: "F1", Needs: []Cap{capProxy}, Run: fenceUnknownGap,
+			Rule: "the token rises over attempts with an unknown outcome; gaps are fine",
 		},
 		{
 			ID: "fence/end-to-end", Clause: "F1", Mandatory: true, Run: fenceEndToEnd,
@@ -55,10 +55,10 @@ func (c *C) rises(last *int64, h *lease, over string) {
 }
 
 func fenceIncreases(c *C) {
-	parties := []*party{c.open("A"), c.open("B"), c.open("C")}
+	peers := []*client{c.open("A"), c.open("B"), c.open("C")}
 	name, last := c.Name("x"), int64(0)
 	for i := range c.rounds(100) {
-		h := parties[i%len(parties)].mustTry(name, "which nobody has")
+		h := peers[i%len(peers)].mustTry(name, "which nobody has")
 		c.rises(&last, h, "a grant that was unlocked")
 		h.free()
 	}
@@ -83,8 +83,8 @@ func fenceOverExpiry(c *C) {
 	}
 }
 
-// warm makes sure that a client whose connections were broken has new ones.
-func (c *C) warm(p *party) {
+// warm makes sure that a client has new connections after a fault.
+func (c *C) warm(p *client) {
 	name := c.Name("warm-" + p.who)
 	c.pollFor(p, name, patience, "its link was healed").free()
 }
@@ -115,7 +115,7 @@ func fenceOverCleanup(c *C) {
 		c.rises(&last, h, "a grant that was unlocked")
 		h.free()
 		c.sleep(10 * idle)
-		n, err := distlock.Sweep(c.ctx, b.locker, idle)
+		n, err := b.sweepIdle(c.ctx, idle)
 		switch {
 		case errors.Is(err, distlock.ErrUnsupported):
 			c.Skipf("the driver is no Sweeper: its store keeps nothing that could be swept")
@@ -199,7 +199,7 @@ func fenceEndToEnd(c *C) {
 
 // restart kills the server and brings it back on its data.
 func (c *C) restart() {
-	p := c.harness.(Process) // the check names CapProcess in Needs
+	p := c.harness.(Process) // the check names capProcess in Needs
 	ctx, cancel := context.WithTimeout(c.ctx, 4*patience)
 	defer cancel()
 	if err := p.Kill(ctx); err != nil {

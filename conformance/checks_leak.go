@@ -19,18 +19,18 @@ func leakChecks() []Check {
 			Rule: "no goroutine of a client outlives its Close",
 		},
 		{
-			ID: "leak/connections", Clause: "C1", Needs: []Cap{CapProxy}, Run: leakConnections,
+			ID: "leak/connections", Clause: "C1", Needs: []Cap{capProxy}, Run: leakConnections,
 			Rule: "connections do not pile up with the locks taken, and none outlives Close",
 		},
 		{
-			ID: "leak/records", Clause: "A4", Needs: []Cap{CapInspector}, Run: leakRecords,
+			ID: "leak/records", Clause: "A4", Needs: []Cap{capInspector}, Run: leakRecords,
 			Rule: "locks that were unlocked and waits that were cancelled leave no live entry in the store",
 		},
 	}
 }
 
 // exercise makes a client do all that may leave something behind, against a rival.
-func (c *C) exercise(p, rival *party, rounds int) {
+func (c *C) exercise(p, rival *client, rounds int) {
 	name, ttl := c.Name("exercise"), distlock.TTL(c.long())
 	for i := range rounds {
 		h := c.pollFor(p, name, c.timing.CleanupBound+c.soon(), "everybody had unlocked it", ttl)
@@ -65,8 +65,8 @@ func leakGoroutines(c *C) {
 			expires := p.mustTry(c.Name("expires"), "which is fresh", distlock.TTL(c.short()), distlock.NoRenewal())
 			p.mustTry(c.Name("held"), "which is fresh")
 			c.sleepUntil(expires.gone())
-			for _, p := range []*party{p, rival} {
-				if err := p.locker.Close(); err != nil {
+			for _, p := range []*client{p, rival} {
+				if err := p.close(); err != nil {
 					c.Failf("%s closed its client, the server being in order: %v", p.who, err)
 				}
 			}
@@ -101,7 +101,7 @@ func leakConnections(c *C) {
 	if after := a.link.Connections(); after > before+5 {
 		c.Failf("A had %d connections after 9 rounds of locking and cancelling, and %d after 45 more", before, after)
 	}
-	if err := a.locker.Close(); err != nil {
+	if err := a.close(); err != nil {
 		c.Failf("A closed its client, the server being in order: %v", err)
 	}
 	closed := c.now()

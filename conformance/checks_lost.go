@@ -11,16 +11,16 @@ import (
 func lostChecks() []Check {
 	return []Check{
 		{
-			ID: "lost/before-successor", Clause: "H4", Mandatory: true, Needs: []Cap{CapProxy}, Run: lostBeforeSuccessor,
+			ID: "lost/before-successor", Clause: "H4", Mandatory: true, Needs: []Cap{capProxy}, Run: lostBeforeSuccessor,
 			Rule: "a holder that is cut off learns by itself, at its Deadline at the latest, that its lock is lost, before anybody else can have it",
 		},
 		{
-			ID: "lost/record-deleted", Clause: "H4", Needs: []Cap{CapInspector}, Run: lostRecordDeleted,
+			ID: "lost/record-deleted", Clause: "H4", Needs: []Cap{capInspector}, Run: lostRecordDeleted,
 			Rule: "a holder whose entry was removed from the store learns of it within a renewal period, or from Unlock",
 		},
 		{
-			ID: "lost/quiet-when-healthy", Clause: "H5", Needs: []Cap{CapProxy}, Run: quietWhenHealthy,
-			Rule: "slow replies and a broken connection, which last for less than a TTL, do not lose a lock",
+			ID: "lost/quiet-when-healthy", Clause: "H5", Needs: []Cap{capProxy}, Run: quietWhenHealthy,
+			Rule: "slow replies and a broken connection, for less than a TTL, do not lose a lock",
 		},
 		{
 			ID: "lost/not-on-unlock", Clause: "H4", Mandatory: true, Run: notLostOnUnlock,
@@ -28,16 +28,16 @@ func lostChecks() []Check {
 		},
 		{
 			ID: "lost/late-subscriber", Clause: "H4", Mandatory: true, Run: lateSubscriber,
-			Rule: "who asks for Done after the loss gets a channel that is closed, each time the same",
+			Rule: "Done returns a closed channel after the loss, each time the same",
 		},
 		{
-			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{CapChild}, Alone: true, Run: pausedClient,
+			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Alone: true, Run: pausedClient,
 			Rule: "a holder that was stopped for longer than its TTL is told of its loss at its first look after it goes on",
 		},
 	}
 }
 
-// doneAt returns the time at which Done was seen closed.
+// doneAt returns when Done was seen closed.
 func (h *lease) doneAt() <-chan time.Duration {
 	c, at := h.p.c, make(chan time.Duration, 1) // one element: the goroutine must not outlive its value
 	done := h.Done()
@@ -67,13 +67,13 @@ func lostBeforeSuccessor(c *C) {
 		c.Failf("A was cut off at %s; B was granted %q at %s and A's Err is %s; it had to be ErrLost before that",
 			millis(cut), name, millis(next.ret), describe(err))
 	}
-	// Err looks at the clock, whereas Done has to be closed by somebody whom a busy
-	// machine may wake too late. In virtual time nothing is late.
+	// Err looks at the clock, but Done is closed by a goroutine, and a busy machine
+	// may wake that too late. In virtual time nothing is late.
 	slack := c.Slack()
 	if c.Virtual() {
 		slack = 0
 	}
-	deadline := h.Deadline().Sub(h.j.base)
+	deadline := h.Ends()
 	if !c.within(h.Done(), slack) {
 		c.Failf("A was cut off at %s and B was granted %q at %s, but A's Done is not closed by %s (its Deadline: %s)",
 			millis(cut), name, millis(next.ret), millis(c.now()), millis(deadline))
@@ -106,7 +106,7 @@ func lostRecordDeleted(c *C) {
 	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
 		c.Failf("A's Done closed because its entry was removed; Err must match ErrLost, it is %s", describe(err))
 	}
-	// Who unlocks before that learns of it from the release.
+	// An Unlock before that learns of it from the release.
 	early := a.mustTry(c.Name("early"), "which is fresh", distlock.TTL(c.long()))
 	if err := c.inspector().Delete(c.ctx, early.Name()); err != nil {
 		c.Failf("the harness could not delete the entry of %q, which A holds: %v", early.Name(), err)
@@ -162,11 +162,11 @@ func lateSubscriber(c *C) {
 	a := c.open("A")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.Deadline().Sub(h.j.base))
+	c.sleepUntil(h.Ends())
 	// The Deadline has passed, so the very first question must be answered right,
 	// also if no timer has run since.
 	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("the Deadline of A's lock, %s, has passed; its Err must match ErrLost, it is %s", h.Deadline().Sub(h.j.base), describe(err))
+		c.Failf("the Deadline of A's lock, %s, has passed; its Err must match ErrLost, it is %s", h.Ends(), describe(err))
 	}
 	first := h.Done()
 	if !c.within(first, 0) {
@@ -187,7 +187,7 @@ func pausedClient(c *C) {
 	b := c.open("B")
 	child := c.spawn("child")
 	name := c.Name("x")
-	r, call, ret := child.ask(childRequest{Op: "lock", Name: name, TTL: c.Unit()})
+	r, _, _ := child.ask(childRequest{Op: "lock", Name: name, TTL: c.Unit()})
 	if !r.OK {
 		c.Failf("the child was refused %q, which is fresh: %s", name, r.Err)
 	}
@@ -196,8 +196,7 @@ func pausedClient(c *C) {
 	}
 	stopped := c.now()
 	// The lease is at its longest if the child renewed it just before the stop.
-	granted := max(c.Unit(), (r.Left+ret-call)*10/9)
-	h := c.pollFor(b, name, granted+c.timing.ExpiryLag+c.soon(), "the child was stopped and its lease had ended")
+	h := c.pollFor(b, name, c.atMost(c.Unit())+c.timing.ExpiryLag+c.soon(), "the child was stopped and its lease had ended")
 	store := new(register)
 	if err := store.write("B", h.Token()); err != nil {
 		c.Failf("B holds %q and writes: %v", name, err)

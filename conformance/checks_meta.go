@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 func metaChecks() []Check {
@@ -38,11 +39,12 @@ func metaChecks() []Check {
 func capsDeclared(c *C) {
 	var faults []string
 	for _, cs := range c.harness.Caps().all() {
-		if cs.support == Undeclared {
+		if cs.support == 0 {
 			faults = append(faults, fmt.Sprintf("%s is not declared: set it to Yes or No in Caps", cs.cap))
 			continue
 		}
-		// One that is there but declared absent is no lie: this run has no use for it.
+		// To declare one absent that the harness has is no lie: this run has no use
+		// for it.
 		if has, known := implements(c.harness, cs.cap); known && !has && cs.support == Yes {
 			faults = append(faults, fmt.Sprintf("%s is declared present, but the harness does not implement its interface", cs.cap))
 		}
@@ -76,6 +78,9 @@ func timingDeclared(c *C) {
 	if t.TTLGranularity > 0 && t.MinTTL%t.TTLGranularity != 0 {
 		faults = append(faults, fmt.Sprintf("MinTTL %v is no multiple of TTLGranularity %v", t.MinTTL, t.TTLGranularity))
 	}
+	if t.MaxExtend != 0 && t.MaxExtend < 1 {
+		faults = append(faults, fmt.Sprintf("MaxExtend is %v: Extend must be able to give a lock its own TTL again, so declare 1 at least, or 0 for no bound", t.MaxExtend))
+	}
 	if len(faults) > 0 {
 		c.Failf("%s", strings.Join(faults, "\n"))
 	}
@@ -84,10 +89,10 @@ func timingDeclared(c *C) {
 func driverAgrees(c *C) {
 	a := c.open("A")
 	d, ok := a.locker.(interface {
-		Capabilities() distlock.Capabilities
+		Capabilities() driver.Capabilities
 	})
 	if !ok {
-		return // a Locker that is not built by distlock.New declares nothing
+		return // a Locker of another kind than driver.New makes declares nothing
 	}
 	said, caps, t := d.Capabilities(), c.harness.Caps(), c.timing
 	own := CapsFrom(said)
@@ -122,7 +127,7 @@ func clientsIndependent(c *C) {
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	b.mustBeBusy(name, h)
-	if err := b.locker.Close(); err != nil {
+	if err := b.close(); err != nil {
 		c.Failf("B, which holds nothing, was closed: %v", err)
 	}
 	third := c.open("C")
@@ -142,8 +147,8 @@ func inspectorAsDeclared(c *C) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
 
-	st, err := distlock.Inspect(ctx, a.locker, name)
-	_, listErr := distlock.List(ctx, a.locker, c.Name(""))
+	st, err := a.inspect(ctx, name)
+	_, listErr := a.listed(ctx, c.Name(""))
 	if c.harness.Caps().Inspector == Yes {
 		if err != nil || listErr != nil {
 			c.Failf("the inspector is declared present, but Inspect returned %s and List %s", describe(err), describe(listErr))
@@ -156,11 +161,11 @@ func inspectorAsDeclared(c *C) {
 	}
 
 	// Nobody has been idle for a year, so a sweep that works finds nothing of ours.
-	if _, err := distlock.Sweep(ctx, a.locker, 365*24*time.Hour); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
+	if _, err := a.sweepIdle(ctx, 365*24*time.Hour); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
 		c.Failf("Sweep returned neither nil nor ErrUnsupported: %v", err)
 	}
 	free := c.Name("free")
-	if err := distlock.Break(ctx, a.locker, free); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
+	if err := a.breakHold(ctx, free); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
 		c.Failf("Break of %q, which nobody holds, returned %s; it must be ErrLost, or ErrUnsupported", free, describe(err))
 	}
 	c.open("B").mustBeBusy(name, h)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func namesChecks() []Check {
@@ -41,11 +42,11 @@ func namesChecks() []Check {
 			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is",
 		},
 		{
-			ID: "names/listed", Clause: "N1", Needs: []Cap{CapInspector}, Run: listed,
+			ID: "names/listed", Clause: "N1", Needs: []Cap{capInspector}, Run: listed,
 			Rule: "names come back from List and Inspect exactly as they were passed to Lock",
 		},
 		{
-			ID: "names/isolation", Clause: "N1", Needs: []Cap{CapNamespaces}, Run: isolation,
+			ID: "names/isolation", Clause: "N1", Needs: []Cap{capNamespaces}, Run: isolation,
 			Rule: "the same name in two namespaces is two locks",
 		},
 	}
@@ -62,13 +63,13 @@ func (c *C) apart(names []string) {
 	a, b, d := c.open("A"), c.open("B"), c.open("C")
 	held := make([]*lease, len(names))
 	for i, name := range names {
-		p := []*party{a, b}[i%2]
+		p := []*client{a, b}[i%2]
 		got := p.try(name, distlock.TTL(c.long()))
 		if got.err != nil {
 			c.met(p, got, name, held[:i])
 		}
 		if got.Name() != name {
-			c.Failf("the lock on %s says that its name is %s", short(name), short(got.Name()))
+			c.Failf("the lock on %s says that its name is %s", oracle.Quote(name), oracle.Quote(got.Name()))
 		}
 		held[i] = got.lease
 	}
@@ -85,8 +86,8 @@ func (c *C) apart(names []string) {
 	}
 }
 
-// stillHeld probes a name that is held, after locks on others have been ended.
-func (c *C) stillHeld(p *party, h *lease, ended []string) {
+// stillHeld probes a held name after locks on others have been ended.
+func (c *C) stillHeld(p *client, h *lease, ended []string) {
 	until := h.end()
 	a := p.try(h.Name())
 	if a.err == nil {
@@ -98,9 +99,9 @@ func (c *C) stillHeld(p *party, h *lease, ended []string) {
 	}
 }
 
-// met ends the check over a name that was refused while others are held. To say
-// which of them it meets, it unlocks one after the other until the name is free.
-func (c *C) met(p *party, refused answer, name string, held []*lease) {
+// met ends the check over a name that was refused while others are held. It unlocks
+// one after the other until the name is free, and so finds the one that it meets.
+func (c *C) met(p *client, refused answer, name string, held []*lease) {
 	if !refused.busy() {
 		c.refused(p, refused, name, fmt.Sprintf("which is valid UTF-8 of %d bytes and fresh", len(name)))
 	}
@@ -108,26 +109,17 @@ func (c *C) met(p *party, refused answer, name string, held []*lease) {
 		h.free()
 		if a := p.try(name, distlock.TTL(c.long())); a.err == nil {
 			c.Failf("%s was told that %s is held, which nobody has ever held; it was free as soon as %s had been unlocked: the two names are one lock",
-				p.who, short(name), short(h.Name()))
+				p.who, oracle.Quote(name), oracle.Quote(h.Name()))
 		}
 	}
 	c.Failf("%s was told that %s is held; nobody has ever held it, and it was not free either when all other names had been unlocked",
-		p.who, short(name))
-}
-
-// short quotes a name, without its middle if it is long.
-func short(name string) string {
-	const head, tail = 40, 12
-	if len(name) <= head+tail {
-		return fmt.Sprintf("%q", name)
-	}
-	return fmt.Sprintf("%q…%q (%d bytes)", name[:head], name[len(name)-tail:], len(name))
+		p.who, oracle.Quote(name))
 }
 
 func quoted(names []string) string {
 	var q []string
 	for _, n := range names {
-		q = append(q, short(n))
+		q = append(q, oracle.Quote(n))
 	}
 	return strings.Join(q, ", ")
 }
@@ -191,7 +183,7 @@ func oddBytes(c *C) {
 	for _, name := range []string{
 		"", "\xff", c.Name("\xff"), c.Name("a\xc3"), c.Name("\xed\xa0\x80"), c.Name("\xc0\xaf"), padded(c.Name(""), distlock.MaxName+1),
 	} {
-		for _, op := range []Op{OpTry, OpLock} {
+		for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
 			got := a.acquire(ctx, op, name, distlock.TTL(c.long()))
 			c.mustBeInvalid(got.err, fmt.Sprintf("%s(%q) of %d bytes", op, name, len(name)))
 		}
@@ -237,7 +229,7 @@ func listed(c *C) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
-	list, err := distlock.List(ctx, b.locker, c.Name(""))
+	list, err := b.listed(ctx, c.Name(""))
 	if err != nil {
 		c.Failf("List(%q) failed: %v", c.Name(""), err)
 	}
@@ -250,7 +242,7 @@ func listed(c *C) {
 			len(names), c.Name(""), len(got), quoted(without(names, got)), quoted(without(got, names)))
 	}
 	for i, name := range names {
-		if st, err := distlock.Inspect(ctx, b.locker, name); err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
+		if st, err := b.inspect(ctx, name); err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
 			c.Failf("A holds %q with token %d, but Inspect returned %+v and %s", name, held[i].Token(), st, describe(err))
 		}
 	}
@@ -259,7 +251,7 @@ func listed(c *C) {
 	}
 }
 
-// without returns the elements of a that are not in b.
+// without returns the elements of a without those of b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }

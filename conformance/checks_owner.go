@@ -17,7 +17,7 @@ func ownerChecks() []Check {
 		},
 		{
 			ID: "owner/stale-unlock-held", Clause: "H6", Mandatory: true, Run: staleUnlockHeld,
-			Rule: "Unlock of a lock that has run out returns ErrLost and does not touch whoever holds the name now",
+			Rule: "Unlock of a lock that has run out returns ErrLost and does not touch its holder now",
 		},
 		{
 			ID: "owner/stale-unlock-free", Clause: "H6", Mandatory: true, Run: staleUnlockFree,
@@ -32,11 +32,11 @@ func ownerChecks() []Check {
 			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one",
 		},
 		{
-			ID: "owner/unlock-atomic", Clause: "H6", Mandatory: true, Needs: []Cap{CapProxy}, Run: unlockAtomic,
+			ID: "owner/unlock-atomic", Clause: "H6", Mandatory: true, Needs: []Cap{capProxy}, Run: unlockAtomic,
 			Rule: "a release that reaches the store late, when the name has a new holder, does not touch it: owner test and removal are one step",
 		},
 		{
-			ID: "owner/unlock-reply-lost", Clause: "H6", Needs: []Cap{CapProxy}, Run: unlockReplyLost,
+			ID: "owner/unlock-reply-lost", Clause: "H6", Needs: []Cap{capProxy}, Run: unlockReplyLost,
 			Rule: "an Unlock whose reply is lost does not report ErrLost, and the name is free soon",
 		},
 		{
@@ -44,7 +44,7 @@ func ownerChecks() []Check {
 			Rule: "Unlock with a context that is already done returns at once and releases all the same",
 		},
 		{
-			ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{CapChild}, Run: twinProcesses,
+			ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{capChild}, Run: twinProcesses,
 			Rule: "processes that look alike, with the same program, environment and user, are different owners",
 		},
 	}
@@ -65,7 +65,7 @@ func unlockByStranger(c *C) {
 		c.Failf("B extended a lock that it had unlocked before; Extend must match ErrUnlocked, but returned %s", describe(err))
 	}
 	d.mustBeBusy(name, h)
-	if err := b.locker.Close(); err != nil {
+	if err := b.close(); err != nil {
 		c.Failf("B, which holds nothing, was closed: %v", err)
 	}
 	d.mustBeBusy(name, h)
@@ -95,7 +95,7 @@ func staleUnlockHeld(c *C) {
 	h.free()
 }
 
-// mustBeLost unlocks a lock whose lease has ended.
+// mustBeLost unlocks a lock after the end of its lease.
 func (c *C) mustBeLost(stale *lease) {
 	who, name := stale.p.who, stale.Name()
 	if err := stale.Err(); !errors.Is(err, distlock.ErrLost) {
@@ -111,7 +111,7 @@ func (c *C) mustBeLost(stale *lease) {
 }
 
 // undisturbed watches h for as long as requests that were late may take to arrive.
-func (c *C) undisturbed(d *party, h *lease, why string) {
+func (c *C) undisturbed(d *client, h *lease, why string) {
 	for end := c.now() + c.timing.CleanupBound + c.Slack()/2; c.now() < end; c.sleep(20 * c.poll()) {
 		a := d.try(h.Name())
 		if a.err == nil {
@@ -154,7 +154,7 @@ func doubleUnlock(c *C) {
 	many := a.mustTry(name, "which B has unlocked", ttl)
 	errs := [8]error{}
 	var wg sync.WaitGroup
-	wg.Go(func() { errs[0] = many.unlock() }) // one for the journal, which takes no two of one lock
+	wg.Go(func() { errs[0] = many.unlock() }) // one for the recorder: it takes no two of one lock
 	for i := range errs[1:] {
 		wg.Go(func() { errs[i+1] = many.Lock.Unlock(c.ctx) })
 	}
@@ -211,9 +211,9 @@ func unlockAtomic(c *C) {
 	c.requireFired(1)
 }
 
-// unlockHeldBack lets the k-th request that A sends after Unlock arrive only when
-// the lease is over and B has the name. Unlock may need fewer requests; then it is
-// a heartbeat that is held back, or nothing.
+// unlockHeldBack lets the k-th request that A sends after Unlock arrive only when the
+// lease is over and B has the name. Unlock may need fewer requests; then a heartbeat
+// is held back, or nothing.
 func (c *C) unlockHeldBack(k int) {
 	a, b, d := c.openVia("A"), c.open("B"), c.open("C")
 	name := c.Name("x" + string(rune('0'+k)))
@@ -274,7 +274,7 @@ func done(parent context.Context) context.Context {
 	return ctx
 }
 
-// late returns a context whose deadline has passed.
+// late returns a context with a deadline in the past.
 func late(parent context.Context) context.Context {
 	ctx, cancel := context.WithDeadline(parent, time.Now().Add(-time.Second))
 	cancel() // the deadline has ended it already

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func reentChecks() []Check {
@@ -27,7 +28,7 @@ func reentContends(c *C) {
 	h := a.mustTry(name, "which is fresh", ttl)
 	a.mustBeBusy(name, h)
 	ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
-	got := a.acquire(ctx, OpLock, name, ttl)
+	got := a.acquire(ctx, oracle.OpLock, name, ttl)
 	cancel()
 	if got.err == nil {
 		c.Failf("A holds %q and was granted it again by Lock: two locks, of which one Unlock frees both or none", name)

@@ -36,7 +36,7 @@ func stressChecks() []Check {
 			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds",
 		},
 		{
-			ID: "stress/herd", Clause: "W2", Needs: []Cap{CapProxy, CapPush}, Alone: true, Run: stressHerd,
+			ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Alone: true, Run: stressHerd,
 			Rule: "a release wakes the next waiter alone: the requests per hand-off do not grow with the waiters",
 		},
 	}
@@ -44,15 +44,15 @@ func stressChecks() []Check {
 
 func stressCounter(c *C) {
 	const clients, goroutines, adds = 4, 8, 50
-	var parties []*party
+	var peers []*client
 	for i := range clients {
-		parties = append(parties, c.open(fmt.Sprint("C", i+1)))
+		peers = append(peers, c.open(fmt.Sprint("C", i+1)))
 	}
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	stalls := c.stalls()
 	var k counter
 	c.together(goroutines, func(i int, rng *rand.Rand) {
-		p := parties[i%clients]
+		p := peers[i%clients]
 		for range c.rounds(adds) {
 			a := p.lock(name, patience+goroutines*c.soon(), ttl)
 			if a.err != nil {
@@ -79,14 +79,14 @@ type traffic struct {
 const trafficClients, trafficRounds = 5, 60
 
 func (c *C) drive(t traffic) {
-	var parties []*party
+	var peers []*client
 	for i := range trafficClients {
-		parties = append(parties, c.openPhased(fmt.Sprint("C", i+1)))
+		peers = append(peers, c.openPhased(fmt.Sprint("C", i+1)))
 	}
 	until := c.now() + max(4*time.Second, 3*t.ttl)
 	c.together(trafficClients, func(i int, rng *rand.Rand) {
 		for round := 0; round < trafficRounds && (c.Virtual() || c.now() < until); round++ {
-			c.visit(parties[i], t, rng)
+			c.takeAndUse(peers[i], t, rng)
 		}
 	})
 }
@@ -96,9 +96,9 @@ func random(rng *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(d)))
 }
 
-// visit asks for a lock and does something with it if it is granted. Errors are
-// answers like any other here: the oracles know which were possible.
-func (c *C) visit(p *party, t traffic, rng *rand.Rand) {
+// takeAndUse asks for a lock and does something with it if it is granted. Errors are
+// answers like any other here: the oracles judge them.
+func (c *C) takeAndUse(p *client, t traffic, rng *rand.Rand) {
 	name := c.Name(fmt.Sprint("n", rng.IntN(t.names)))
 	opts := []distlock.Option{distlock.TTL(t.ttl)}
 	if t.aimed || rng.IntN(3) > 0 {
@@ -122,13 +122,13 @@ func (c *C) visit(p *party, t traffic, rng *rand.Rand) {
 	}
 	switch {
 	case t.aimed && rng.IntN(3) == 0:
-		end := a.lease.Deadline().Sub(c.journal.base)
+		end := a.lease.Ends()
 		c.sleepUntil(end - 6*time.Millisecond + random(rng, 8*time.Millisecond))
 		if rng.IntN(2) == 0 {
 			extend()
 			c.sleep(random(rng, 10*time.Millisecond))
 		}
-	case rng.IntN(12) == 0: // a forgotten lock, whose late Unlock must be harmless
+	case rng.IntN(12) == 0: // a forgotten lock: its late Unlock must be harmless
 		c.sleep(t.ttl + random(rng, t.ttl/2))
 	default:
 		c.sleep(random(rng, 2*c.phase()))
@@ -144,7 +144,7 @@ func stressRandom(c *C) { c.drive(traffic{ttl: c.short(), names: 3}) }
 func stressBoundary(c *C) { c.drive(traffic{ttl: c.short(), names: 2, aimed: true}) }
 
 func stressSequence(c *C) {
-	parties := []*party{c.open("A"), c.open("B"), c.open("C")}
+	peers := []*client{c.open("A"), c.open("B"), c.open("C")}
 	rng := c.Rand()
 	t := traffic{ttl: c.short(), names: 2}
 	var open []*lease
@@ -153,7 +153,7 @@ func stressSequence(c *C) {
 		name := c.Name(fmt.Sprint("n", rng.IntN(t.names)))
 		switch action := rng.IntN(6); {
 		case action < 2 || len(open) == 0:
-			a := parties[rng.IntN(len(parties))].try(name, distlock.TTL(t.ttl), distlock.NoRenewal())
+			a := peers[rng.IntN(len(peers))].try(name, distlock.TTL(t.ttl), distlock.NoRenewal())
 			if a.err == nil {
 				open = append(open, a.lease)
 			}
@@ -209,11 +209,12 @@ func stressPool(c *C) {
 	for i := range held {
 		held[i] = a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", ttl)
 	}
-	var line []*pending
+	var queue []*pending
 	for _, h := range held {
-		line = append(line, b.begin(h.Name(), ttl))
+		queue = append(queue, b.begin(h.Name(), ttl))
 	}
 	c.awaitQueued(held[waiters-1].Name(), 1)
+	c.sleep(quiet) // until they wait, and no longer ask
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -231,7 +232,7 @@ func stressPool(c *C) {
 	}
 	for i, h := range held {
 		h.free()
-		line[i].lease(c.soon(), fmt.Sprintf("A had unlocked it; B waited for it and for %d other names", waiters-1)).free()
+		queue[i].lease(c.soon(), fmt.Sprintf("A had unlocked it; B waited for it and for %d other names", waiters-1)).free()
 	}
 }
 
@@ -239,8 +240,8 @@ func stressHerd(c *C) {
 	few, many := c.handOffs(3, 12), c.handOffs(20, 2)
 	c.Logf("%.1f requests per hand-off among 3 waiting clients, %.1f among 20", few, many)
 	// What a hand-off costs depends on the driver and its protocol, and how long it
-	// takes on the machine; so the few are the measure for the many. A herd sends
-	// at least one request of each client, which makes several times as many.
+	// takes on the machine; so the few are the measure for the many. A herd sends at
+	// least one request of each client: several times as many.
 	if allowed := 2*few + 2; many > allowed {
 		c.Failf("a hand-off among 3 waiting clients took %.1f requests, and among 20 it took %.1f, %.1f are allowed: a release wakes more than the next",
 			few, many, allowed)
@@ -252,33 +253,33 @@ func stressHerd(c *C) {
 func (c *C) handOffs(clients, each int) float64 {
 	name, ttl := c.Name(fmt.Sprint("n", clients)), distlock.TTL(c.long())
 	h := c.open(fmt.Sprint("A", clients)).mustTry(name, "which is fresh", ttl)
-	var parties []*party
-	var line []*pending
+	var peers []*client
+	var queue []*pending
 	for i := range clients {
 		p := c.openVia(fmt.Sprintf("W%d-%d", clients, i+1))
 		if c.Virtual() {
 			p.link.Delay(virtualLatency, virtualLatency)
 		}
-		parties = append(parties, p)
+		peers = append(peers, p)
 	}
 	for range each {
-		for _, p := range parties {
-			line = append(line, p.begin(name, ttl))
+		for _, p := range peers {
+			queue = append(queue, p.begin(name, ttl))
 		}
 	}
 	c.awaitQueued(name, clients)
 	requests := func() (n int) {
-		for _, p := range parties {
+		for _, p := range peers {
 			n += p.link.Requests()
 		}
 		return n
 	}
 	before := requests()
 	h.free()
-	c.together(len(line), func(i int, _ *rand.Rand) {
-		h := line[i].lease(c.soon()*time.Duration(len(line)), fmt.Sprintf("A had unlocked it, with %d others waiting", len(line)-1))
-		c.sleep(2 * c.phase()) // time for everybody who was woken in vain to look
+	c.together(len(queue), func(i int, _ *rand.Rand) {
+		h := queue[i].lease(c.soon()*time.Duration(len(queue)), fmt.Sprintf("A had unlocked it, with %d others waiting", len(queue)-1))
+		c.sleep(2 * c.phase()) // time to look for all those woken in vain
 		h.free()
 	})
-	return float64(requests()-before) / float64(len(line))
+	return float64(requests()-before) / float64(len(queue))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func grantedHonest(c *C) {
@@ -23,15 +24,15 @@ func grantedHonest(c *C) {
 	wg.Wait()
 }
 
-// honest asks for a lock over a slow network, which tells a deadline that is counted
-// from the request from one that is counted from the reply: the store counts from
-// somewhere between them. What B gets, and when, shows where the store saw the end.
-func (c *C) honest(b *party, name string, ttl time.Duration) {
+// honest asks for a lock over a slow network. The store counts the TTL from somewhere
+// between request and reply, and a deadline counted from the reply is later than its
+// end. B gets the name at that end.
+func (c *C) honest(b *client, name string, ttl time.Duration) {
 	a := c.openMortal("A")
 	if a.link != nil {
 		a.mustTry(c.Name("warm "+name), "which is fresh").free() // connect before the network is slow
-		// Enough that the way back alone exceeds any margin for safety that is a
-		// hundredth of the TTL, and little enough for a driver of many requests.
+		// Enough that the way back alone exceeds any margin for safety of a hundredth
+		// of the TTL, and little enough for a driver of many requests.
 		a.link.Delay(ttl/20, 0)
 	}
 	got := a.try(name, distlock.TTL(ttl), distlock.NoRenewal())
@@ -46,7 +47,7 @@ func (c *C) honest(b *party, name string, ttl time.Duration) {
 		c.refused(a, got, name, "which is fresh")
 	}
 	h := got.lease
-	deadline := h.Deadline().Sub(h.j.base)
+	deadline := h.Ends()
 	if deadline < h.call+ttl/2 {
 		c.Failf("A asked for %v at %s and got a lock that lasts until %s, %v after the call: less than was asked for, by more than a margin for safety",
 			ttl, millis(h.call), millis(deadline), deadline-h.call)
@@ -56,8 +57,14 @@ func (c *C) honest(b *party, name string, ttl time.Duration) {
 	case next.ret < h.call+ttl-c.skew(ttl):
 		c.Failf("A asked for %v at %s, but B was granted %q at %s: the store kept it for less than was asked for", ttl, millis(h.call), name, millis(next.ret))
 	case next.ret < deadline:
-		c.Failf("B was granted %q at %s, but A was told a Deadline of %s: that lies %v after the end that the store saw. It must be counted from before the request was sent (at %s), not from the reply (at %s)",
-			name, millis(next.ret), millis(deadline), deadline-next.ret, millis(h.call), millis(h.ret))
+		// It shows by itself where it was counted from: a holder takes a hundredth of
+		// the TTL off.
+		from := "it must be counted from before the request was sent"
+		if counted := deadline - ttl + ttl/100; counted > (h.call+h.ret)/2 && counted < h.ret+ttl/50 {
+			from += ", not from the reply"
+		}
+		c.breach("H3", "B was granted %q at %s, but A was told a Deadline of %s: that lies %v after the end that the store saw, and %v after A had called, with a TTL of %v; %s (call at %s, reply at %s)",
+			name, millis(next.ret), millis(deadline), deadline-next.ret, deadline-h.call, ttl, from, millis(h.call), millis(h.ret))
 	}
 	next.free()
 }
@@ -100,6 +107,7 @@ func oddTTL(c *C) {
 		}
 		b.mustTry(name, "for which a TTL was refused", distlock.TTL(c.long())).free()
 	}
+	c.beyondMaxTTL(a, b)
 	var wg sync.WaitGroup
 	for _, ttl := range []time.Duration{1, c.timing.MinTTL - 1, 999 * time.Millisecond, time.Second + 1} {
 		wg.Go(func() { c.contain(func() { c.honoured(b, ttl) }) })
@@ -107,8 +115,26 @@ func oddTTL(c *C) {
 	wg.Wait()
 }
 
+// beyondMaxTTL asks for more than the store can promise, where one may ask for more.
+func (c *C) beyondMaxTTL(a, b *client) {
+	limit := c.timing.MaxTTL
+	if limit <= 0 || limit >= distlock.MaxTTL {
+		return
+	}
+	name, ttl := c.Name("beyond"), distlock.TTL(limit+1)
+	if got := a.try(name, ttl, distlock.NoRenewal()); !errors.Is(got.err, distlock.ErrInvalid) {
+		c.Failf("a fixed term of %v, beyond the MaxTTL of %v, was answered with %s; it must be refused with ErrInvalid", limit+1, limit, describe(got.err))
+	}
+	h := a.mustTry(name, "for which a fixed term was refused", ttl)
+	if deadline := h.Ends(); deadline > h.ret+c.rounded(limit) {
+		c.Failf("A asked for more than the MaxTTL of %v, and was told a Deadline %v after the grant", limit, deadline-h.ret)
+	}
+	h.free()
+	b.mustTry(name, "which A has unlocked", distlock.TTL(c.long())).free()
+}
+
 // honoured asks for a TTL that the driver may refuse or round up, but not down.
-func (c *C) honoured(b *party, ttl time.Duration) {
+func (c *C) honoured(b *client, ttl time.Duration) {
 	if ttl <= 0 {
 		return
 	}
@@ -126,7 +152,7 @@ func (c *C) honoured(b *party, ttl time.Duration) {
 	}
 	h := got.lease
 	a.cutOff()
-	next := c.stalk(b, name, h.call+ttl, h.gone()+max(c.timing.MinTTL, c.timing.TTLGranularity)+c.soon(),
+	next := c.stalk(b, name, h.call+ttl, h.gone()+c.soon(),
 		fmt.Sprintf("A having got it at %s with a TTL of %v and died", millis(h.ret), ttl))
 	if next.ret < h.call+ttl-c.skew(ttl) {
 		c.Failf("A asked for %v at %s, but B was granted %q at %s: the TTL was not rounded up", ttl, millis(h.call), name, millis(next.ret))
@@ -144,7 +170,7 @@ func waitNotDeducted(c *C) {
 	first.free()
 	h := w.lease(c.soon(), "A had unlocked it")
 	b.cutOff()
-	if deadline := h.Deadline().Sub(h.j.base); deadline < freed+c.Unit()/2 {
+	if deadline := h.Ends(); deadline < freed+c.Unit()/2 {
 		c.Failf("B waited from %s until A unlocked %q, at %s at the earliest, and asked for a TTL of %v, but its Deadline is %s: the waiting was taken off",
 			millis(h.call), name, millis(freed), c.Unit(), millis(deadline))
 	}
@@ -162,9 +188,9 @@ func pastDeadlineGrant(c *C) {
 	name, ttl := c.Name("x"), c.Unit()
 	trip := 4*ttl + c.timing.ExpiryLag
 	a.link.Delay(trip, 0)
-	got := a.acquire(c.ctx, OpTry, name, distlock.NoRenewal())
+	got := a.acquire(c.ctx, oracle.OpTry, name, distlock.NoRenewal())
 	if got.err == nil {
-		if deadline := got.Deadline().Sub(got.j.base); deadline < got.call+trip {
+		if deadline := got.Ends(); deadline < got.call+trip {
 			c.Failf("A asked for %q with a TTL of %v over a network that takes %v for a round trip, and was given a lock whose Deadline, %s, had passed before the reply could come",
 				name, ttl, trip, millis(deadline))
 		}
@@ -172,6 +198,6 @@ func pastDeadlineGrant(c *C) {
 	c.requireFired(1)
 	a.link.Heal()
 	// If A believes in a lock, B's grant shows that it is wrong: the oracle looks.
-	c.stalk(b, name, c.now(), c.now()+c.rounded(ttl)*10/9+trip+c.timing.ExpiryLag+c.timing.CleanupBound+c.soon(),
+	c.stalk(b, name, c.now(), c.now()+c.atMost(ttl)+trip+c.timing.ExpiryLag+c.timing.CleanupBound+c.soon(),
 		fmt.Sprintf("A's request of %s having led to nothing that lasts", millis(got.call)), distlock.TTL(c.long()))
 }

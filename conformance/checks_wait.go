@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 func waitChecks() []Check {
@@ -22,7 +24,7 @@ func waitChecks() []Check {
 		},
 		{
 			ID: "wait/all-served", Clause: "A3", Mandatory: true, Run: allServed,
-			Rule: "everybody who waits gets the name in the end",
+			Rule: "all waiters get the name in the end",
 		},
 		{
 			ID: "wait/deadline", Clause: "A4", Mandatory: true, Run: waitDeadline,
@@ -37,11 +39,11 @@ func waitChecks() []Check {
 			Rule: "an unlock that comes while a waiter is just beginning to wait is not missed by it",
 		},
 		{
-			ID: "wait/notification-lost", Clause: "W1", Needs: []Cap{CapProxy}, Run: notificationLost,
+			ID: "wait/notification-lost", Clause: "W1", Needs: []Cap{capProxy}, Run: notificationLost,
 			Rule: "a waiter whose notification was lost on the way finds out by itself that the name is free",
 		},
 		{
-			ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{CapProxy}, Run: noBusyLoop,
+			ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{capProxy}, Run: noBusyLoop,
 			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
 		},
 	}
@@ -79,12 +81,12 @@ func allServed(c *C) {
 	const clients, each = 5, 2
 	name := c.Name("x")
 	bound := 2*c.soon() + clients*each*(c.timing.WakeLag+20*time.Millisecond)
-	var parties []*party
+	var peers []*client
 	for i := range clients {
-		parties = append(parties, c.open(fmt.Sprint("C", i+1)))
+		peers = append(peers, c.open(fmt.Sprint("C", i+1)))
 	}
 	c.together(clients*each, func(i int, _ *rand.Rand) {
-		p := parties[i%clients]
+		p := peers[i%clients]
 		a := p.lock(name, 2*bound, distlock.TTL(c.long()))
 		if a.err != nil {
 			c.Failf("%s was not served: it asked for %q at %s, %d others did too and held it for 5ms each, and at %s it was told %v",
@@ -105,7 +107,7 @@ func waitDeadline(c *C) {
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
 		defer cancel()
 		after := c.now()
-		got := b.acquire(ctx, OpLock, name)
+		got := b.acquire(ctx, oracle.OpLock, name)
 		switch {
 		case got.err == nil:
 			c.Failf("B was granted %q, which A holds", name)
@@ -122,8 +124,8 @@ func waitDeadline(c *C) {
 	if errors.Is(ask(limit), distlock.ErrHeld) {
 		return
 	}
-	// A call that never heard from the store cannot know who held the name. With
-	// the slack as its limit, 20 times what a call takes, it has heard.
+	// A call that never heard from the store cannot know of a holder. With the slack
+	// as its limit, 20 times what a call takes, it has heard.
 	if err := ask(c.Slack()); !errors.Is(err, distlock.ErrHeld) {
 		c.Failf("B waited for %v for %q, which A held, and its error does not match ErrHeld: %v", c.Slack(), name, err)
 	}
@@ -133,7 +135,7 @@ func tryDoesNotWait(c *C) {
 	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	best := time.Duration(forever)
+	best := time.Duration(math.MaxInt64)
 	for range 3 { // the machine may be slow once, the driver would be each time
 		got := b.try(name)
 		if !got.busy() {
@@ -180,9 +182,9 @@ func notificationLost(c *C) {
 	c.eventually(c.Unit()/2, func() bool { return b.link.Fired() > before })
 	b.link.Heal()
 	c.requireFired(1)
-	// The connection is broken now, which may also be what Lock reports; but it
-	// must not go on waiting. Of its TTL, a third is the poll interval, and its
-	// place in the queue has to be found again or replaced.
+	// The connection is broken now, and Lock may report that; but it must not go on
+	// waiting. Of its TTL, a third is the poll interval, and its place in the queue
+	// has to be found again or replaced.
 	bound := c.Unit() + c.timing.ExpiryLag + c.soon()
 	if !w.within(bound) {
 		c.Failf("B is still waiting for %q %v after A had unlocked it and the link of B was healed; its TTL is %v, so it had to look within a third of that",
@@ -210,9 +212,9 @@ func noBusyLoop(c *C) {
 	requests, began := b.link.Requests(), c.now()
 	c.sleep(c.Unit())
 	sent, took := b.link.Requests()-requests, c.now()-began
-	// A poller that has backed off asks ten times a second. One that is notified
-	// asks three times a TTL, and one that is woken for nothing ten times a second,
-	// since the portable half slows it down; the rest is room for heartbeats.
+	// A poller that has backed off asks ten times a second. With notifications it asks
+	// three times a TTL. If woken for nothing it asks ten times a second: the engine
+	// slows it down. The rest is room for heartbeats.
 	rate := 20
 	if c.harness.Caps().Push == Yes {
 		rate = 3

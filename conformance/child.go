@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 // childRequest is what a check asks of a child process, one JSON object to a line.
@@ -108,7 +109,7 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 	case acquire != nil:
 		var l distlock.Lock
 		if l, err = acquire(ctx, q.Name, opts...); err == nil {
-			k.lock = l // a call that fails leaves the old handle, which a check may use again
+			k.lock = l // a call that fails leaves the old handle: a check may use it again
 		}
 	case k.lock == nil:
 		err = errors.New("the child holds no lock")
@@ -135,7 +136,7 @@ type process struct {
 
 // spawn starts a child process. It is killed when the check is over.
 func (c *C) spawn(who string) *process {
-	h, ok := c.harness.(Child)
+	h, ok := can[Child](c, capChild)
 	if !ok {
 		c.Skipf("the harness is no Child")
 	}
@@ -180,7 +181,7 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 	limit := time.NewTimer(q.Within + patience + c.Slack())
 	defer limit.Stop()
 	b, _ := json.Marshal(q) // plain fields cannot fail
-	e := Event{Op: Op("child " + q.Op), Client: k.who, Name: q.Name, TTL: q.TTL, Fixed: q.Fixed, Call: c.journal.stamp()}
+	e := oracle.Event{Op: oracle.Op("child " + q.Op), Client: k.who, Name: q.Name, TTL: q.TTL, Fixed: q.Fixed, Call: c.recorder.Stamp()}
 	if _, err := k.in.Write(append(b, '\n')); err != nil {
 		c.Failf("child %s does not listen: %v\n%s", k.who, err, &k.stderr)
 	}
@@ -193,12 +194,12 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 	case <-c.ctx.Done(): // its answers are no longer passed on
 		c.Failf("child %s had not answered to %s yet: %v", k.who, q.Op, c.ctx.Err())
 	}
-	e.Return = c.journal.stamp()
-	e.Outcome, e.Err, e.Token = OutcomeOK, r.Err, r.Token
+	e.Return = c.recorder.Stamp()
+	e.Outcome, e.Err, e.Token = oracle.OutcomeOK, r.Err, r.Token
 	if !r.OK {
-		e.Outcome = OutcomeUnknown
+		e.Outcome = oracle.OutcomeUnknown
 	}
-	c.journal.add(e)
+	c.recorder.Add(e)
 	return r, e.Call.At, e.Return.At
 }
 

@@ -31,13 +31,13 @@ func (h deaf) Caps() Caps {
 	return caps
 }
 
-// Whoever interrupts the suite does not wait for the answer of a child process.
+// An interrupted suite does not wait for the answer of a child process.
 func TestInterruptedBesideChild(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	start := time.Now()
-	r := Verify(ctx, deaf{interrupt: cancel}, WithFilter(func(k Check) bool { return k.ID == "core/cross-process" }), WithArtifacts(t.TempDir()))
-	// The answer itself is waited for for twice the patience, which is half a minute.
+	r := Verify(ctx, deaf{interrupt: cancel}, &Options{Filter: func(k Check) bool { return k.ID == "core/cross-process" }, Artifacts: t.TempDir()})
+	// The answer itself is waited for for twice the patience: half a minute.
 	if took := time.Since(start); took > patience || r.Count(Inconclusive) != 1 {
 		t.Errorf("it took %v: %s", took, r.Summary())
 	}

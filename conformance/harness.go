@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Harness is what the suite needs to examine a driver. Three methods are enough to
@@ -39,16 +41,16 @@ type Scoped interface {
 }
 
 // Proxy is implemented by a harness that can put a Link between a client and the
-// server. Capability: CapProxy.
+// server. Capability: "proxy".
 type Proxy interface {
-	// OpenVia is Open for a client whose whole traffic passes the link, which is
-	// its own.
-	OpenVia(ctx context.Context, c *C) (distlock.Locker, Link, error)
+	// OpenVia is Open for a client with a link of its own, which carries its whole
+	// traffic.
+	OpenVia(ctx context.Context, c *C) (distlock.Locker, netfault.Link, error)
 }
 
 // Process is implemented by a harness that controls the server. Each method
 // returns when its effect is there, Restart when the server answers again, on the
-// data it had. Capability: CapProcess. Checks that use it run alone.
+// data it had. Capability: "process". Checks that use it run alone.
 type Process interface {
 	Pause(ctx context.Context) error  // SIGSTOP: connections stay, nothing answers
 	Resume(ctx context.Context) error // SIGCONT
@@ -57,7 +59,7 @@ type Process interface {
 }
 
 // Inspector is implemented by a harness that can look into the store, behind the
-// back of all clients. Capability: CapInspector.
+// back of all clients. Capability: "inspector".
 type Inspector interface {
 	// Records returns how many live entries the store has of a name: holders and
 	// waiters. What only keeps its tokens from falling does not count.
@@ -71,14 +73,14 @@ type Inspector interface {
 }
 
 // ServerClock is implemented by a harness that can set the server's clock.
-// Capability: CapServerClock. Checks that use it run alone.
+// Capability: "server-clock". Checks that use it run alone.
 type ServerClock interface {
-	// Jump moves the clock by d, which may be negative.
+	// Jump moves the clock by d, forwards or backwards.
 	Jump(ctx context.Context, d time.Duration) error
 }
 
 // Failover is implemented by a harness on a replicated store that it can take the
-// primary away from. Capability: CapFailover. Checks that use it run alone. It is
+// primary away from. Capability: "failover". Checks that use it run alone. It is
 // used in this order, and may be used again afterwards.
 type Failover interface {
 	// Lag cuts the replica that comes next off from the primary, so that no later
@@ -90,9 +92,9 @@ type Failover interface {
 	Failover(ctx context.Context) error
 }
 
-// Namespaces is implemented by a harness whose driver can keep its locks apart from
+// Namespaces is implemented by a harness if its driver can keep its locks apart from
 // those of others on the same server: under a key prefix, in a table, below a path.
-// Capability: CapNamespaces.
+// Capability: "namespaces".
 type Namespaces interface {
 	// OpenIn is Open for a client in a namespace: lower-case letters and digits, a
 	// letter first, 24 bytes at most. Nothing of it exists when it is used for the
@@ -102,22 +104,21 @@ type Namespaces interface {
 }
 
 // Child is implemented by a harness that can run its clients in another process.
-// Capability: CapChild.
+// Capability: "child".
 type Child interface {
-	// Child returns a command, not yet started, that runs a program which calls
-	// ChildMain with clients of the same store: mostly the test binary itself,
-	// whose TestMain does so if an environment variable asks for it.
+	// Child returns a command, not yet started, that runs a program. The program calls
+	// ChildMain with clients of the same store; mostly it is the test binary itself,
+	// and its TestMain does so if an environment variable says so.
 	Child() *exec.Cmd
 }
 
 // Support says whether a capability is there. The zero value says that nobody has
-// thought about it, which no check takes for an answer.
+// thought about it; meta/caps-declared fails a harness that leaves it so.
 type Support int
 
 // The values of Support.
 const (
-	Undeclared Support = iota
-	Yes
+	Yes Support = iota + 1
 	No
 )
 
@@ -140,23 +141,23 @@ func supportIf(b bool) Support {
 	return No
 }
 
-// Cap names a capability, for Check.Needs and for reports.
+// Cap names a capability, for Check.Needs and for reports: "fair", "push", "durable"
+// and "quorum" are promises of the driver, "inspector", "proxy", "process",
+// "server-clock", "failover", "namespaces" and "child" abilities of the harness.
 type Cap string
 
-// The capabilities. The first four are promises of the driver, which its checks
-// hold it to; the others are abilities of the harness.
 const (
-	CapFair        Cap = "fair"         // first come, first served across clients
-	CapPush        Cap = "push"         // waiters are told of a release, and do not poll
-	CapDurable     Cap = "durable"      // locks and tokens survive a restart of the server
-	CapQuorum      Cap = "quorum"       // they survive a fail-over to another server as well
-	CapInspector   Cap = "inspector"    // the harness implements Inspector, the Locker distlock.Inspector
-	CapProxy       Cap = "proxy"        // the harness implements Proxy
-	CapProcess     Cap = "process"      // the harness implements Process
-	CapServerClock Cap = "server-clock" // the harness implements ServerClock
-	CapFailover    Cap = "failover"     // the harness implements Failover
-	CapNamespaces  Cap = "namespaces"   // the harness implements Namespaces
-	CapChild       Cap = "child"        // the harness implements Child
+	capFair        Cap = "fair"         // first come, first served across clients
+	capPush        Cap = "push"         // waiters are told of a release, and do not poll
+	capDurable     Cap = "durable"      // locks and tokens survive a restart of the server
+	capQuorum      Cap = "quorum"       // they survive a fail-over to another server as well
+	capInspector   Cap = "inspector"    // the harness implements Inspector, the Locker distlock.Inspector
+	capProxy       Cap = "proxy"        // the harness implements Proxy
+	capProcess     Cap = "process"      // the harness implements Process
+	capServerClock Cap = "server-clock" // the harness implements ServerClock
+	capFailover    Cap = "failover"     // the harness implements Failover
+	capNamespaces  Cap = "namespaces"   // the harness implements Namespaces
+	capChild       Cap = "child"        // the harness implements Child
 )
 
 // Caps declares every capability as Yes or No. Fencing, renewal and loss signals
@@ -170,7 +171,7 @@ type Caps struct {
 
 // CapsFrom returns what the declaration of a driver says. The abilities of the
 // harness are left open.
-func CapsFrom(d distlock.Capabilities) Caps {
+func CapsFrom(d driver.Capabilities) Caps {
 	return Caps{
 		Backend: d.Backend,
 		Fair:    supportIf(d.Fair),
@@ -183,9 +184,9 @@ func CapsFrom(d distlock.Capabilities) Caps {
 // all lists the capabilities with their support, in the order of their constants.
 func (c Caps) all() []capSupport {
 	return []capSupport{
-		{CapFair, c.Fair}, {CapPush, c.Push}, {CapDurable, c.Durable}, {CapQuorum, c.Quorum},
-		{CapInspector, c.Inspector}, {CapProxy, c.Proxy}, {CapProcess, c.Process},
-		{CapServerClock, c.ServerClock}, {CapFailover, c.Failover}, {CapNamespaces, c.Namespaces}, {CapChild, c.Child},
+		{capFair, c.Fair}, {capPush, c.Push}, {capDurable, c.Durable}, {capQuorum, c.Quorum},
+		{capInspector, c.Inspector}, {capProxy, c.Proxy}, {capProcess, c.Process},
+		{capServerClock, c.ServerClock}, {capFailover, c.Failover}, {capNamespaces, c.Namespaces}, {capChild, c.Child},
 	}
 }
 
@@ -194,14 +195,14 @@ type capSupport struct {
 	support Support
 }
 
-// Of returns the support of one capability.
-func (c Caps) Of(cap Cap) Support {
+// of returns the support of one capability, if there is one of this name.
+func (c Caps) of(cap Cap) (support Support, known bool) {
 	for _, cs := range c.all() {
 		if cs.cap == cap {
-			return cs.support
+			return cs.support, true
 		}
 	}
-	return Undeclared
+	return 0, false
 }
 
 // String lists all capabilities in one line.
@@ -215,23 +216,23 @@ func (c Caps) String() string {
 }
 
 // implements reports whether a harness has the optional interface of a capability;
-// known is false for the promises of a driver, which have none.
+// known is false for the promises of a driver.
 func implements(h Harness, cap Cap) (has, known bool) {
 	known = true
 	switch cap {
-	case CapInspector:
+	case capInspector:
 		_, has = h.(Inspector)
-	case CapProxy:
+	case capProxy:
 		_, has = h.(Proxy)
-	case CapProcess:
+	case capProcess:
 		_, has = h.(Process)
-	case CapServerClock:
+	case capServerClock:
 		_, has = h.(ServerClock)
-	case CapFailover:
+	case capFailover:
 		_, has = h.(Failover)
-	case CapNamespaces:
+	case capNamespaces:
 		_, has = h.(Namespaces)
-	case CapChild:
+	case capChild:
 		_, has = h.(Child)
 	default:
 		known = false

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,87 +14,78 @@ import (
 // flags of its own.
 const seedVariable = "DISTLOCK_CONFORMANCE_SEED"
 
-// Option configures Run, Verify and Collect.
-type Option func(*config)
+// Options configures Run, Verify and Collect. The zero value, and nil, mean the
+// defaults.
+type Options struct {
+	// VirtualTime runs every check in a testing/synctest bubble of its own. It is
+	// for drivers that do no I/O; the harness must be Scoped and make its store in
+	// ForCheck.
+	VirtualTime bool
 
-type config struct {
-	virtual   bool
-	seed      uint64
-	seeded    bool
-	minUnit   time.Duration
-	minSlack  time.Duration
-	parallel  int
-	keep      func(Check) bool
-	extra     []Check
-	expect    *Expect
-	progress  func(Result)
-	artifacts string
-}
+	// Filter selects the checks that run; nil runs all of them.
+	Filter func(Check) bool
 
-func newConfig(opts []Option) config {
-	c := config{
-		parallel:  8,
-		keep:      func(Check) bool { return true },
-		progress:  func(Result) {},
-		artifacts: os.TempDir(),
-	}
-	for _, opt := range opts {
-		opt(&c)
-	}
-	if !c.seeded {
-		c.seed = rand.Uint64()
-		if text := os.Getenv(seedVariable); text != "" {
-			seed, err := strconv.ParseUint(text, 10, 64)
-			if err != nil {
-				panic(fmt.Sprintf("conformance: %s is %q, allowed is a number of 64 bits", seedVariable, text))
-			}
-			c.seed = seed
-		}
-	}
-	return c
-}
+	// Checks are the driver's own; they run after those of the suite.
+	Checks []Check
 
-// WithVirtualTime runs every check in a testing/synctest bubble of its own. It is
-// for drivers that do no I/O; the harness must be Scoped and make its store in
-// ForCheck.
-func WithVirtualTime() Option { return func(c *config) { c.virtual = true } }
-
-// WithSeed fixes what is random in the checks, but for the names. The default is
-// random, or what the environment variable DISTLOCK_CONFORMANCE_SEED says.
-func WithSeed(seed uint64) Option { return func(c *config) { c.seed, c.seeded = seed, true } }
-
-// WithUnit raises the TTL that checks work with to d at least. The default is
-// derived from the speed of the server.
-func WithUnit(d time.Duration) Option { return func(c *config) { c.minUnit = d } }
-
-// WithSlack raises to d at least what the machine may be late by. The default is
-// measured before the first check.
-func WithSlack(d time.Duration) Option { return func(c *config) { c.minSlack = d } }
-
-// WithParallel sets how many checks run side by side in real time, 8 by default.
-func WithParallel(n int) Option { return func(c *config) { c.parallel = max(n, 1) } }
-
-// WithFilter runs only the checks that keep returns true for.
-func WithFilter(keep func(Check) bool) Option { return func(c *config) { c.keep = keep } }
-
-// WithChecks adds checks of the driver's own behind those of the suite.
-func WithChecks(extra ...Check) Option { return func(c *config) { c.extra = extra } }
-
-// WithProgress makes Verify call f after every check, in the order in which they
-// end, never concurrently.
-func WithProgress(f func(Result)) Option { return func(c *config) { c.progress = f } }
-
-// WithArtifacts sets the directory for the histories of failed checks, by default
-// that for temporary files.
-func WithArtifacts(dir string) Option { return func(c *config) { c.artifacts = dir } }
-
-// Expect pins what may be skipped.
-type Expect struct {
-	// Skips are the IDs of the checks that are skipped on this harness. A check
-	// that is skipped without being listed fails, and so does one that is listed
-	// and not skipped: a skip list must not grow, nor grow old, by itself.
+	// Skips pins the IDs of the checks that are skipped on this harness. A check fails
+	// if it is skipped and not listed, and also if it is listed and not skipped: a
+	// skip list must not grow, nor grow old, by itself. Nil pins nothing; an empty
+	// list says that no check may be skipped.
 	Skips []string
+
+	// Seed fixes what is random in the checks, except for the names. Zero stands for
+	// the environment variable DISTLOCK_CONFORMANCE_SEED, or a random seed.
+	Seed uint64
+
+	// Unit is the least TTL that the checks work with. The default is derived from
+	// the speed of the server.
+	Unit time.Duration
+
+	// Slack is the least that the machine may be late by. The default is measured
+	// before the first check.
+	Slack time.Duration
+
+	// Parallel is how many checks run side by side in real time, 8 by default.
+	Parallel int
+
+	// Progress is called by Verify after every check, in the order of their ends,
+	// never concurrently.
+	Progress func(Result)
+
+	// Artifacts is the directory for the histories of failed checks, by default
+	// that for temporary files.
+	Artifacts string
 }
 
-// WithExpect pins the skips. Without it any number of checks may be skipped.
-func WithExpect(e Expect) Option { return func(c *config) { c.expect = &e } }
+// withDefaults returns the options of a run.
+func (o *Options) withDefaults() Options {
+	var all Options
+	if o != nil {
+		all = *o
+	}
+	if all.Filter == nil {
+		all.Filter = func(Check) bool { return true }
+	}
+	if all.Progress == nil {
+		all.Progress = func(Result) {}
+	}
+	all.Parallel = max(cmp.Or(all.Parallel, 8), 1)
+	all.Artifacts = cmp.Or(all.Artifacts, os.TempDir())
+	if all.Seed == 0 {
+		all.Seed = environmentSeed()
+	}
+	return all
+}
+
+func environmentSeed() uint64 {
+	text := os.Getenv(seedVariable)
+	if text == "" {
+		return rand.Uint64()
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("conformance: %s is %q, allowed is a number of 64 bits", seedVariable, text))
+	}
+	return seed
+}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 // Status is what came of a check.
@@ -23,7 +25,7 @@ const (
 // Result is what came of one check.
 type Result struct {
 	ID        string `json:"id"`
-	Clause    string `json:"clause"`
+	Clause    string `json:"clause"` // that was broken, or else the one that the check protects
 	Rule      string `json:"rule"`
 	Mandatory bool   `json:"mandatory"`
 	Status    Status `json:"status"`
@@ -33,6 +35,7 @@ type Result struct {
 	Log       []string      `json:"log,omitempty"`       // what else is worth knowing
 	Setting   string        `json:"setting,omitempty"`   // unit, slack and seed it ran with
 	Rerun     string        `json:"rerun,omitempty"`     // how to run it again
+	Alike     []string      `json:"alike,omitempty"`     // IDs of later checks that failed in the same way
 	Artifacts []string      `json:"artifacts,omitempty"` // files with the history
 	Took      time.Duration `json:"took"`
 	Attempts  int           `json:"attempts"` // more than 1 if it was inconclusive before
@@ -46,6 +49,9 @@ func (r Result) Text() string {
 	fmt.Fprintf(&b, "%s %s (clause %s)\n", r.ID, r.Status, r.Clause)
 	section(&b, "rule", r.Rule)
 	section(&b, "seen", r.Reason)
+	if n := len(r.Alike); n > 0 {
+		section(&b, "alike", fmt.Sprintf("%d others failed in the same way: %s", n, strings.Join(r.Alike, ", ")))
+	}
 	section(&b, "timeline", r.Timeline...)
 	section(&b, "log", r.Log...)
 	section(&b, "setting", r.Setting)
@@ -136,7 +142,7 @@ func (r Report) Clauses() []Clause {
 			list[i].Failed = append(list[i].Failed, res.ID)
 		}
 	}
-	const order = "AHEFNWCm" // as in the contract: acquiring, holding, expiry, …; "meta" last
+	const order = "AHEIFNWOCXm" // as in the contract: acquiring, holding, expiry, …; "meta" last
 	slices.SortStableFunc(list, func(a, b Clause) int {
 		if d := strings.IndexByte(order, a.Clause[0]) - strings.IndexByte(order, b.Clause[0]); d != 0 {
 			return d
@@ -162,6 +168,14 @@ func (r Report) Summary() string {
 			fmt.Fprintf(&b, "\n  %s: declared %v, worst seen %v", bound.Name, bound.Declared, bound.Worst.Round(time.Microsecond))
 		}
 	}
+	for _, res := range r.Results {
+		if n := len(res.Alike); n > 0 {
+			fmt.Fprintf(&b, "\n  %s: %d others failed in the same way: %s", res.ID, n, strings.Join(res.Alike, ", "))
+		}
+	}
+	for _, why := range r.skips() {
+		fmt.Fprintf(&b, "\n  skipped: %s", why)
+	}
 	if r.Trouble != "" {
 		fmt.Fprintf(&b, "\n  %s", r.Trouble)
 	}
@@ -170,14 +184,15 @@ func (r Report) Summary() string {
 
 // report gathers the results.
 func (s *suite) report(done []Result) Report {
+	markAlike(done)
 	return Report{
 		Backend: s.caps.Backend, Caps: s.caps.String(), Timing: s.timing, Calibration: s.Calibration,
-		Seed: s.seed, Started: s.started, Took: time.Since(s.started),
+		Seed: s.opts.Seed, Started: s.started, Took: time.Since(s.started),
 		Results: done, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
 	}
 }
 
-// maxTimeline bounds the lines that are printed; the file has all operations.
+// maxTimeline bounds the printed lines; the file has all operations.
 const maxTimeline = 40
 
 // result turns a check that has ended into its result.
@@ -188,7 +203,10 @@ func (s *suite) result(c *C) Result {
 		ID: c.check.ID, Clause: c.check.Clause, Rule: c.check.Rule, Mandatory: c.check.Mandatory,
 		Status: c.status, Reason: c.reason, Log: slices.Clone(c.logs),
 	}
-	for _, p := range c.parties {
+	if r.Status == Failed && c.clause != "" {
+		r.Clause = c.clause
+	}
+	for _, p := range c.clients {
 		if p.link != nil {
 			r.Fired += p.link.Fired()
 		}
@@ -202,7 +220,7 @@ func (s *suite) result(c *C) Result {
 	if r.Status == Passed || r.Status == Skipped {
 		return r
 	}
-	h := c.journal.history()
+	h := c.recorder.History()
 	r.Timeline = timeline(concerned(h.Events, r.Reason))
 	r.Setting = fmt.Sprintf("%s; seed %d", c.cal, c.seed)
 	r.Rerun = s.rerun(r.ID)
@@ -214,9 +232,9 @@ func (s *suite) result(c *C) Result {
 
 // concerned leaves the events on those names that a reason quotes, or all if it
 // quotes none.
-func concerned(events []Event, reason string) (kept []Event, others int) {
+func concerned(events []oracle.Event, reason string) (kept []oracle.Event, others int) {
 	for _, e := range events {
-		if strings.Contains(reason, short(e.Name)) {
+		if strings.Contains(reason, oracle.Quote(e.Name)) {
 			kept = append(kept, e)
 		}
 	}
@@ -229,12 +247,12 @@ func concerned(events []Event, reason string) (kept []Event, others int) {
 // timeline describes what happened. Of events that only repeat each other, as when
 // a client polls, the first and the last are shown; of very many, the middle is
 // left out.
-func timeline(events []Event, others int) []string {
-	slices.SortStableFunc(events, func(a, b Event) int { return a.Call.Seq - b.Call.Seq })
+func timeline(events []oracle.Event, others int) []string {
+	slices.SortStableFunc(events, func(a, b oracle.Event) int { return a.Call.Seq - b.Call.Seq })
 	var lines []string
 	for i := 0; i < len(events); {
 		same := 1
-		for i+same < len(events) && events[i+same].repeats(events[i]) {
+		for i+same < len(events) && repeats(events[i+same], events[i]) {
 			same++
 		}
 		lines = append(lines, events[i].String())
@@ -258,21 +276,21 @@ func timeline(events []Event, others int) []string {
 
 // repeats reports whether e is the same operation as f, with the same outcome, but
 // for the time.
-func (e Event) repeats(f Event) bool {
-	return e.Client == f.Client && e.Op == f.Op && e.Name == f.Name && e.Outcome == f.Outcome && e.Outcome != OutcomeOK
+func repeats(e, f oracle.Event) bool {
+	return e.Client == f.Client && e.Op == f.Op && e.Name == f.Name && e.Outcome == f.Outcome && e.Outcome != oracle.OutcomeOK
 }
 
 // save writes the history of a failed check to files, and returns their names, or
 // why there are none.
-func (s *suite) save(id string, h *History) []string {
-	dir, err := os.MkdirTemp(s.artifacts, "distlock-conformance-")
+func (s *suite) save(id string, h *oracle.History) []string {
+	dir, err := os.MkdirTemp(s.opts.Artifacts, "distlock-conformance-")
 	if err != nil {
 		return []string{fmt.Sprintf("not saved: %v", err)}
 	}
 	base := filepath.Join(dir, strings.ReplaceAll(id, "/", "-"))
 	var b, html strings.Builder
-	_, _ = h.WriteTo(&b)          // a Builder cannot fail
-	_ = Judge(h).WriteHTML(&html) // likewise
+	_, _ = h.WriteTo(&b)                 // a Builder cannot fail
+	_ = oracle.Judge(h).WriteHTML(&html) // likewise
 	names := []string{base + ".jsonl"}
 	if err := os.WriteFile(names[0], []byte(b.String()), 0o600); err != nil {
 		return []string{fmt.Sprintf("not saved: %v", err)}

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// register is a store that is fenced: it refuses a write whose token is lower than
-// one it has seen. It is what a lock cannot do without where a stale write would
-// do harm. It is safe for concurrent use.
+// register is a fenced store: it refuses a write with a lower token than one it has
+// seen. A lock needs such a store where a stale write would do harm. It is safe for
+// concurrent use.
 type register struct {
 	mu     sync.Mutex
 	max    int64
@@ -32,8 +32,8 @@ func (r *register) write(who string, token int64) error {
 	return nil
 }
 
-// counter is what a lock is for: a number that is read, computed with and written
-// back. It counts the additions separately, so that those which were lost show.
+// counter is what a lock is for: a number to be read, computed with and written back.
+// It counts the additions separately, so that lost ones show.
 //
 // Reading and writing are atomic each, though not together: a plain variable would
 // make the race detector speak first, and end the process in place of a report.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,21 +13,23 @@ import (
 // so that "go test -run 'TestX/owner/double-unlock'" runs one. An inconclusive
 // check is reported as skipped, with its reason.
 //
-// On a real server, up to WithParallel checks run side by side: nearly all they do
+// On a real server, up to Options.Parallel checks run side by side: nearly all they do
 // is to wait for a TTL to pass. The sub-tests report in the order of the table.
-func Run(t *testing.T, h Harness, opts ...Option) {
+func Run(t *testing.T, h Harness, o *Options) {
 	t.Helper()
-	s := newSuite(t.Context(), h, opts)
+	s := newSuite(t.Context(), h, o)
 	s.rerun = func(id string) string {
-		return fmt.Sprintf("%s=%d go test -run '^%s$' -count=1", seedVariable, s.seed, testPattern(t.Name()+"/"+id))
+		return fmt.Sprintf("%s=%d go test -run '^%s$' -count=1", seedVariable, s.opts.Seed, testPattern(t.Name()+"/"+id))
 	}
+	s.calibrateVirtually(t)
+	defer s.watch()()
 	t.Logf("conformance: %s", s.head())
-	results := s.launch(func(k Check) bool { return !s.Virtual && selected(t.Name()+"/"+k.ID) }, func(Result) {})
+	results := s.launch(func(k Check) bool { return !s.opts.VirtualTime && selected(t.Name()+"/"+k.ID) }, func(Result) {})
 	var done []Result
 	for i, k := range s.checks {
 		t.Run(k.ID, func(t *testing.T) {
 			var r Result
-			if s.Virtual {
+			if s.opts.VirtualTime {
 				r = s.inBubble(t, k)
 			} else {
 				r = results.wait(i)
@@ -39,15 +42,16 @@ func Run(t *testing.T, h Harness, opts ...Option) {
 	t.Log(s.report(done).Summary())
 }
 
-// Collect is Run for those who test the suite: it examines the driver in the same
-// way, virtual time included, but tells t nothing. t fails only if a check leaves
-// a goroutine behind in virtual time.
-func Collect(t *testing.T, h Harness, opts ...Option) Report {
+// Collect is Run for tests of the suite: it examines the driver in the same way,
+// virtual time included, but tells t nothing.
+func Collect(t *testing.T, h Harness, o *Options) Report {
 	t.Helper()
-	s := newSuite(t.Context(), h, opts)
-	if !s.Virtual {
+	s := newSuite(t.Context(), h, o)
+	if !s.opts.VirtualTime {
+		defer s.watch()()
 		return s.report(s.all(func(Result) {}))
 	}
+	s.calibrateVirtually(t)
 	var done []Result
 	for _, k := range s.checks {
 		done = append(done, s.inBubble(t, k))
@@ -55,11 +59,34 @@ func Collect(t *testing.T, h Harness, opts ...Option) Report {
 	return s.report(done)
 }
 
-// inBubble runs a check in virtual time, and measures what it took in real time.
+// calibrateVirtually measures how long the driver sleeps: nothing else takes time in a
+// bubble.
+func (s *suite) calibrateVirtually(t *testing.T) {
+	t.Helper()
+	if s.opts.VirtualTime {
+		synctest.Test(t, func(*testing.T) { s.calibrate() })
+	}
+}
+
+// inBubble runs a check in virtual time, and measures what it took in real time. A
+// bubble panics if its goroutines are blocked for ever: the driver is at fault, and
+// the run must go on.
 func (s *suite) inBubble(t *testing.T, k Check) (r Result) {
 	began := time.Now()
+	defer func() {
+		r.Took = time.Since(began)
+		problem := recover()
+		switch {
+		case problem == nil:
+		case r.ID == "" || !strings.Contains(fmt.Sprint(problem), "blocked goroutines remain"):
+			panic(problem)
+		case r.Status == Failed:
+			r.Log = append(r.Log, "goroutines of the driver are blocked for ever")
+		default:
+			r.Status, r.Clause, r.Reason = Failed, "C1", "after the check, goroutines of the driver are blocked for ever"
+		}
+	}()
 	synctest.Test(t, func(*testing.T) { r = s.examine(k) })
-	r.Took = time.Since(began)
 	return r
 }
 
@@ -80,13 +107,13 @@ func tell(t *testing.T, r Result) {
 
 // Verify examines a driver outside of go test, in real time, and returns what it
 // found. It touches only names under a random prefix of its own and leaves no lock.
-// What the store keeps of a name, so that tokens never fall, stays.
-// When ctx ends, the checks that are still running are inconclusive, and those that
-// have not begun are left out.
-func Verify(ctx context.Context, h Harness, opts ...Option) Report {
-	s := newSuite(ctx, h, opts)
-	if s.Virtual {
+// What the store keeps of a name, so that tokens never fall, stays. When ctx ends,
+// running checks are inconclusive, and those that have not begun are left out.
+func Verify(ctx context.Context, h Harness, o *Options) Report {
+	s := newSuite(ctx, h, o)
+	if s.opts.VirtualTime {
 		panic("conformance: Verify cannot run in virtual time, only Run and Collect can")
 	}
-	return s.report(s.all(s.progress))
+	defer s.watch()()
+	return s.report(s.all(s.opts.Progress))
 }

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 // suite is one examination of one driver.
 type suite struct {
-	config
 	Calibration
+	opts    Options
 	ctx     context.Context
 	harness Harness
 	caps    Caps
@@ -33,31 +34,31 @@ type suite struct {
 	// alone is held for reading by every check that runs, and for writing by one
 	// that must run alone.
 	alone sync.RWMutex
+
+	pulse pulse
 }
 
-func newSuite(ctx context.Context, h Harness, opts []Option) *suite {
-	s := &suite{config: newConfig(opts), ctx: ctx, harness: h, caps: h.Caps(), timing: h.Timing(), started: time.Now()}
-	if s.virtual {
+func newSuite(ctx context.Context, h Harness, o *Options) *suite {
+	s := &suite{opts: o.withDefaults(), ctx: ctx, harness: h, caps: h.Caps(), timing: h.Timing(), started: time.Now()}
+	if s.opts.VirtualTime {
 		// What is outside of a bubble must not end what is inside.
 		s.ctx = context.WithoutCancel(ctx)
 	}
-	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.seed) }
-	for _, k := range append(Checks(), s.extra...) {
-		if s.keep(k) {
+	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.opts.Seed) }
+	for _, k := range append(Checks(), s.opts.Checks...) {
+		if s.opts.Filter(k) {
 			s.checks = append(s.checks, k)
 		}
 	}
-	if s.virtual {
-		s.Calibration = Calibration{Unit: virtualUnit, Slack: virtualSlack, Virtual: true}
-	} else {
+	if !s.opts.VirtualTime { // else it needs a bubble
 		s.calibrate()
 	}
-	s.Unit, s.Slack = max(s.Unit, s.minUnit), max(s.Slack, s.minSlack)
 	return s
 }
 
-// calibrate measures machine and server through a check that is in no table.
+// calibrate measures machine and server through a check outside of the table.
 func (s *suite) calibrate() {
+	s.Virtual = s.opts.VirtualTime
 	c := s.newC(Check{ID: "calibration", Run: func(c *C) {
 		ctx, cancel := context.WithTimeout(c.ctx, 2*patience)
 		defer cancel()
@@ -79,11 +80,12 @@ func (s *suite) calibrate() {
 		s.trouble = "no lock could be taken before the first check: " + c.reason
 	}
 	s.derive(s.timing)
+	s.Unit, s.Slack = max(s.Unit, s.opts.Unit), max(s.Slack, s.opts.Slack)
 }
 
 // head describes the examination in one line.
 func (s *suite) head() string {
-	return fmt.Sprintf("%s; %s; %s; seed %d", s.caps, s.timing, s.Calibration, s.seed)
+	return fmt.Sprintf("%s; %s; %s; seed %d", s.caps, s.timing, s.Calibration, s.opts.Seed)
 }
 
 // newC makes the recorder for one attempt at a check.
@@ -96,14 +98,14 @@ func (s *suite) newC(k Check) *C {
 		harness: s.harness,
 		timing:  s.timing,
 		cal:     s.Calibration,
-		seed:    s.seed,
+		seed:    s.opts.Seed,
 		prefix:  "conf-" + hex.EncodeToString(random[:]) + "-",
 		bounds:  &s.bounds,
 		ctx:     ctx,
 		stop:    stop,
-		journal: newJournal(History{
+		recorder: oracle.NewRecorder(oracle.History{
 			Backend:     s.caps.Backend,
-			Seed:        s.seed,
+			Seed:        s.opts.Seed,
 			Granularity: s.timing.TTLGranularity,
 			MinTTL:      s.timing.MinTTL,
 			ExpiryLag:   s.timing.ExpiryLag,
@@ -116,7 +118,8 @@ func (s *suite) newC(k Check) *C {
 }
 
 // all runs the checks of the suite, as many side by side as is allowed, and
-// returns the results in the order of the table.
+// returns the results in the order of the table. After the end of the context it
+// starts no other check. It still reports those that have begun.
 func (s *suite) all(progress func(Result)) []Result {
 	var mu sync.Mutex
 	l := s.launch(func(Check) bool { return true }, func(r Result) {
@@ -124,15 +127,14 @@ func (s *suite) all(progress func(Result)) []Result {
 		defer mu.Unlock()
 		progress(r)
 	})
-	var done []Result
 	for i := range s.checks {
 		if s.ctx.Err() != nil {
 			break
 		}
-		done = append(done, l.wait(i))
+		l.wait(i)
 	}
 	l.stop()
-	return done
+	return l.done()
 }
 
 // launched is the checks of a suite, some of them under way.
@@ -142,23 +144,24 @@ type launched struct {
 	workers sync.WaitGroup
 }
 
-// future is the result of a check that is computed once, by whoever comes first: a
-// worker or the one who waits for it.
+// future is the result of a check. It is computed once: by a worker, or by wait if
+// that comes first.
 type future struct {
 	alone  bool
 	once   sync.Once
 	run    func() Result
 	result Result
+	done   bool // whether run has ended
 }
 
 func (f *future) get() Result {
-	f.once.Do(func() { f.result = f.run() })
+	f.once.Do(func() { f.result, f.done = f.run(), true })
 	return f.result
 }
 
-// launch starts workers on the checks that are likely to be asked for, in the order
-// of the table. The guess need not be right: the others run when they are waited
-// for, and what is not waited for is not reported.
+// launch starts workers on the checks likely to be asked for, in the order of the
+// table. The guess need not be right: the others run when they are waited for, and
+// only what is waited for is reported.
 func (s *suite) launch(likely func(Check) bool, tell func(Result)) *launched {
 	ctx, end := context.WithCancel(s.ctx)
 	l := &launched{end: end}
@@ -179,7 +182,7 @@ func (s *suite) launch(likely func(Check) bool, tell func(Result)) *launched {
 		next <- f
 	}
 	close(next)
-	for range min(s.parallel, len(queue)) {
+	for range min(s.opts.Parallel, len(queue)) {
 		l.workers.Go(func() {
 			for f := range next {
 				if ctx.Err() != nil {
@@ -207,6 +210,18 @@ func (l *launched) wait(i int) Result {
 func (l *launched) stop() {
 	l.end()
 	l.workers.Wait()
+}
+
+// done returns the results so far, in the order of the table. It is for after stop:
+// a worker may have ended a check that nothing has waited for.
+func (l *launched) done() []Result {
+	var done []Result
+	for _, f := range l.futures {
+		if f.done {
+			done = append(done, f.result)
+		}
+	}
+	return done
 }
 
 // selected guesses whether go test was told to run the test of this name.

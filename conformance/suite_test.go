@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -31,20 +33,24 @@ func (h stub) Timing() Timing {
 	return TimingFrom(memlock.NewDriver(memlock.NewStore(nil)).Capabilities())
 }
 
-// only runs nothing but the checks that are given.
-func only(checks ...Check) []Option {
-	return []Option{WithFilter(func(k Check) bool { return k.Group() == "own" }), WithChecks(checks...), WithVirtualTime()}
-}
+// own selects the checks of a test.
+func own(k Check) bool { return k.Group() == "own" }
 
 func check(name string, run func(*C)) Check {
 	return Check{ID: "own/" + name, Clause: "H1", Rule: "the rule of " + name, Run: run}
 }
 
-// collect runs the checks and returns the results by the name.
-func collect(t *testing.T, checks []Check, opts ...Option) map[string]Result {
+// collect runs nothing but the checks, and returns the results by the name.
+func collect(t *testing.T, checks ...Check) map[string]Result {
 	t.Helper()
+	return collectWith(t, Options{Checks: checks})
+}
+
+func collectWith(t *testing.T, o Options) map[string]Result {
+	t.Helper()
+	o.VirtualTime, o.Filter, o.Artifacts = true, own, t.TempDir()
 	results := make(map[string]Result)
-	for _, r := range Collect(t, stub{}, append(append(only(checks...), WithArtifacts(t.TempDir())), opts...)...).Results {
+	for _, r := range Collect(t, stub{}, &o).Results {
 		results[strings.TrimPrefix(r.ID, "own/")] = r
 	}
 	return results
@@ -52,7 +58,7 @@ func collect(t *testing.T, checks []Check, opts ...Option) map[string]Result {
 
 func TestOutcomes(t *testing.T) {
 	var units []time.Duration
-	got := collect(t, []Check{
+	got := collect(t,
 		check("passes", func(c *C) { c.open("A").mustTry(c.Name("x"), "which is fresh").free() }),
 		check("fails", func(c *C) { c.Failf("seen %d", 7) }),
 		check("fails-in-helper", func(c *C) {
@@ -72,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 				c.Inconclusivef("too slow")
 			}
 		}),
-	})
+	)
 	for name, want := range map[string]struct {
 		status   Status
 		reason   string
@@ -99,11 +105,11 @@ func TestOutcomes(t *testing.T) {
 
 // TestWatchdog: a check that hangs fails when its time is over, and says where.
 func TestWatchdog(t *testing.T) {
-	got := collect(t, []Check{check("hangs", func(c *C) {
+	got := collect(t, check("hangs", func(c *C) {
 		a := c.open("A")
 		h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(time.Hour))
-		_ = a.acquire(c.Context(), OpLock, h.Name(), distlock.TTL(time.Hour))
-	})})
+		_ = a.acquire(c.Context(), oracle.OpLock, h.Name(), distlock.TTL(time.Hour))
+	}))
 	r := got["hangs"]
 	if r.Status != Failed || !strings.Contains(r.Reason, "did not end within") || !strings.Contains(r.Reason, "suite_test.go") {
 		t.Errorf("got %s: %s", r.Status, r.Reason)
@@ -114,7 +120,7 @@ func TestWatchdog(t *testing.T) {
 // the check wait for them.
 func TestWatchdogEndsWaiting(t *testing.T) {
 	began := time.Now()
-	got := collect(t, []Check{check("waits", func(c *C) {
+	got := collect(t, check("waits", func(c *C) {
 		began := c.now()
 		defer func() {
 			if waited := c.now() - began; waited > time.Hour {
@@ -122,7 +128,7 @@ func TestWatchdogEndsWaiting(t *testing.T) {
 			}
 		}()
 		c.within(make(chan struct{}), 10*365*24*time.Hour)
-	})})
+	}))
 	if r := got["waits"]; r.Status != Failed || !strings.Contains(r.Reason, "did not end within") || time.Since(began) > time.Minute {
 		t.Errorf("got %s: %s", r.Status, r.Reason)
 	}
@@ -131,7 +137,7 @@ func TestWatchdogEndsWaiting(t *testing.T) {
 // TestTimelineOfTheName: a failure that quotes a name shows what was done to it, and
 // counts the rest; one that quotes none shows all.
 func TestTimelineOfTheName(t *testing.T) {
-	events := []Event{{Name: "a"}, {Name: "ab"}, {Name: "b"}, {Name: "a"}}
+	events := []oracle.Event{{Name: "a"}, {Name: "ab"}, {Name: "b"}, {Name: "a"}}
 	for reason, want := range map[string][2]int{`B was granted "a"`: {2, 2}, `"ab" and "b"`: {2, 2}, "nothing is left": {4, 0}} {
 		if kept, others := concerned(events, reason); len(kept) != want[0] || others != want[1] {
 			t.Errorf("%s: kept %d, left out %d, want %v", reason, len(kept), others, want)
@@ -142,11 +148,11 @@ func TestTimelineOfTheName(t *testing.T) {
 	}
 }
 
-// TestConvict: what the oracles find fails a check that has found nothing itself,
-// also one that is inconclusive, and is not tried again.
+// TestConvict: what the oracles find fails a check that has found nothing itself, an
+// inconclusive one as well; it is not tried again.
 func TestConvict(t *testing.T) {
 	for _, verdict := range []func(*C){func(*C) {}, func(c *C) { c.Inconclusivef("too slow") }} {
-		got := collect(t, []Check{check("overlaps", func(c *C) {
+		overlaps := check("overlaps", func(c *C) {
 			a, b := c.open("A"), c.open("B")
 			b.locker = distlock.Prefix(b.locker, "elsewhere/") // so both get it
 			name := c.Name("x")
@@ -154,9 +160,11 @@ func TestConvict(t *testing.T) {
 			b.mustTry(name, "which is fresh elsewhere")
 			c.sleep(time.Second)
 			verdict(c)
-		})})
+		})
+		overlaps.Clause = "A3" // the verdict is about another
+		got := collect(t, overlaps)
 		r := got["overlaps"]
-		if r.Status != Failed || !strings.Contains(r.Reason, "interval oracle") || r.Attempts != 1 {
+		if r.Status != Failed || !strings.Contains(r.Reason, "interval oracle") || r.Clause != "H1" || r.Attempts != 1 {
 			t.Errorf("got %s after %d attempts: %s", r.Status, r.Attempts, r.Reason)
 		}
 		if len(r.Artifacts) == 0 || !strings.HasSuffix(r.Artifacts[0], "own-overlaps.jsonl") {
@@ -167,16 +175,17 @@ func TestConvict(t *testing.T) {
 
 func TestPinnedSkips(t *testing.T) {
 	pass, skip := func(*C) {}, func(c *C) { c.Skipf("not here") }
-	got := collect(t, []Check{
-		check("pass", pass), check("pass-listed", pass), check("skip", skip), check("skip-listed", skip),
-	}, WithExpect(Expect{Skips: []string{"own/pass-listed", "own/skip-listed"}}))
+	got := collectWith(t, Options{
+		Checks: []Check{check("pass", pass), check("pass-listed", pass), check("skip", skip), check("skip-listed", skip)},
+		Skips:  []string{"own/pass-listed", "own/skip-listed"},
+	})
 	for name, want := range map[string]struct {
 		status Status
 		reason string
 	}{
 		"pass":        {Passed, ""},
 		"pass-listed": {Failed, "remove it from the list"},
-		"skip":        {Failed, "Expect.Skips does not list it"},
+		"skip":        {Failed, "Options.Skips does not list it"},
 		"skip-listed": {Skipped, "not here"},
 	} {
 		if r := got[name]; r.Status != want.status || !strings.Contains(r.Reason, want.reason) {
@@ -185,17 +194,21 @@ func TestPinnedSkips(t *testing.T) {
 	}
 }
 
-// TestNeeds: a check whose capability is absent, or not declared, is skipped.
+// TestNeeds: a check is skipped if its capability is absent or not declared, and fails
+// if nothing has such a name.
 func TestNeeds(t *testing.T) {
-	k := check("needs", func(c *C) { c.Failf("it ran") })
-	k.Needs = []Cap{CapFair, CapProxy}
-	r := collect(t, []Check{k})["needs"]
-	if r.Status != Skipped || !strings.Contains(r.Reason, "proxy") {
+	absent, unknown := check("absent", func(c *C) { c.Failf("it ran") }), check("unknown", func(*C) {})
+	absent.Needs, unknown.Needs = []Cap{capFair, capProxy}, []Cap{"Proxy"}
+	got := collect(t, absent, unknown)
+	if r := got["absent"]; r.Status != Skipped || !strings.Contains(r.Reason, "proxy") {
+		t.Errorf("got %s: %s", r.Status, r.Reason)
+	}
+	if r := got["unknown"]; r.Status != Failed || !strings.Contains(r.Reason, "no such capability") {
 		t.Errorf("got %s: %s", r.Status, r.Reason)
 	}
 }
 
-// undeclared is a harness whose author has not thought about anything.
+// undeclared is a harness without any thought in it.
 type undeclared struct{ stub }
 
 func (undeclared) ForCheck(*C) Harness { return undeclared{stub{memlock.NewStore(nil)}} }
@@ -203,8 +216,8 @@ func (undeclared) Caps() Caps          { return Caps{Proxy: Yes} }
 func (undeclared) Timing() Timing      { return Timing{MinTTL: time.Second} }
 
 func TestMetaCatchesOmissions(t *testing.T) {
-	report := Collect(t, undeclared{}, WithVirtualTime(), WithArtifacts(t.TempDir()),
-		WithFilter(func(k Check) bool { return k.Group() == "meta" }))
+	report := Collect(t, undeclared{}, &Options{VirtualTime: true, Artifacts: t.TempDir(),
+		Filter: func(k Check) bool { return k.Group() == "meta" }})
 	for id, fragments := range map[string][]string{
 		"meta/caps-declared":   {"fair is not declared", "proxy is declared present, but", "Backend is empty"},
 		"meta/timing-declared": {"TTLGranularity is 0s", "WakeLag is 0s", "CleanupBound is 0s"},
@@ -221,7 +234,7 @@ func TestMetaCatchesOmissions(t *testing.T) {
 
 // TestFailureText: a failure says what a driver's author needs, and nothing twice.
 func TestFailureText(t *testing.T) {
-	r := collect(t, []Check{check("fails", func(c *C) {
+	r := collectWith(t, Options{Seed: 42, Checks: []Check{check("fails", func(c *C) {
 		a, b := c.open("A"), c.open("B")
 		h := a.mustTry(c.Name("x"), "which is fresh")
 		for range 50 {
@@ -229,7 +242,7 @@ func TestFailureText(t *testing.T) {
 		}
 		c.Logf("a hint")
 		c.Failf("seen\nin two lines")
-	})}, WithSeed(42))["fails"]
+	})}})["fails"]
 	text := r.Text()
 	for _, want := range []string{
 		"own/fails failed (clause H1)", "rule:     the rule of fails", "seen:     seen\n            in two lines",
@@ -245,10 +258,12 @@ func TestFailureText(t *testing.T) {
 // report in every way.
 func TestVerify(t *testing.T) {
 	var told []string
-	report := Verify(t.Context(), stub{}, WithParallel(4), WithArtifacts(t.TempDir()),
-		WithFilter(func(k Check) bool { return k.Group() == "core" || k.Group() == "own" }),
-		WithChecks(check("fails", func(c *C) { c.Failf("seen <1 & 2>") })),
-		WithProgress(func(r Result) { told = append(told, r.ID) }))
+	report := Verify(t.Context(), stub{}, &Options{
+		Parallel: 4, Artifacts: t.TempDir(),
+		Filter:   func(k Check) bool { return k.Group() == "core" || k.Group() == "own" },
+		Checks:   []Check{check("fails", func(c *C) { c.Failf("seen <1 & 2>") })},
+		Progress: func(r Result) { told = append(told, r.ID) },
+	})
 	if report.OK() || report.Count(Failed) != 1 || report.Count(Passed) < 8 || report.Trouble != "" {
 		t.Errorf("%s", report.Summary())
 		for _, r := range report.Results {
@@ -292,13 +307,14 @@ func TestVerify(t *testing.T) {
 func TestVerifyInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	report := Verify(ctx, stub{}, WithFilter(func(k Check) bool { return k.Group() == "own" }), WithChecks(
+	report := Verify(ctx, stub{}, &Options{Parallel: 1, Filter: own, Checks: []Check{
 		check("interrupted", func(c *C) {
 			cancel()
 			a := c.tryAfter()
 			c.Failf("a consequence: %v", a)
 		}),
-		check("left-out", func(c *C) { c.Failf("it ran") })), WithParallel(1))
+		check("left-out", func(c *C) { c.Failf("it ran") }),
+	}})
 	if !report.OK() || len(report.Results) != 1 || report.Results[0].Status != Inconclusive {
 		t.Errorf("got %+v", report.Results)
 	}
@@ -311,7 +327,7 @@ func (c *C) tryAfter() error {
 
 // TestTable: the table is in order, so that reports and skip lists can rely on it.
 func TestTable(t *testing.T) {
-	id, clause := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), regexp.MustCompile(`^([AHEFNWC][1-9]|meta)$`)
+	id, clause := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), regexp.MustCompile(`^([AHEFINOPWCX][1-9]|meta)$`)
 	seen := make(map[string]bool)
 	for _, k := range Checks() {
 		if !id.MatchString(k.ID) || seen[k.ID] {
@@ -325,7 +341,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: the rule is no sentence without a full stop, or there is nothing to run", k.ID)
 		}
 		for _, need := range k.Needs {
-			if (Caps{}).Of(need) != Undeclared || !slices.ContainsFunc(Caps{}.all(), func(cs capSupport) bool { return cs.cap == need }) {
+			if !slices.ContainsFunc(Caps{}.all(), func(cs capSupport) bool { return cs.cap == need }) {
 				t.Errorf("%s needs %q, which is no capability", k.ID, need)
 			}
 		}
@@ -346,5 +362,42 @@ func TestMatches(t *testing.T) {
 	}
 	if got := "^" + testPattern("TestX/own/a.b") + "$"; got != `^TestX$/^own$/^a\.b$` || !matches(got, "TestX/own/a.b") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// absent is a harness that has what it declares absent, and fails when it is used.
+type absent struct {
+	stub
+	t *testing.T
+}
+
+func (h absent) ForCheck(*C) Harness { return absent{stub{memlock.NewStore(nil)}, h.t} }
+
+func (h absent) OpenVia(context.Context, *C) (distlock.Locker, netfault.Link, error) {
+	h.t.Error("OpenVia was called, although a proxy is declared absent")
+	return nil, nil, errors.New("it does not work here")
+}
+
+func (h absent) Waiters(context.Context, string) (int, error) {
+	h.t.Error("Waiters was called, although an inspector is declared absent")
+	return 0, errors.New("it does not work here")
+}
+
+func (h absent) Records(ctx context.Context, name string) (int, error) { return h.Waiters(ctx, name) }
+func (h absent) Delete(context.Context, string) error                  { return nil }
+
+func (h absent) OpenIn(context.Context, *C, string) (distlock.Locker, error) {
+	h.t.Error("OpenIn was called, although namespaces are declared absent")
+	return nil, errors.New("it does not work here")
+}
+
+// TestAbsentIsNotUsed: an interface that a harness implements and declares absent is
+// not used, by any check.
+func TestAbsentIsNotUsed(t *testing.T) {
+	r := Collect(t, absent{t: t}, &Options{VirtualTime: true, Artifacts: t.TempDir(), Filter: func(k Check) bool { return k.Group() != "meta" }})
+	for _, r := range r.Results {
+		if r.Status == Failed || r.Status == Inconclusive {
+			t.Errorf("memlock without an inspector and a proxy is accused: %s", r.Text())
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Timing declares what a driver needs time for. The suite judges by these bounds
@@ -18,9 +19,14 @@ type Timing struct {
 	// MinTTL is the shortest TTL that the driver accepts.
 	MinTTL time.Duration `json:"min_ttl"`
 
-	// MaxTTL is the longest, where that is short: the checks ask for up to ten
+	// MaxTTL is the longest, if that is a limit for the checks: they ask for up to ten
 	// times their Unit, and make do with less. Zero means that there is room.
 	MaxTTL time.Duration `json:"max_ttl,omitempty"`
+
+	// MaxExtend is how many times the TTL that a lock was taken with Extend can give
+	// it, where locks live by sessions that were made for that TTL: 1.25, for example.
+	// Zero means that any TTL up to MaxTTL will do.
+	MaxExtend float64 `json:"max_extend,omitempty"`
 
 	// TTLGranularity is what TTLs are rounded up to a multiple of.
 	TTLGranularity time.Duration `json:"ttl_granularity"`
@@ -40,9 +46,9 @@ type Timing struct {
 	CleanupBound time.Duration `json:"cleanup_bound"`
 }
 
-// TimingFrom returns the timing that the portable half gives a driver which
-// declares d. A driver that needs more for waking or cleaning up changes the result.
-func TimingFrom(d distlock.Capabilities) Timing {
+// TimingFrom returns the timing that the engine gives a driver with the capabilities
+// d. A driver that needs more for waking or cleaning up changes the result.
+func TimingFrom(d driver.Capabilities) Timing {
 	t := Timing{
 		MinTTL:         max(d.MinTTL, time.Millisecond),
 		MaxTTL:         cmp.Or(d.MaxTTL, distlock.MaxTTL),
@@ -75,13 +81,13 @@ const (
 	minSlack = time.Second
 
 	// In virtual time nothing is ever late, so the unit may be long enough to dwarf
-	// every constant of the portable half, and the slack need only cover the polls
+	// every constant of the engine, and the slack need only cover the polls
 	// of the checks themselves.
 	virtualUnit  = 30 * time.Second
 	virtualSlack = 50 * time.Millisecond
 
 	// A hundred samples, so that the 99th percentile leaves out one hiccup, such as
-	// that of a server which has just started. A slow server gets by with fewer.
+	// that of a server just started. A slow server gets by with fewer.
 	calibrationRuns  = 100
 	calibrationPairs = 20
 	calibrationSleep = 10 * time.Millisecond
@@ -146,6 +152,11 @@ func p99(ds []time.Duration) time.Duration {
 
 // derive sets Unit and Slack from the measurements.
 func (k *Calibration) derive(t Timing) {
+	if k.Virtual {
+		// Nothing is late but the driver, if it sleeps.
+		k.Slack, k.Unit = virtualSlack+20*k.Pair, t.fitUnit(max(virtualUnit, 20*k.Pair))
+		return
+	}
 	k.Slack = max(minSlack, 10*k.SleepOver, 20*k.Pair)
 	if raceEnabled || os.Getenv("CI") == "true" {
 		k.Slack *= 4 // the detector costs up to ten times the CPU; shared runners stall
@@ -153,8 +164,8 @@ func (k *Calibration) derive(t Timing) {
 	k.Unit = t.fitUnit(max(minUnit, 20*k.Pair/2))
 }
 
-// fitUnit makes a unit out of d: one that the driver grants as it is asked for, and
-// four times, which is what checks need.
+// fitUnit makes a unit out of d. The driver grants it, and four times as much, exactly
+// as asked for: checks need that.
 func (t Timing) fitUnit(d time.Duration) time.Duration {
 	if t.MaxTTL > 0 {
 		d = min(d, t.MaxTTL/4)

@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
-// quiet is how long a check waits for something that it cannot see, such as a
-// waiter that has reached the store. On a machine that is slower than this the
-// check looks at another moment than it meant to, which can only make it pass.
+// quiet is how long a check waits for something that it cannot see, such as a waiter
+// that has reached the store. On a slower machine the check looks at another moment
+// than it meant to, and that can only make it pass.
 const quiet = 150 * time.Millisecond
 
-// pending is a call of Lock that is under way.
+// pending is a call of Lock under way.
 type pending struct {
 	c      *C
-	p      *party
+	p      *client
 	name   string
 	cancel context.CancelFunc
 	done   chan struct{} // closed when a is set
@@ -28,13 +29,13 @@ type pending struct {
 }
 
 // begin calls Lock in a goroutine of its own.
-func (p *party) begin(name string, opts ...distlock.Option) *pending {
+func (p *client) begin(name string, opts ...distlock.Option) *pending {
 	ctx, cancel := context.WithCancel(p.c.ctx)
 	w := &pending{c: p.c, p: p, name: name, cancel: cancel, done: make(chan struct{})}
 	p.c.Go(func() {
 		defer cancel()
 		defer close(w.done)
-		w.a = p.acquire(ctx, OpLock, name, opts...)
+		w.a = p.acquire(ctx, oracle.OpLock, name, opts...)
 	})
 	return w
 }
@@ -47,10 +48,11 @@ func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
 func (w *pending) lease(bound time.Duration, why string) *lease {
 	began := w.c.now()
 	if !w.within(bound) {
-		w.c.Failf("%s is still waiting for %q %v after %s; it had to get it within %v",
-			w.p.who, w.name, w.c.now()-began, why, bound)
+		w.c.Failf("%s is still waiting for %q at %s, %v after the check began to wait for that, which is all it had; it was entitled to the name because %s",
+			w.p.who, w.name, millis(w.c.now()), w.c.now()-began, why)
 	}
 	if w.a.err != nil {
+		w.c.unheard(w.a.err, w.p.who, w.name)
 		w.c.Failf("%s waited for %q, and when %s, Lock returned: %v", w.p.who, w.name, why, w.a.err)
 	}
 	return w.a.lease
@@ -84,14 +86,18 @@ func (c *C) within(ch <-chan struct{}, d time.Duration) bool {
 // awaitQueued returns when n clients wait for name in the store, or it has been
 // likely for long enough. It reports whether they were seen there.
 func (c *C) awaitQueued(name string, n int) bool {
-	if i := c.inspector(); i != nil {
-		queues := true
+	if i := c.inspector(); i != nil && !c.queueless.Load() {
+		queues, seen := true, 0
 		if c.eventually(patience, func() bool {
 			got, err := i.Waiters(c.ctx, name)
-			queues = err != nil || got >= 0
+			queues, seen = err != nil || got >= 0, max(seen, got)
 			return !queues || err == nil && got >= n
 		}) && queues {
 			return true
+		}
+		// A store that keeps no queue shows nobody, however long one looks.
+		if seen <= 0 && c.harness.Caps().Fair != Yes {
+			c.queueless.Store(true)
 		}
 	}
 	c.sleep(quiet)
@@ -104,7 +110,7 @@ func (c *C) awaitQueued(name string, n int) bool {
 // It looks often at first, for what is free in a moment, and again towards the end
 // of the bound, where leases are expected to run out; in between it is content with
 // less, for the sake of the server and of the model that has to explain every look.
-func (c *C) pollFor(p *party, name string, bound time.Duration, why string, opts ...distlock.Option) *lease {
+func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opts ...distlock.Option) *lease {
 	began := c.now()
 	end := began + bound
 	for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (end-c.now())/50)) {
@@ -114,15 +120,18 @@ func (c *C) pollFor(p *party, name string, bound time.Duration, why string, opts
 			return a.lease
 		}
 		if late {
-			c.Failf("%s still cannot have %q %v after %s; it had to be free within %v: %v",
-				p.who, name, c.now()-began, why, bound, a.err)
+			if !a.busy() {
+				c.unheard(a.err, p.who, name)
+			}
+			c.Failf("%s still cannot have %q at %s, %v after the check began to ask for it, because %s; it had to be free within %v of that: %v",
+				p.who, name, millis(c.now()), c.now()-began, why, bound, a.err)
 		}
 		c.sleep(pause)
 	}
 }
 
-// long is a TTL against which a waiter that relies on the expiry, or on the poll at
-// a third of it, instead of being woken is told from a slow machine.
+// long is a TTL long enough to tell a slow machine from a waiter that is not woken:
+// that one waits for the expiry, or for the poll at a third of the TTL.
 func (c *C) long() time.Duration { return c.fits(max(10*c.Unit(), 12*c.soon())) }
 
 // short is the TTL of checks that let many leases run out.
@@ -137,6 +146,15 @@ func (c *C) fits(d time.Duration) time.Duration {
 	return d
 }
 
+// extends returns a TTL near to d for Extend of a lock taken with another, so that the
+// lock gets all of it.
+func (c *C) extends(taken, d time.Duration) time.Duration {
+	if most := c.timing.MaxExtend; most > 0 {
+		d = min(d, time.Duration(most*float64(taken)))
+	}
+	return c.fits(d)
+}
+
 // rounded rounds a TTL up to what the driver grants anyway.
 func (c *C) rounded(ttl time.Duration) time.Duration {
 	if g := c.timing.TTLGranularity; g > 0 {
@@ -145,11 +163,14 @@ func (c *C) rounded(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// granted is the longest lease that h may have, counted from its grant: what was
-// asked for, or what its deadline shows, with up to a tenth of it as a margin.
-func (h *lease) granted() time.Duration {
-	return max(h.asked, (h.Deadline().Sub(h.j.base)-h.call)*10/9)
+// atMost is the longest lease that a driver may make of a TTL (E2): rounded up by
+// no more than its granularity.
+func (c *C) atMost(ttl time.Duration) time.Duration {
+	return max(ttl, c.timing.MinTTL) + c.timing.TTLGranularity
 }
+
+// granted is the longest lease that h may have, counted from its grant.
+func (h *lease) granted() time.Duration { return h.p.c.atMost(h.asked) }
 
 // gone is when the store must have let go of h, of a fixed term, at the latest.
 func (h *lease) gone() time.Duration {
@@ -195,8 +216,8 @@ func (c *C) together(n int, f func(i int, rng *rand.Rand)) {
 // openPhased is open for checks that look for the right moment by chance. In
 // virtual time a call takes no time, and so has no middle to aim at, unless the
 // link gives it some.
-func (c *C) openPhased(who string) *party {
-	if _, ok := c.harness.(Proxy); !ok || !c.Virtual() {
+func (c *C) openPhased(who string) *client {
+	if _, ok := can[Proxy](c, capProxy); !ok || !c.Virtual() {
 		return c.open(who)
 	}
 	p := c.openVia(who)
@@ -206,7 +227,7 @@ func (c *C) openPhased(who string) *party {
 
 const virtualLatency = 4 * time.Millisecond
 
-// phase is the span over which such a check spreads its moments: some round trips.
+// phase is how far apart such a check spreads its moments: some round trips.
 func (c *C) phase() time.Duration {
 	if c.Virtual() {
 		return 4 * virtualLatency
@@ -222,33 +243,41 @@ func (c *C) stalls() func() time.Duration {
 		return func() time.Duration { return 0 }
 	}
 	const tick = 10 * time.Millisecond
-	worst := make(chan time.Duration, 1) // the one element is the worst so far
-	worst <- 0
-	c.Go(func() {
-		last := c.now()
-		for {
-			c.sleep(tick)
-			now := c.now()
-			worst <- max(<-worst, now-last-tick)
+	var mu sync.Mutex
+	last, worst := c.now(), time.Duration(0)
+	late := func(woken bool) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		now := c.now()
+		worst = max(worst, now-last-tick)
+		if woken {
 			last = now
 		}
+		return worst
+	}
+	c.Go(func() {
+		for {
+			c.sleep(tick)
+			late(true)
+		}
 	})
-	return func() time.Duration { w := <-worst; worst <- w; return w }
+	// A stall that lasts, or has just ended, counts although that goroutine sleeps.
+	return func() time.Duration { return late(false) }
 }
 
-// mustLive ends the check if h, which is renewed, has been lost.
+// mustLive ends the check if h has been lost although it is renewed.
 func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 	err := h.Err()
 	if err == nil {
 		return
 	}
-	if s := stalls(); s > c.Unit()/8 {
+	if s := stalls(); s > min(c.Unit(), h.asked)/8 {
 		c.Inconclusivef("%s lost %q, but the machine stood still for %v meanwhile: %v", h.p.who, h.Name(), s, err)
 	}
 	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
 }
 
-// mustExtend extends a lock that is alive.
+// mustExtend extends a live lock.
 func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
 	c := h.p.c
 	alive, end := h.Err() == nil, h.end()
@@ -267,6 +296,9 @@ func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
 	c.Failf("%s held %q until %s and extended it at %s, but Extend returned: %v", h.p.who, h.Name(), millis(end), millis(call), err)
 	return
 }
+
+// millis prints a time as the stamps of events are printed.
+func millis(d time.Duration) string { return oracle.Stamp{At: d}.String() }
 
 // describe says what an error was where nil had to be told from others.
 func describe(err error) string {

@@ -10,40 +10,44 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 var (
-	// errPlaceLost is returned to a claim that was queued and is no more.
-	errPlaceLost = errors.New("the place in the queue is lost: its key was deleted, or its lease has ended")
+	// errDequeued tells a claim that it was in the queue and is no more.
+	errDequeued = errors.New("the waiter is no longer in the queue: its key was deleted, or its lease has ended")
 
-	// errForeignKey means that there is a key which this process has not written.
-	errForeignKey = errors.New("the key of a claim is there before the claim")
+	// errKeyTaken means that there is a key of the claim before the claim has put it.
+	errKeyTaken = errors.New("the key of a claim is there before the claim")
 )
 
-// claim is one bid: a key that sorts by its create revision among those of the name.
+// claim is one key among those of its name. They form a queue by their create
+// revisions, and the oldest has the lock.
 type claim struct {
-	driver  *driver
-	request distlock.Request
+	store   *store
+	request driver.Request
 	queue   string // what the keys of the name begin with
 	key     string // empty before the first Try
 
 	lease *lease // what the key lives by, or is to; nil before the first Try
-	next  *lease // to which a Renew with an unknown outcome may have moved it; mostly nil
+	next  *lease // a Renew with an unknown outcome may have moved it there; mostly nil
 
-	rev    int64 // the create revision of the key; 0 until it is known to exist
-	mod    int64 // its mod revision
-	won    bool
-	unsure bool // a put or a deletion of the key may have been applied, or may still be
+	rev       int64 // the create revision of the key; 0 until it is known to exist
+	mod       int64 // its mod revision
+	epoch     int64 // of its lease, when its last put was sent
+	ambiguous bool  // a put or a deletion of the key may have been applied, or may still be
+	won       bool
+	removed   bool // by Release
+	lost      bool // and it was gone before
 
 	*waiting // nil unless it waits
-
-	removed bool // by Release
-	lost    bool // and it was gone before
 }
 
-// Try implements distlock.Claim.
-func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
-	until := time.Now().Add(c.request.TTL)
+// Try implements driver.Claim. A first Try puts the key and reads the queue in one
+// transaction. Later ones read the queue.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	began := time.Now()
+	until := began.Add(c.request.TTL)
 	var err error
 	if c.rev == 0 {
 		err = c.enter(ctx, until)
@@ -51,58 +55,59 @@ func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
 		err = c.look(ctx)
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound) && c.rev != 0:
-		err = errPlaceLost
-	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
-		c.withdraw(ctx)
 	case err == nil:
 		c.won = true
-		if c.waiting != nil {
-			c.driver.idle.put(c.ahead)
-			c.own.end()
-			c.waiting = nil
-		}
-		c.lease.see(c.key)
-		return c.lease.grant(c.rev), nil
+		c.stopWaiting(c.store.watches.put)
+		return c.grant(began, c.request.TTL), nil
+	case errors.Is(err, rpctypes.ErrLeaseNotFound) && c.rev != 0:
+		err = errDequeued
+	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
+		c.withdraw(c.ambiguous)
 	}
-	return distlock.Grant{}, err
+	return driver.Grant{}, err
 }
 
-// enter joins the queue. A lease that has died in the meantime, unused or revoked
-// by an administrator, is replaced: nothing of this claim was on it.
+// grant is what was asked for at began. The lease may last longer, because other claims
+// on it have asked for more: this claim does not count on that.
+func (c *claim) grant(began time.Time, ttl time.Duration) driver.Grant {
+	return driver.Grant{Token: c.rev, TTL: ttl, Sent: began}
+}
+
+// enter joins the queue. The lease may have died in the meantime, unused or revoked by
+// an administrator. Then a new one replaces it: nothing of this claim was on the old
+// one.
 func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
-	if c.request.NoWait && c.request.NoRenewal && !c.unsure {
+	if c.request.NoWait && c.request.NoRenewal && !c.ambiguous {
 		// A refusal costs a read this way, instead of granting a lease in vain.
-		queue, err := c.driver.client.Get(ctx, c.queue, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		queue, err := c.store.get(ctx, c.queue, oldest...)
 		if err != nil {
 			return err
 		}
-		if queue.Count > 0 {
-			return &distlock.HeldError{}
+		if len(queue.Kvs) > 0 {
+			return heldBy(queue.Kvs[0])
 		}
 	}
 	for range 3 {
 		if c.key == "" {
-			c.key = c.driver.keys.take(c.queue)
-			c.queue = c.key[:len(c.queue)] // one string is enough for a lock that is held
+			c.key = c.store.keys.take(c.queue)
+			c.queue = c.key[:len(c.queue)] // one string is enough for a held lock
 		}
 		if c.lease == nil {
-			c.lease = c.driver.lease(c.key, c.request.TTL, c.request.NoRenewal)
+			c.lease = c.store.lease(c.key, c.kind(c.request.TTL))
 		}
 		if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
 			err = c.put(ctx)
 		}
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			c.lease.die()
-			c.lease.leave(c.key, false)
+			c.lease.dead.Store(true)
+			c.lease.leave(c.key)
 			c.lease = nil
-		case errors.Is(err, errForeignKey):
-			// It may be our own after all: of a put that something between us and the
-			// servers has sent twice. Then a listing will find that nobody wants it.
-			c.lease.leave(c.key, true)
-			c.driver.keys.abandon(c.queue, c.key)
-			c.withdraw(ctx)
+		case errors.Is(err, errKeyTaken):
+			// It may be our own after all: something between us and the servers may
+			// have sent a put twice. Then a listing will find the stray.
+			c.store.keys.abandon(c.queue, c.key)
+			c.withdraw(true)
 		default:
 			return err
 		}
@@ -110,72 +115,98 @@ func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
 	return err
 }
 
-// put writes the key and reads the queue in one transaction. If the key is there
-// already, a reply was lost, and what counts is the place that it has.
+// put writes the key and reads the queue in one transaction. So a free lock costs one
+// request, and a waiter knows at once what key to watch.
+//
+//	condition                           then              else
+//	Lock: the key is absent             put, read queue   read the key: a reply was lost
+//	TryLock: the queue is empty         put, read queue   read the oldest key: refused
+//	both, on a shared lease: the epoch                    read the epoch: put again
+//
+// The server takes it as one step in its log, so no other claim comes between the put
+// and the read. The create revision of the key is the revision of the transaction.
 func (c *claim) put(ctx context.Context) error {
 	free := clientv3.Compare(clientv3.CreateRevision(c.key), "=", 0)
+	state := clientv3.OpGet(c.key, clientv3.WithKeysOnly())
 	if c.request.NoWait {
-		// True of every key in the queue only if there is none: who does not wait
-		// neither leaves a place nor overtakes.
+		// True of every key in the queue only if there is none: a TryLock neither
+		// stays in the queue nor overtakes. Its own key can only be the oldest.
 		free = clientv3.Compare(clientv3.CreateRevision(c.queue).WithPrefix(), "=", 0)
+		state = clientv3.OpGet(c.queue, oldest...)
 	}
-	resp, err := c.driver.client.Txn(ctx).If(free).Then(
+	conditions, otherwise := []clientv3.Cmp{free}, []clientv3.Op{state}
+	if c.lease.shared {
+		c.epoch = c.lease.epoch.Load()
+		conditions = append(conditions, c.lease.inEpoch(c.epoch))
+		otherwise = append(otherwise, clientv3.OpGet(c.lease.epochKey, clientv3.WithKeysOnly()))
+	}
+	resp, err := c.store.write(ctx, clientv3.OpTxn(conditions, []clientv3.Op{
 		clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
-		clientv3.OpGet(c.queue, lastTwo()...),
-	).Else(
-		clientv3.OpGet(c.key, clientv3.WithKeysOnly()),
-	).Commit()
+		clientv3.OpGet(c.queue, lastTwo...),
+	}, otherwise), c.failed)
 	if err != nil {
-		c.doubt(err)
 		return err
 	}
+	found := (*clientv3.GetResponse)(resp.Responses[len(resp.Responses)-1].GetResponseRange())
 	if resp.Succeeded {
 		c.rev, c.mod = resp.Header.Revision, resp.Header.Revision
-		return c.place(resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs)
+		return c.judge(resp.Header.Revision, found)
 	}
-	own := resp.Responses[0].GetResponseRange().Kvs
+	own := (*clientv3.GetResponse)(resp.Responses[0].GetResponseRange())
 	switch {
-	case len(own) == 0:
-		return &distlock.HeldError{}
-	case !c.unsure:
-		// Of a copy of this process, made with the machine that it runs on: it has
-		// the same series. What it holds must not be taken for our own.
-		return errForeignKey
+	case len(own.Kvs) > 0 && string(own.Kvs[0].Key) != c.key:
+		return heldBy(own.Kvs[0])
+	case len(own.Kvs) == 0: // only the epoch was another one
+		// A later answer with an older epoch costs one more transaction.
+		c.lease.epoch.Store(0)
+		if len(found.Kvs) > 0 {
+			c.lease.epoch.Store(found.Kvs[0].ModRevision)
+		}
+		return c.put(ctx)
+	case !c.ambiguous:
+		// It is the key of a copy of this process, with the same series: the machine
+		// was copied while it ran. We must not take what the copy holds for our own.
+		return errKeyTaken
 	}
-	c.rev, c.mod = own[0].CreateRevision, own[0].ModRevision
+	c.rev, c.mod = own.Kvs[0].CreateRevision, own.Kvs[0].ModRevision
 	return c.look(ctx)
 }
 
-// doubt notes that a write of the key has failed with err. If it may come late, no
+// failed notes that a write of the key has failed with err. If it may come late, no
 // other claim may ever have the key: it would meet the write.
-func (c *claim) doubt(err error) {
+func (c *claim) failed(err error) {
 	if mayApply(err) {
-		c.unsure = true
-		c.driver.keys.abandon(c.queue, c.key)
+		c.ambiguous = true
+		c.store.keys.abandon(c.queue, c.key)
 	}
 }
 
-// lastTwo selects the newest key of a queue and the one before it.
-func lastTwo() []clientv3.OpOption {
-	return []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)}
-}
+var (
+	// oldest selects the holder's key of a queue.
+	oldest = append(clientv3.WithFirstCreate(), clientv3.WithPrefix())
 
-// look reads the queue up to the own key. It is the proof of ownership after a
-// wait: the read is linearizable, and Try has made sure before it that the lease of
-// a key that it shows lasts for the TTL.
+	// lastTwo selects the newest key of a queue and the one before it.
+	lastTwo = []clientv3.OpOption{clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)}
+)
+
+// look reads the queue up to the own key. After a wait, it confirms ownership: the read
+// is linearizable. Before it, Try has made sure that the lease lasts for the TTL, and
+// so does the key that the read shows.
 func (c *claim) look(ctx context.Context) error {
-	resp, err := c.driver.client.Get(ctx, c.queue, append(lastTwo(), clientv3.WithMaxCreateRev(c.rev))...)
+	found, err := c.store.get(ctx, c.queue, append(lastTwo[:len(lastTwo):len(lastTwo)], clientv3.WithMaxCreateRev(c.rev))...)
 	if err != nil {
 		return err
 	}
-	return c.place(resp.Header.Revision, resp.Kvs)
+	return c.judge(found.Header.Revision, found)
 }
 
-// place judges the end of the queue, newest first, as of a revision of the store.
-func (c *claim) place(revision int64, kvs []*mvccpb.KeyValue) error {
+// judge returns nil if the own key is the oldest. found is the end of the queue up to
+// the own key, newest first, as of a revision of the store.
+func (c *claim) judge(revision int64, found *clientv3.GetResponse) error {
+	kvs := found.Kvs
 	if len(kvs) == 0 || string(kvs[0].Key) != c.key || kvs[0].CreateRevision != c.rev {
-		return errPlaceLost
+		return errDequeued
 	}
 	if len(kvs) == 1 {
 		return nil
@@ -184,17 +215,21 @@ func (c *claim) place(revision int64, kvs []*mvccpb.KeyValue) error {
 		c.waiting = new(waiting)
 	}
 	c.before, c.asOf = string(kvs[1].Key), revision
-	return &distlock.HeldError{}
+	if found.Count > 2 {
+		return &driver.HeldError{} // the key before the own one is a waiter's
+	}
+	return heldBy(kvs[1])
 }
 
-// withdraw gives back what a claim has taken that was refused: nothing of it was
-// written. Should the revocation fail, the lease ends with its TTL.
-func (c *claim) withdraw(ctx context.Context) {
+func heldBy(kv *mvccpb.KeyValue) error {
+	return &driver.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
+}
+
+// withdraw gives back what a refused claim has taken. Nothing of it was written, unless
+// mayCome.
+func (c *claim) withdraw(mayCome bool) {
 	if c.lease != nil {
-		c.lease.leave(c.key, c.unsure)
-		if !c.lease.shared {
-			_ = c.lease.revoke(ctx)
-		}
+		c.lease.abandon(c.key, mayCome, c.epoch)
 		c.lease = nil
 	}
 	c.freeKey()
@@ -202,123 +237,29 @@ func (c *claim) withdraw(ctx context.Context) {
 
 func (c *claim) freeKey() {
 	if c.key != "" {
-		c.driver.keys.free(c.queue, c.key)
+		c.store.keys.free(c.queue, c.key)
 		c.key = ""
 	}
 }
 
-// Renew implements distlock.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
-	until := time.Now().Add(ttl)
-	if c.next != nil || !c.lease.gives(ttl) {
-		if err := c.move(ctx, until, ttl); err != nil {
-			return distlock.Grant{}, err
-		}
-	}
-	err := c.lease.ensure(ctx, until, time.Time{})
-	if err == nil {
-		err = c.prove(ctx)
-	}
-	return c.renewed(ctx, err)
-}
-
-// renewed returns the answer to a renewal, given the outcome for the lease. A key
-// that a listing does not show is lost only if a read of it says the same: unlike
-// a read, a listing may come from a leader that has been deposed and does not know.
-func (c *claim) renewed(ctx context.Context, err error) (distlock.Grant, error) {
-	if err == nil && !c.lease.has(c.key) {
-		err = c.prove(ctx)
-	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		err = distlock.ErrLost
-	}
-	if err != nil {
-		return distlock.Grant{}, err
-	}
-	return c.lease.grant(c.rev), nil
-}
-
-// prove reads whether the key is still there, of this claim, and on its lease.
-func (c *claim) prove(ctx context.Context) error {
-	// Not keys only: etcd 3.7 leaves the lease out of such answers, too.
-	resp, err := c.driver.client.Get(ctx, c.key)
-	if err != nil {
-		return err
-	}
-	if !c.owns(resp.Kvs, c.lease) {
-		return distlock.ErrLost
-	}
-	c.lease.see(c.key)
-	return nil
-}
-
-func (c *claim) owns(kvs []*mvccpb.KeyValue, l *lease) bool {
-	return len(kvs) == 1 && kvs[0].CreateRevision == c.rev && clientv3.LeaseID(kvs[0].Lease) == l.id
-}
-
-// move puts the key on a lease that gives ttl. The condition on the mod revision
-// makes sure that a request which comes late cannot move it back.
-func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) error {
-	if c.next == nil {
-		c.next = c.driver.lease(c.key, ttl, c.request.NoRenewal)
-		if err := c.next.ensure(ctx, until, time.Time{}); err != nil {
-			c.settle(ctx, c.lease)
-			return err
-		}
-	}
-	resp, err := c.driver.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)).Then(
-		clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id)),
-	).Else(
-		clientv3.OpGet(c.key),
-	).Commit()
-	switch {
-	case mayApply(err):
-		return err
-	case err != nil:
-		c.settle(ctx, c.lease)
-		return err
-	case resp.Succeeded:
-		c.mod = resp.Header.Revision
-	default:
-		own := resp.Responses[0].GetResponseRange().Kvs
-		if !c.owns(own, c.next) {
-			c.settle(ctx, c.lease)
-			return distlock.ErrLost
-		}
-		c.mod = own[0].ModRevision // an earlier request has moved it
-	}
-	c.next.see(c.key)
-	c.settle(ctx, c.next)
-	return nil
-}
-
-// settle makes l, the present lease or the next one, the only one. The other, if it
-// was the claim's own, is empty now; should the revocation fail, it ends with its TTL.
-func (c *claim) settle(ctx context.Context, l *lease) {
-	other := c.next
-	if l == c.next {
-		other = c.lease
-	}
-	c.lease, c.next = l, nil
-	other.leave(c.key, false)
-	if !other.shared {
-		_ = other.revoke(ctx)
-	}
-}
-
-// Release implements distlock.Claim. The create revision says which key is the
-// claim's: a request that comes late, or that something between us and the servers
-// sends again, must not delete that of a later claim, nor a copy of this process,
-// made with the machine that it runs on, what the original holds.
+// Release implements driver.Claim. The create revision tells the claim's key from
+// others. A request may come late, or something between us and the servers may send it
+// again: it must not delete the key of a later claim. A copy of this process, made with
+// its machine, must not delete the key of the original.
 //
-// Revoking the claim's own lease then also stops a put that may still come; on a
-// shared one the next listing finds it.
+// A put without an answer may still be applied after that. On a shared lease the next
+// epoch refuses it. The claim's own lease is revoked, and that does the same:
+//
+//	claim                          a member          the others
+//	  |-- put, if epoch is 0 ------->| stops              |
+//	  |     (no answer)              |                    |
+//	  |-- delete the key, if it is ours; epoch is 9 ----->|
+//	  |<- done -------------------------------------------|
+//	  |                              | goes on            |
+//	  |                              |-- put, if epoch    |
+//	  |                              |   is 0 ----------->| refused
 func (c *claim) Release(ctx context.Context) error {
-	if c.waiting != nil {
-		c.ahead.end()
-		c.own.end()
-		c.waiting = nil
-	}
+	c.stopWaiting((*watch).end)
 	if c.lease == nil {
 		c.freeKey()
 		return nil
@@ -330,14 +271,14 @@ func (c *claim) Release(ctx context.Context) error {
 	if !c.removed {
 		held, err := c.remove(ctx)
 		for _, l := range leases {
-			l.leave(c.key, c.unsure || err != nil)
+			l.leave(c.key)
 		}
 		if err != nil {
-			c.doubt(err)
+			c.failed(err)
 			return err
 		}
 		c.removed, c.lost = true, c.won && !held
-		c.driver.keys.free(c.queue, c.key)
+		c.store.keys.free(c.queue, c.key)
 	}
 	for _, l := range leases {
 		if !l.shared {
@@ -352,22 +293,46 @@ func (c *claim) Release(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes the key of the claim, and reports whether it was there, as it was
-// known to be. A put whose outcome is not known has made another revision of it, if
-// any, on the claim's lease.
+// remove deletes the key of the claim, and reports whether it was there in the revision
+// known to the claim. An ambiguous put has made another revision, if any, on the
+// claim's lease.
+//
+// It sends one attempt. The engine calls Release again while its caller waits, and that
+// request goes to another member. If the first was applied, the key is gone then, and
+// only the engine knows that this is no loss.
 func (c *claim) remove(ctx context.Context) (held bool, err error) {
-	if c.rev == 0 && !c.unsure {
+	if c.rev == 0 && !c.ambiguous {
 		return false, nil // nothing was written
 	}
+	var resp clientv3.OpResponse
+	_, err = c.store.attempt(ctx, func(ctx context.Context) error {
+		resp, err = c.store.client.Do(ctx, c.removal(c.ambiguous && c.lease.shared))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			// A deletion is allowed. What comes late is left to the next listing.
+			resp, err = c.store.client.Do(ctx, c.removal(false))
+		}
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return false, nil // the key has gone with the lease, and no put comes any more
+	}
+	return err == nil && resp.Txn().Succeeded, err
+}
+
+// removal is the transaction of remove. If nextEpoch, it also begins the next epoch of
+// the lease. One transaction does both: a put in the old epoch comes before the
+// deletion or is refused.
+func (c *claim) removal(nextEpoch bool) clientv3.Op {
 	del := clientv3.OpDelete(c.key)
-	txn := c.driver.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)).Then(del)
-	if c.unsure {
+	then, otherwise := []clientv3.Op{del}, []clientv3.Op(nil)
+	if c.ambiguous {
 		ours := clientv3.Compare(clientv3.LeaseValue(c.key), "=", c.lease.id)
-		txn = txn.Else(clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
+		otherwise = append(otherwise, clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
 	}
-	resp, err := txn.Commit()
-	if err != nil {
-		return false, err
+	if nextEpoch {
+		next := c.lease.nextEpoch(c.epoch)
+		then, otherwise = append(then, next), append(otherwise, next)
 	}
-	return resp.Succeeded, nil
+	held := clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)
+	return clientv3.OpTxn([]clientv3.Cmp{held}, then, otherwise)
 }

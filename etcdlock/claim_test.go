@@ -12,15 +12,16 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// A put whose reply is lost has been applied. Repeated, Try must find its own key,
-// not somebody else's, and keep its place.
+// A put has been applied, and its reply is lost. Repeated, Try must find its own key,
+// not somebody else's, and stay where it is in the queue.
 func testLostReplyOfTry(t *testing.T, s *servers.Server) {
-	for name, with := range map[string]func(*distlock.Request){
+	for name, with := range map[string]func(*driver.Request){
 		"wait": nil, "no-wait": noWait, "fixed": noRenewal,
-		"fixed, no-wait": func(r *distlock.Request) { r.NoWait, r.NoRenewal = true, true },
+		"fixed, no-wait": func(r *driver.Request) { r.NoWait, r.NoRenewal = true, true },
 	} {
 		st := newStore(t, s)
 		c := st.claim("x", with)
@@ -44,33 +45,7 @@ func testLostReplyOfTry(t *testing.T, s *servers.Server) {
 	}
 }
 
-// A put that the server gets only after the clean-up behind it leaves a key that
-// nobody wants, on a lease that others keep alive. The next renewal removes it.
-func testLateTry(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	other := st.won("other", nil)
-	c := st.claim("x", nil)
-	st.wire.next("Txn", late)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its request")
-	}
-	st.release(c, nil)
-	st.wantKeys(1)
-	st.wire.deliver()
-	st.wantKeys(2)
-
-	if err := st.renew(other)[0]; err != nil {
-		t.Fatal(err)
-	}
-	st.wantKeys(1)
-	st.grant(st.claim("x", noWait))
-	if err := st.renew(other)[0]; err != nil {
-		t.Fatal("what the others want went with it:", err)
-	}
-	st.wantKeys(2)
-}
-
-// A fixed term has a lease of its own, and once that is revoked nothing comes.
+// A fixed term has a lease of its own. Once that is revoked, no late put is applied.
 func testLateTryOfFixedTerm(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.claim("x", noRenewal)
@@ -87,10 +62,10 @@ func testLateTryOfFixedTerm(t *testing.T, s *servers.Server) {
 	}
 }
 
-// The outcome of a release whose reply was lost is not known to the driver; that
-// the key is gone is.
+// The reply of a release was lost, so the driver does not know the outcome. But the key
+// is known to be gone.
 func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
-	for _, with := range []func(*distlock.Request){nil, noRenewal} {
+	for _, with := range []func(*driver.Request){nil, noRenewal} {
 		st := newStore(t, s)
 		c := st.won("x", with)
 		st.wire.next("Txn", loseReply)
@@ -102,9 +77,9 @@ func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
 	}
 }
 
-// The lease of a fixed term goes with it. The client library repeats a revocation
-// by itself, and the second answer is "not found"; a Release that is repeated after
-// only the revocation has failed must still give the answer of the first.
+// The lease of a fixed term goes with it. The client library repeats a revocation by
+// itself, and the second answer is "not found". If only the revocation has failed, a
+// repeated Release must still give the answer of the first.
 func testLostReplyOfRevoke(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", noRenewal)
@@ -138,7 +113,7 @@ func testNoWaitLeavesNothing(t *testing.T, s *servers.Server) {
 	st.wantKeys(2)
 	st.held(st.claim("x", noWait))
 	st.wantKeys(2)
-	// It does not overtake the queue in the moment in which nobody holds the name.
+	// It does not overtake the queue in the moment without a holder.
 	st.release(holder, nil)
 	st.held(st.claim("x", noWait))
 	st.grant(waiter)
@@ -150,7 +125,7 @@ func testRefusedFixedTermWritesNothing(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	st.won("x", nil)
 	before := st.wire.count("Txn") + st.wire.count("LeaseGrant")
-	st.held(st.claim("x", func(r *distlock.Request) { r.NoWait, r.NoRenewal = true, true }))
+	st.held(st.claim("x", func(r *driver.Request) { r.NoWait, r.NoRenewal = true, true }))
 	if after := st.wire.count("Txn") + st.wire.count("LeaseGrant"); after != before {
 		t.Errorf("%d requests that write", after-before)
 	}
@@ -165,7 +140,7 @@ func testQueue(t *testing.T, s *servers.Server) {
 	last := holder.rev
 	var waiters []*claim
 	for i := range 6 {
-		st := []*store{a, b}[i%2]
+		st := []*fixture{a, b}[i%2]
 		c := st.claim("x", nil)
 		st.held(c)
 		waiters = append(waiters, c)
@@ -194,7 +169,7 @@ func testQueue(t *testing.T, s *servers.Server) {
 	a.wantKeys(0)
 }
 
-// A waiter whose lease dies has lost its place: it is told so, and those behind it
+// A waiter without a lease is out of the queue: it is told so, and those behind it
 // do not wait for it.
 func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
@@ -205,11 +180,10 @@ func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 	next := others.claim("x", nil)
 	others.held(next)
 
-	mine, theirs := st.waiting(c), others.waiting(next)
+	theirs := others.waiting(next)
 	st.revokeAsAdmin(c.lease)
-	st.woken(mine)
-	if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
-		t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+	if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) {
+		t.Fatalf("Try: %v, want %v", err, errDequeued)
 	}
 	others.woken(theirs)
 	others.held(next)
@@ -223,32 +197,53 @@ func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 	st.grant(st.claim("y", nil))
 }
 
-// It is noticed whether the key goes before its watch has begun or after.
+// It is noticed at the next Try, whether or not the claim waits for another key.
 func testDeletedWaiter(t *testing.T, s *servers.Server) {
-	for _, watched := range []bool{false, true} {
+	for _, watching := range []bool{false, true} {
 		st := newStore(t, s)
 		st.won("x", nil)
 		c := st.claim("x", nil)
 		st.held(c)
-		outcome := st.waiting(c)
-		if watched {
-			st.eventually("its own key is watched", func() bool { return st.wire.count("WatchCreate") == 2 })
+		if watching {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("Wait: %v, want %v", err, context.DeadlineExceeded)
+			}
+			cancel()
 		}
 		if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
 			t.Fatal(err)
 		}
-		st.woken(outcome)
-		if _, err := c.Try(t.Context()); !errors.Is(err, errPlaceLost) {
-			t.Fatalf("Try: %v, want %v", err, errPlaceLost)
+		if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) {
+			t.Fatalf("Try: %v, want %v", err, errDequeued)
 		}
 	}
+}
+
+// A lease has gone before a key could move to it. The lock is not lost: it lives by the
+// present lease.
+func testMoveToDeadLease(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", nil)
+	st.wire.next("Txn", late)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil {
+		t.Fatal("Renew has moved the key without its request")
+	}
+	st.revokeAsAdmin(c.next)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil || errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Renew: %v, want the server's error", err)
+	}
+	if err := st.renew(c)[0]; err != nil {
+		t.Error("the renewal after it:", err)
+	}
+	st.release(c, nil)
 }
 
 // An Extend beyond what the lease gives moves the key, whether or not the first
 // request for it is answered; the token stays, and the old lease goes.
 func testMoveToLongerLease(t *testing.T, s *servers.Server) {
 	for name, f := range map[string]fault{"answered": pass, "reply lost": loseReply} {
-		for _, with := range []func(*distlock.Request){nil, noRenewal} {
+		for _, with := range []func(*driver.Request){nil, noRenewal} {
 			st := newStore(t, s)
 			c := st.won("x", with)
 			token, old := c.rev, c.lease
@@ -270,8 +265,8 @@ func testMoveToLongerLease(t *testing.T, s *servers.Server) {
 			if kvs := st.keys(); len(kvs) != 1 || clientv3.LeaseID(kvs[0].Lease) != c.lease.id || string(kvs[0].Value) != "tester" {
 				t.Errorf("%s: the keys are %v, want one on %x", name, kvs, c.lease.id)
 			}
-			if !old.shared && st.exists(old) {
-				t.Errorf("%s: the old lease is still there", name)
+			if !old.shared {
+				st.eventually("the old lease goes", func() bool { return !st.exists(old) })
 			}
 			if err := st.renew(c)[0]; err != nil {
 				t.Errorf("%s: the next renewal: %v", name, err)
@@ -282,8 +277,8 @@ func testMoveToLongerLease(t *testing.T, s *servers.Server) {
 	}
 }
 
-// A request that comes late must not move the key back to a lease that has been
-// left: its holder believes in the longer one.
+// A late request must not move the key back to the lease it has left: its holder
+// believes in the longer one.
 func testLateMove(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", nil)
@@ -305,7 +300,7 @@ func testLateMove(t *testing.T, s *servers.Server) {
 func testMoveOfLostLock(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", nil)
-	if err := st.Break(t.Context(), "x"); err != nil {
+	if err := breakSeen(t.Context(), st, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, distlock.ErrLost) {
@@ -336,13 +331,13 @@ func testOneStreamForAllWaiters(t *testing.T, s *servers.Server) {
 			}
 		})
 	}
-	st.eventually("four waiters watch two keys each", func() bool { return st.wire.count("WatchCreate") == watches+8 })
+	st.eventually("four waiters watch a key each", func() bool { return st.wire.count("WatchCreate") == watches+4 })
 	cancel()
 	waiters.Wait()
 	if n := st.wire.count("Watch") - streams; n != 1 {
 		t.Errorf("%d streams of watches, want 1", n)
 	}
-	// The watches stay for the next Wait, which needs no request then.
+	// The watches stay for the next Wait: it needs no request then.
 	c := claims[0]
 	wait := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -351,7 +346,7 @@ func testOneStreamForAllWaiters(t *testing.T, s *servers.Server) {
 			t.Fatalf("Wait: %v, want %v", err, context.DeadlineExceeded)
 		}
 	}
-	st.eventually("both watches have begun", func() bool { wait(); return c.ahead.key != "" })
+	st.eventually("the watch has begun", func() bool { wait(); return c.watch.key != "" })
 	watches, reads := st.wire.count("WatchCreate"), st.wire.count("Range")
 	wait()
 	if st.wire.count("WatchCreate") != watches || st.wire.count("Range") != reads {

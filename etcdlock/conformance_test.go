@@ -20,7 +20,7 @@ func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error
 
 func TestConformance(t *testing.T) {
 	h := harness.New(t, servers.Etcd, openURL)
-	conformance.Run(t, inspected{h, newClient(t, h.Addr())}, harness.Pinned(h.Server, "fence/over-cleanup")...)
+	conformance.Run(t, inspected{h, newClient(t, h.Addr())}, harness.Pinned(h.Server, "fence/over-cleanup", "isolate/stuck-name", "isolate/stuck-holder"))
 }
 
 // inspected looks into the store without the driver.
@@ -55,4 +55,4 @@ func (h inspected) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-func queueOf(name string) string { return (&driver{prefix: DefaultPrefix}).queue(name) }
+func queueOf(name string) string { return (&store{prefix: DefaultPrefix}).queue(name) }

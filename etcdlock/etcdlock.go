@@ -3,10 +3,10 @@
 //	locker, err := etcdlock.New(client, nil)                     // on your own client
 //	locker, err := etcdlock.Open(ctx, "etcd://host1,host2", nil) // or on one of its own
 //
-// Every claim on a name is a key of its own under the name's prefix, and the oldest
-// of them has the lock: first come, first served over all processes. A free lock is
-// taken by one transaction. The keys live by leases, which all renewed locks of one
-// TTL share, so that ten thousand locks are renewed by less than a request a second.
+// Every claim on a name is a key of its own under the name's prefix. The oldest key has
+// the lock: first come, first served over all processes. One transaction takes a free
+// lock. The keys live by leases, and all renewed locks of one TTL share them. So less
+// than a request a second renews ten thousand locks.
 //
 // The token of a lock is the create revision of its key. Writes to etcd itself are
 // fenced inside of etcd: put [Lock.Cmp] into their transactions.
@@ -15,42 +15,55 @@
 package etcdlock
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
 	// DefaultPrefix begins all keys where Options name no other.
 	DefaultPrefix = "distlock/"
 
-	maxPrefix = 512 // bytes
+	// expiryLag is how long the key of a dead holder may outlast its TTL. It has four
+	// parts: the surplus of a shared lease (2 s), rounding up to whole seconds and to
+	// the server's minimum (1 s), half a second until the server looks for expired
+	// leases, and as much for revoking them.
+	expiryLag = 4 * time.Second
+
+	// closeLimit bounds the revocations of Close, and every request in the background.
+	closeLimit = 5 * time.Second
 )
 
 // Options configure a Locker on etcd. The zero value, and nil, mean the defaults.
 type Options struct {
 	distlock.Options
 
-	// Prefix begins every key, like "app/locks/"; a slash is added if it does not
-	// end with one. Lockers exclude each other if they have the same; others never
-	// meet, even if one prefix begins with the other. Empty means DefaultPrefix;
-	// up to 512 bytes of valid UTF-8 without "!" are allowed.
+	// Prefix begins every key, like "app/locks/". A slash is added if it does not end
+	// with one. Lockers exclude each other if they have the same Prefix. With different
+	// ones they have nothing to do with each other, even if one prefix begins with the
+	// other. Empty means DefaultPrefix. Allowed are up to 512 bytes of valid UTF-8
+	// without "!".
 	Prefix string
 }
 
 // Locker takes locks on one etcd cluster. It is safe for concurrent use.
 type Locker struct {
-	*distlock.Client
+	*driver.Client
 }
 
 // Lock is a lock on etcd. It is safe for concurrent use.
 type Lock struct {
-	*distlock.Handle
+	*driver.Handle
 	key string
 }
 
@@ -67,25 +80,25 @@ func (l *Lock) Key() string { return l.key }
 //
 //	client.Txn(ctx).If(lock.Cmp()).Then(clientv3.OpPut("account/42", "900")).Commit()
 //
-// Such a transaction is applied only if the lock is held at that instant, whatever
-// its holder believes. The name of its key is absolute: the client must not add a
-// prefix to keys that the one of the Locker does not.
+// Such a transaction is applied only if the lock is held at that instant, whatever its
+// holder believes. The name of its key is absolute: the client must not add a prefix to
+// keys if the client of the Locker does not.
 func (l *Lock) Cmp() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.Token())
+	return clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.StoreToken())
 }
 
-// New returns a Locker on a client of the user, which it never closes. It sends no
-// request. It fails with distlock.ErrInvalid if an option is not allowed, or if the
-// client has no connection of its own (clientv3.NewCtxClient).
+// New returns a Locker on a client of the user. Close leaves that client open. New
+// sends no request. It fails with distlock.ErrInvalid if an option is not allowed. It
+// fails so, too, if the client has no connection of its own (clientv3.NewCtxClient).
 //
-// Set DialKeepAliveTime and DialKeepAliveTimeout in the configuration of the client,
-// as Open does: without them, a request to a server that has silently gone away
-// hangs until its context ends, instead of going to another server.
+// Set DialKeepAliveTime and DialKeepAliveTimeout in the configuration of the client, as
+// Open does. Without them, a request to a server hangs until its context ends if the
+// server has silently gone away. With them, the request goes to another server.
 func New(client *clientv3.Client, o *Options) (*Locker, error) {
 	return newLocker(client, o, false)
 }
 
-// newLocker returns a Locker whose Close also closes the client if that is owned.
+// newLocker returns a Locker. Its Close also closes an owned client.
 func newLocker(client *clientv3.Client, o *Options, owned bool) (*Locker, error) {
 	var opts Options
 	if o != nil {
@@ -95,28 +108,129 @@ func newLocker(client *clientv3.Client, o *Options, owned bool) (*Locker, error)
 	if err != nil {
 		return nil, opened(err)
 	}
-	c, err := distlock.New(d, &opts.Options)
+	c, err := driver.New(d, &opts.Options)
 	if err != nil {
 		return nil, err
 	}
 	return &Locker{c}, nil
 }
 
+// opened adds the operation to an error of New or Open.
 func opened(err error) error { return fmt.Errorf("distlock: open etcd: %w", err) }
 
-// checkPrefix returns p as keys begin with it. It ends with a slash, and names are
-// encoded without one, so no key belongs to two prefixes.
-func checkPrefix(p string) (string, error) {
-	if len(p) > maxPrefix || !utf8.ValidString(p) || strings.Contains(p, terminator) {
-		return "", fmt.Errorf("%w: the prefix is %q, allowed are up to %d bytes of valid UTF-8 without %q",
-			distlock.ErrInvalid, p, maxPrefix, terminator)
-	}
-	return slashed(cmp.Or(p, DefaultPrefix)), nil
+// store makes claims on one cluster. It is safe for concurrent use.
+type store struct {
+	client  *clientv3.Client
+	granter pb.LeaseClient // clientv3 does not let the caller choose the ID of a lease
+	prefix  string
+	owned   bool // the client is closed with the store
+	keys    *keys
+	watches *idleWatches
+	stream  atomic.Int64 // of watches, counted from 0
+
+	// life ends with Close. It bounds requests with several callers, or none: those on
+	// a lease, the removal of strays, and revocations. They run in the background,
+	// because the claim behind such a request may end, or be cancelled, before its
+	// answer.
+	life       context.Context
+	end        context.CancelFunc
+	background sync.WaitGroup
+
+	mu     sync.Mutex
+	leases []*lease // the shared ones, until they are known to be dead
 }
 
-func slashed(p string) string {
-	if p == "" {
-		return ""
+var (
+	_ driver.Driver      = (*store)(nil)
+	_ driver.LockWrapper = (*store)(nil)
+	_ distlock.Inspector = (*store)(nil)
+	_ distlock.Breaker   = (*store)(nil)
+)
+
+func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, error) {
+	prefix, err := checkPrefix(prefix)
+	if err != nil {
+		return nil, err
 	}
-	return strings.TrimSuffix(p, "/") + "/"
+	if client.ActiveConnection() == nil {
+		return nil, fmt.Errorf("%w: the client has no connection, allowed is one made by clientv3.New", distlock.ErrInvalid)
+	}
+	life, end := context.WithCancel(context.Background())
+	return &store{
+		client:  client,
+		granter: clientv3.RetryLeaseClient(client),
+		prefix:  prefix,
+		owned:   owned,
+		keys:    newKeys(),
+		watches: &idleWatches{period: idlePeriod, byKey: make(map[string]idleWatch)},
+		life:    life,
+		end:     end,
+	}, nil
+}
+
+// Capabilities implements driver.Driver.
+func (s *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{
+		Backend:        "etcd",
+		Fair:           true,
+		Push:           true,
+		Durability:     distlock.Quorum,
+		MinTTL:         time.Second,
+		TTLGranularity: time.Second,
+		ExpiryLag:      expiryLag,
+	}
+}
+
+// Claim implements driver.Driver.
+func (s *store) Claim(r driver.Request) driver.Claim {
+	r.Owner = "" // a key is random without it
+	return &claim{store: s, request: r, queue: s.queue(r.Name)}
+}
+
+// WrapLock implements driver.LockWrapper.
+func (s *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
+	return &Lock{Handle: h, key: c.(*claim).key}
+}
+
+// detached runs f in the background, with a context that ends with Close or after
+// closeLimit.
+func (s *store) detached(f func(ctx context.Context)) {
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, closeLimit)
+		defer cancel()
+		f(ctx)
+	})
+}
+
+// Close waits for the background. Then it revokes the shared leases if no claim wants a
+// key on them. A lease with the key of a kept lock ends with its TTL, and so does a
+// lease if it cannot be revoked in time.
+//
+// It waits first, because a revocation has no effect before the grant. Revoked too
+// early, a lease with its grant under way would stay until its TTL ends.
+func (s *store) Close() error {
+	ctx, cancel := context.WithTimeout(s.life, closeLimit)
+	defer cancel()
+	s.watches.close()
+	stop := context.AfterFunc(ctx, s.end)
+	s.background.Wait()
+	stop()
+	s.mu.Lock()
+	leases := slices.DeleteFunc(s.leases, func(l *lease) bool { return l.over() || l.used() })
+	s.leases = nil
+	s.mu.Unlock()
+	var err error
+	for _, l := range leases {
+		if err = l.revoke(ctx); err != nil {
+			break // one stands for all: the servers did not answer
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = &noAnswerError{closeLimit}
+	}
+	s.end()
+	if s.owned {
+		err = errors.Join(err, s.client.Close())
+	}
+	return err
 }

@@ -5,20 +5,16 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"path"
-	"sync"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -29,6 +25,10 @@ const bound = 20 * time.Second
 var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LostReplyOfTry":                testLostReplyOfTry,
 	"LateTry":                       testLateTry,
+	"LateTryThatWasRefused":         testLateTryThatWasRefused,
+	"NextEpoch":                     testNextEpoch,
+	"ReleaseWithoutLease":           testReleaseWithoutLease,
+	"Stray":                         testStray,
 	"LateTryOfFixedTerm":            testLateTryOfFixedTerm,
 	"LostReplyOfRelease":            testLostReplyOfRelease,
 	"LostReplyOfRevoke":             testLostReplyOfRevoke,
@@ -39,6 +39,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"DeletedWaiter":                 testDeletedWaiter,
 	"MoveToLongerLease":             testMoveToLongerLease,
 	"LateMove":                      testLateMove,
+	"MoveToDeadLease":               testMoveToDeadLease,
 	"MoveOfLostLock":                testMoveOfLostLock,
 	"OneStreamForAllWaiters":        testOneStreamForAllWaiters,
 	"KeyIsUsedAgain":                testKeyIsUsedAgain,
@@ -56,11 +57,29 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LostReplyOfGrant":              testLostReplyOfGrant,
 	"GrantedTTL":                    testGrantedTTL,
 	"CloseRevokes":                  testCloseRevokes,
+	"KeptOnClose":                   testKeptOnClose,
 	"Cmp":                           testCmp,
 	"Compaction":                    testCompaction,
 	"WakeIsNotPolled":               testWakeIsNotPolled,
 	"Inspect":                       testInspect,
 	"Break":                         testBreak,
+	"HungRequests":                  testHungRequests,
+	"HungKeepAliveOfAnother":        testHungKeepAliveOfAnother,
+	"HungMove":                      testHungMove,
+	"TimedOutTry":                   testTimedOutTry,
+	"HungRelease":                   testHungRelease,
+	"UnansweredRelease":             testUnansweredRelease,
+	"HungClose":                     testHungClose,
+	"HungWatch":                     testHungWatch,
+	"Deposed":                       testDeposed,
+	"Unaware":                       testUnaware,
+	"WaiterInOutage":                testWaiterInOutage,
+	"OverQuota":                     testOverQuota,
+	"LeaseOfOwnTTL":                 testLeaseOfOwnTTL,
+	"DeadProcess":                   testDeadProcess,
+	"ClosedClient":                  testClosedClient,
+	"HeldError":                     testHeldError,
+	"Probe":                         testProbe,
 }
 
 func TestOnServer(t *testing.T) {
@@ -73,160 +92,35 @@ func TestOnServer(t *testing.T) {
 	}
 }
 
-// fault is what becomes of a request.
-type fault int
-
-const (
-	pass      fault = iota
-	loseReply       // the server has done it, the client is told that it is unavailable
-	late            // the client is told so at once, the server gets it when wire.deliver is called
-)
-
-// wire sits below the client library's own retries, so it sees every request that
-// goes to the server, and decides what becomes of it.
-type wire struct {
-	mu      sync.Mutex
-	judge   func(method string) fault
-	counts  map[string]int // by method, like "Txn"; streams count when they are opened
-	delayed []func()
-}
-
-func newWire() *wire { return &wire{counts: make(map[string]int)} }
-
-// faults sets what happens from now on; nil lets everything pass.
-func (w *wire) faults(judge func(method string) fault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.judge = judge
-}
-
-// next gives the next request of a method a fate.
-func (w *wire) next(method string, f fault) {
-	done := false
-	w.faults(func(m string) fault {
-		if m != method || done {
-			return pass
-		}
-		done = true
-		return f
-	})
-}
-
-func (w *wire) see(fullMethod string) fault {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	method := path.Base(fullMethod)
-	w.counts[method]++
-	if w.judge == nil {
-		return pass
-	}
-	return w.judge(method)
-}
-
-func (w *wire) count(method string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.counts[method]
-}
-
-// deliver sends what was delayed, in order, and returns when it is done.
-func (w *wire) deliver() {
-	w.mu.Lock()
-	delayed := w.delayed
-	w.delayed = nil
-	w.mu.Unlock()
-	for _, send := range delayed {
-		send()
-	}
-}
-
-var errUnavailable = status.Error(codes.Unavailable, "the test has cut the connection")
-
-func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	switch w.see(method) {
-	case loseReply:
-		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-			return err
-		}
-		return errUnavailable
-	case late:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		detached := context.WithoutCancel(ctx)
-		// What the server says to it then, nobody hears.
-		w.delayed = append(w.delayed, func() { _ = invoke(detached, method, req, reply, cc, opts...) })
-		return errUnavailable
-	}
-	return invoke(ctx, method, req, reply, cc, opts...)
-}
-
-func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-	open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	w.see(method)
-	s, err := open(ctx, desc, cc, method, opts...)
-	return wired{s, w}, err
-}
-
-// wired counts the watches that are begun on a stream.
-type wired struct {
-	grpc.ClientStream
-	wire *wire
-}
-
-func (s wired) SendMsg(m any) error {
-	if r, ok := m.(*pb.WatchRequest); ok && r.GetCreateRequest() != nil {
-		s.wire.see("WatchCreate")
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
-// client returns a client to addr whose requests pass the wire.
-func (w *wire) client(t testing.TB, addr string) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{addr},
-		Logger:    zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(w.stream),
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // newClient returns a client of the test's own, past the driver.
 func newClient(t testing.TB, addr string) *clientv3.Client {
 	t.Helper()
 	return newWire().client(t, addr)
 }
 
-// store is a prefix on a server, a driver on it whose requests pass a wire, and a
-// client past it.
-type store struct {
+// store is a prefix on a server, a driver on it with a wire for its requests, and a
+// client past the wire.
+type fixture struct {
 	t testing.TB
-	*driver
+	*store
 	wire  *wire
 	admin *clientv3.Client
 }
 
-func newStore(t testing.TB, s *servers.Server) *store {
+func newStore(t testing.TB, s *servers.Server) *fixture {
 	t.Helper()
 	return storeAt(t, s, rand.Text()+"/")
 }
 
 // storeAt is another process on the same prefix.
-func storeAt(t testing.TB, s *servers.Server, prefix string) *store {
+func storeAt(t testing.TB, s *servers.Server, prefix string) *fixture {
 	t.Helper()
 	w := newWire()
 	d, err := newDriver(w.client(t, s.Addr()), prefix, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &store{t: t, driver: d, wire: w, admin: newClient(t, s.Addr())}
+	st := &fixture{t: t, store: d, wire: w, admin: newClient(t, s.Addr())}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -241,20 +135,20 @@ func newOwner() string {
 	return hex.EncodeToString(b[:])
 }
 
-// claim makes a claim with a TTL of 30 s, changed by with if that is not nil.
-func (st *store) claim(name string, with func(*distlock.Request)) *claim {
-	r := distlock.Request{Name: name, Owner: newOwner(), TTL: 30 * time.Second, Holder: "tester"}
+// claim makes a claim with a TTL of 30 s, changed by with unless with is nil.
+func (st *fixture) claim(name string, with func(*driver.Request)) *claim {
+	r := driver.Request{Name: name, Owner: newOwner(), TTL: 30 * time.Second, Holder: "tester"}
 	if with != nil {
 		with(&r)
 	}
 	return st.Claim(r).(*claim)
 }
 
-func noWait(r *distlock.Request)    { r.NoWait = true }
-func noRenewal(r *distlock.Request) { r.NoRenewal = true }
+func noWait(r *driver.Request)    { r.NoWait = true }
+func noRenewal(r *driver.Request) { r.NoRenewal = true }
 
 // won makes a claim that holds the name.
-func (st *store) won(name string, with func(*distlock.Request)) *claim {
+func (st *fixture) won(name string, with func(*driver.Request)) *claim {
 	st.t.Helper()
 	c := st.claim(name, with)
 	st.grant(c)
@@ -262,7 +156,7 @@ func (st *store) won(name string, with func(*distlock.Request)) *claim {
 }
 
 // grant tries once and must win.
-func (st *store) grant(c *claim) distlock.Grant {
+func (st *fixture) grant(c *claim) driver.Grant {
 	st.t.Helper()
 	g, err := c.Try(st.t.Context())
 	if err != nil {
@@ -272,14 +166,14 @@ func (st *store) grant(c *claim) distlock.Grant {
 }
 
 // held tries once and must be told that the name is held.
-func (st *store) held(c *claim) {
+func (st *fixture) held(c *claim) {
 	st.t.Helper()
 	if _, err := c.Try(st.t.Context()); !errors.Is(err, distlock.ErrHeld) {
 		st.t.Fatalf("Try: %v, want ErrHeld", err)
 	}
 }
 
-func (st *store) release(c *claim, want error) {
+func (st *fixture) release(c *claim, want error) {
 	st.t.Helper()
 	if err := c.Release(st.t.Context()); !errors.Is(err, want) {
 		st.t.Fatalf("Release: %v, want %v", err, want)
@@ -287,12 +181,12 @@ func (st *store) release(c *claim, want error) {
 }
 
 // renew renews claims in one batch and returns their errors.
-func (st *store) renew(claims ...*claim) []error {
-	batch := make([]distlock.Renewal, len(claims))
+func (st *fixture) renew(claims ...*claim) []error {
+	batch := make([]driver.Renewal, len(claims))
 	for i, c := range claims {
-		batch[i] = distlock.Renewal{Claim: c, TTL: c.request.TTL}
+		batch[i] = driver.Renewal{Claim: c, TTL: c.request.TTL}
 	}
-	st.RenewBatch(st.t.Context(), batch)
+	st.Renew(st.t.Context(), batch)
 	errs := make([]error, len(claims))
 	for i := range batch {
 		errs[i] = batch[i].Err
@@ -300,17 +194,17 @@ func (st *store) renew(claims ...*claim) []error {
 	return errs
 }
 
-// keys returns what is under the prefix, as the server has it.
-func (st *store) keys() []*mvccpb.KeyValue {
+// keys returns the keys of claims, as the server has them.
+func (st *fixture) keys() []*mvccpb.KeyValue {
 	st.t.Helper()
 	resp, err := st.admin.Get(st.t.Context(), st.prefix, clientv3.WithPrefix())
 	if err != nil {
 		st.t.Fatal(err)
 	}
-	return resp.Kvs
+	return slices.DeleteFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !strings.Contains(string(kv.Key), terminator) })
 }
 
-func (st *store) wantKeys(n int) {
+func (st *fixture) wantKeys(n int) {
 	st.t.Helper()
 	if kvs := st.keys(); len(kvs) != n {
 		st.t.Fatalf("%d keys, want %d: %v", len(kvs), n, kvs)
@@ -318,7 +212,7 @@ func (st *store) wantKeys(n int) {
 }
 
 // exists reports whether the server knows the lease.
-func (st *store) exists(l *lease) bool {
+func (st *fixture) exists(l *lease) bool {
 	st.t.Helper()
 	resp, err := st.admin.TimeToLive(st.t.Context(), l.id)
 	if err != nil {
@@ -327,7 +221,7 @@ func (st *store) exists(l *lease) bool {
 	return resp.GrantedTTL != 0
 }
 
-func (st *store) revokeAsAdmin(l *lease) {
+func (st *fixture) revokeAsAdmin(l *lease) {
 	st.t.Helper()
 	if _, err := st.admin.Revoke(st.t.Context(), l.id); err != nil {
 		st.t.Fatal(err)
@@ -335,7 +229,7 @@ func (st *store) revokeAsAdmin(l *lease) {
 }
 
 // waiting calls Wait in the background and returns the channel that tells its outcome.
-func (st *store) waiting(c *claim) <-chan error {
+func (st *fixture) waiting(c *claim) <-chan error {
 	done := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(st.t.Context(), bound)
 	go func() {
@@ -346,7 +240,7 @@ func (st *store) waiting(c *claim) <-chan error {
 }
 
 // woken waits until a Wait has returned, because there was something to see.
-func (st *store) woken(done <-chan error) {
+func (st *fixture) woken(done <-chan error) {
 	st.t.Helper()
 	if err := <-done; err != nil {
 		st.t.Fatalf("Wait: %v, want to be woken", err)
@@ -358,11 +252,30 @@ func isKey(key string) func(*mvccpb.KeyValue) bool {
 }
 
 // eventually waits until ok returns true.
-func (st *store) eventually(what string, ok func() bool) {
+func (st *fixture) eventually(what string, ok func() bool) {
 	st.t.Helper()
 	for end := time.Now().Add(bound); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			st.t.Fatalf("not so after %v: %s", bound, what)
 		}
 	}
+}
+
+// breakSeen ends whatever hold there is on a name; ErrLost if there is none.
+func breakSeen(ctx context.Context, d interface {
+	distlock.Inspector
+	distlock.Breaker
+}, name string) error {
+	st, err := d.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	return d.Break(ctx, name, max(st.Token, 1))
+}
+
+// Renew renews the claim alone.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	batch := []driver.Renewal{{Claim: c, TTL: ttl}}
+	c.store.Renew(ctx, batch)
+	return batch[0].Grant, batch[0].Err
 }

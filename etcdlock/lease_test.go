@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -21,13 +23,10 @@ func (l *lease) age(d time.Duration) {
 	if !l.listed.IsZero() {
 		l.listed = l.listed.Add(-d)
 	}
-	for _, seen := range l.members {
-		*seen = seen.Add(-d)
-	}
 }
 
 // requests counts what is sent while f runs.
-func (st *store) requests(f func()) map[string]int {
+func (st *fixture) requests(f func()) map[string]int {
 	before := make(map[string]int)
 	methods := []string{"Txn", "Range", "DeleteRange", "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseRevoke"}
 	for _, m := range methods {
@@ -42,7 +41,7 @@ func (st *store) requests(f func()) map[string]int {
 	return before
 }
 
-func (st *store) wantRequests(what string, want string, f func()) {
+func (st *fixture) wantRequests(what string, want string, f func()) {
 	st.t.Helper()
 	if got := fmt.Sprint(st.requests(f)); got != want {
 		st.t.Errorf("%s: the requests are %s, want %s", what, got, want)
@@ -55,6 +54,11 @@ func testRequests(t *testing.T, s *servers.Server) {
 	first := st.won("first", nil)
 	var second *claim
 	st.wantRequests("a lock", "map[Txn:1]", func() { second = st.won("second", nil) })
+	for _, err := range st.renew(first, second) { // lists the keys
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	first.lease.age(3 * time.Second)
 	st.wantRequests("a lock, the lease being 3 s old", "map[LeaseKeepAlive:1 Txn:1]", func() { st.won("third", nil) })
 	first.lease.age(10 * time.Second)
@@ -109,15 +113,15 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 	for _, l := range st.leases {
 		l.age(20 * time.Second)
 	}
-	st.wantRequests("the renewal", "map[LeaseKeepAlive:2 LeaseTimeToLive:2]", func() {
+	sent := st.requests(func() {
 		for g := range pieces {
 			takers.Go(func() {
 				began := time.Now()
-				batch := make([]distlock.Renewal, 0, locks/pieces)
+				batch := make([]driver.Renewal, 0, locks/pieces)
 				for _, c := range claims[g*locks/pieces : (g+1)*locks/pieces] {
-					batch = append(batch, distlock.Renewal{Claim: c, TTL: c.request.TTL})
+					batch = append(batch, driver.Renewal{Claim: c, TTL: c.request.TTL})
 				}
-				st.RenewBatch(t.Context(), batch)
+				st.Renew(t.Context(), batch)
 				for _, r := range batch {
 					if r.Err != nil || r.Grant.Sent.Add(r.Grant.TTL).Before(began.Add(r.TTL)) {
 						t.Errorf("the renewal of %s: %+v, %v", r.Claim.(*claim).request.Name, r.Grant, r.Err)
@@ -128,6 +132,12 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 		}
 		takers.Wait()
 	})
+	// A piece that has a single lock on one of the leases reads it instead of listing.
+	read := sent["Range"]
+	delete(sent, "Range")
+	if got := fmt.Sprint(sent); got != "map[LeaseKeepAlive:2 LeaseTimeToLive:2]" || read > pieces {
+		t.Errorf("the renewal: the requests are %s and %d reads", got, read)
+	}
 	// A crash of this process leaves them to their leases; here that is faster.
 	for _, l := range st.leases {
 		st.revokeAsAdmin(l)
@@ -135,10 +145,11 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 	st.wantKeys(0)
 }
 
-// A lease is full by the number of its keys, and by their length; who leaves makes room.
+// A lease is full by the number of its keys, and by their length. A key makes room when
+// it leaves.
 func TestFullLease(t *testing.T) {
 	for _, length := range []int{8, 2000} {
-		l := newLease(nil, 10)
+		l := newLease(&store{}, kind{seconds: 10, shared: true})
 		name := func(i int) string { return fmt.Sprintf("%0*d", length, i) }
 		n := 0
 		for l.join(name(n)) {
@@ -147,11 +158,11 @@ func TestFullLease(t *testing.T) {
 		if want := min(maxMembers, maxBytes/length); n != want {
 			t.Errorf("%d keys of %d bytes, want %d", n, length, want)
 		}
-		l.leave(name(n), false) // was none
+		l.leave(name(n)) // was none
 		if l.join(name(n)) {
 			t.Error("a full lease has taken another key")
 		}
-		l.leave(name(0), false)
+		l.leave(name(0))
 		if !l.join(name(n)) {
 			t.Error("there is no room after one has left")
 		}
@@ -224,7 +235,7 @@ func testTamperedKeys(t *testing.T, s *servers.Server) {
 			t.Errorf("%s: the other lock: %v", name, errs[0])
 		}
 		if name != "made anew" && !errors.Is(errs[1], distlock.ErrLost) {
-			t.Errorf("%s: RenewBatch: %v, want ErrLost", name, errs[1])
+			t.Errorf("%s: batch: %v, want ErrLost", name, errs[1])
 		}
 	}
 }
@@ -237,8 +248,8 @@ func testLostReplyOfGrant(t *testing.T, s *servers.Server) {
 		func() { st.won("x", nil) })
 }
 
-// What was asked for is rounded up to what etcd can do, and what it has granted is
-// what the holder is told.
+// What was asked for is rounded up to what etcd can do, and a holder believes in what
+// was asked for.
 func testGrantedTTL(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	tests := []struct {
@@ -258,19 +269,20 @@ func testGrantedTTL(t *testing.T, s *servers.Server) {
 	}
 	for i, tt := range tests {
 		began := time.Now()
-		c := st.claim(fmt.Sprint(i), func(r *distlock.Request) { r.TTL, r.NoRenewal = tt.ttl, tt.fixed })
+		c := st.claim(fmt.Sprint(i), func(r *driver.Request) { r.TTL, r.NoRenewal = tt.ttl, tt.fixed })
 		g := st.grant(c)
 		resp, err := st.admin.TimeToLive(t.Context(), c.lease.id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if server := time.Duration(resp.GrantedTTL) * time.Second; g.TTL != tt.want || server != tt.want {
-			t.Errorf("%v (fixed: %v): told %v, the server says %v, want %v", tt.ttl, tt.fixed, g.TTL, server, tt.want)
+		server := time.Duration(resp.GrantedTTL) * time.Second
+		if server != tt.want {
+			t.Errorf("%v (fixed: %v): the server says %v, want %v", tt.ttl, tt.fixed, server, tt.want)
 		}
-		if g.Sent.Add(g.TTL).Before(began.Add(tt.ttl)) {
-			t.Errorf("%v: the grant ends %v after the start", tt.ttl, g.Sent.Add(g.TTL).Sub(began))
+		if end := g.Sent.Add(g.TTL); end.Before(began.Add(tt.ttl)) || end.After(time.Now().Add(tt.ttl)) {
+			t.Errorf("%v: the grant ends %v after the start", tt.ttl, end.Sub(began))
 		}
-		if lag := g.TTL - tt.ttl; lag > expiryLag-time.Second {
+		if lag := server - tt.ttl; lag > expiryLag-time.Second {
 			t.Errorf("%v: granted %v longer than asked for, more than the lag has room for", tt.ttl, lag)
 		}
 		st.release(c, nil)
@@ -279,7 +291,7 @@ func testGrantedTTL(t *testing.T, s *servers.Server) {
 
 func testCloseRevokes(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
-	a, b := st.won("a", nil), st.won("b", func(r *distlock.Request) { r.TTL = 5 * time.Second })
+	a, b := st.won("a", nil), st.won("b", func(r *driver.Request) { r.TTL = 5 * time.Second })
 	unused := st.claim("a", nil) // joined a lease, and left it
 	st.held(unused)
 	for _, c := range []*claim{a, b, unused} {
@@ -294,4 +306,78 @@ func testCloseRevokes(t *testing.T, s *servers.Server) {
 	if st.exists(a.lease) || st.exists(b.lease) {
 		t.Error("a shared lease has outlived Close")
 	}
+}
+
+// A key lives by a lease kept alive for the TTL of its lock, and not for a longer one.
+// It does not matter whether the lock was extended by more once, or what others of the
+// process have asked for.
+func testLeaseOfOwnTTL(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	of := func(ttl time.Duration, fixed bool) func(*driver.Request) {
+		return func(r *driver.Request) { r.TTL, r.NoRenewal = ttl, fixed }
+	}
+	granted := func(c *claim) time.Duration {
+		t.Helper()
+		kvs := st.keys()
+		resp, err := st.admin.TimeToLive(t.Context(), clientv3.LeaseID(kvs[slices.IndexFunc(kvs, isKey(c.key))].Lease))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(resp.GrantedTTL) * time.Second
+	}
+	long := st.won("long", of(20*time.Second, false))
+	short := st.won("short", of(4*time.Second, false))
+	for range 2 {
+		if _, err := short.Renew(t.Context(), 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if short.lease == long.lease {
+			t.Error("an extended lock lives by a lease that others keep alive")
+		}
+		// The extension holds, and is not renewed.
+		short.lease.age(15 * time.Second)
+		st.wantRequests("a renewal under an extension", "map[Range:1]", func() {
+			if err := st.renew(short)[0]; err != nil {
+				t.Error(err)
+			}
+		})
+		if got := granted(short); got != 20*time.Second {
+			t.Errorf("the lease of the extension is one of %v", got)
+		}
+		// And when it is nearly over, the lock goes back to the lease of its TTL.
+		short.lease.age(2 * time.Second)
+		if err := st.renew(short)[0]; err != nil {
+			t.Error(err)
+		}
+		if got := granted(short); got > 4*time.Second+expiryLag-time.Second {
+			t.Errorf("after the extension the lease is one of %v, the TTL 4s", got)
+		}
+	}
+	fixed := st.won("fixed", of(20*time.Second, true))
+	fixed.lease.age(18 * time.Second)
+	if _, err := fixed.Renew(t.Context(), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got := granted(fixed); got != 5*time.Second {
+		t.Errorf("a fixed term that was extended by 5s lives by a lease of %v", got)
+	}
+}
+
+// A process that dies leaves each of its names blocked for the TTL of that lock, and
+// each queue for the TTL of that waiter, whatever else it held.
+func testDeadProcess(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	of := func(ttl time.Duration, fixed bool) func(*driver.Request) {
+		return func(r *driver.Request) { r.TTL, r.NoRenewal = ttl, fixed }
+	}
+	dead := storeAt(t, s, st.prefix)
+	st.won("waited for", nil)
+	dead.won("long", of(time.Hour, false))
+	dead.won("short", of(time.Second, false))
+	dead.won("fixed", of(time.Second, true))
+	dead.held(dead.claim("waited for", of(time.Second, false)))
+	st.wantKeys(5)
+	st.eventually("only the long ones are left", func() bool { return len(st.keys()) == 2 })
+	behind := st.claim("waited for", noWait)
+	st.held(behind)
 }

@@ -11,15 +11,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // Cmp lets a transaction through for as long as the lock is held, and not a moment
-// longer, whatever the holder knows.
+// longer, whatever the holder knows, and whatever is added to its token.
 func testCmp(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
-	locker, err := New(st.client, &Options{Prefix: st.prefix})
+	locker, err := New(st.client, &Options{Prefix: st.prefix, Options: distlock.Options{TokenBase: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +68,55 @@ func testCmp(t *testing.T, s *servers.Server) {
 	st.wantKeys(0)
 }
 
-// A watch that was cut off and whose revision has been compacted in the meantime
-// ends with an error. The waiter must look again, not fail, nor take it for a
-// release.
+// What is kept on Close stays held, on a lease of its own or on a shared one; what is
+// not kept is free.
+func testKeptOnClose(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	first, err := New(st.client, &Options{Prefix: st.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(l *Locker) bool {
+		t.Helper()
+		ran, err := distlock.OncePer(t.Context(), l, "job", time.Minute, func(context.Context) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ran
+	}
+	if !run(first) {
+		t.Fatal("the first call has not run")
+	}
+	kept, err := first.Lock(t.Context(), "renewed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.(*Lock).KeepOnClose()
+	if _, err := first.Lock(t.Context(), "free", distlock.TTL(7*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st.wantKeys(2)
+
+	second, err := New(st.client, &Options{Prefix: st.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if run(second) {
+		t.Error("the job has run again within its period, after Close")
+	}
+	if _, err := second.TryLock(t.Context(), "renewed"); !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("a lock that was kept on Close: %v, want ErrHeld", err)
+	}
+}
+
+// A watch was cut off, and its revision was compacted in the meantime. It ends with an
+// error. The waiter must look again, not fail, nor take it for a release.
 func testCompaction(t *testing.T, s *servers.Server) {
-	proxy, err := conformance.NewTCPProxy(s.Addr(), 1)
+	proxy, err := netfault.NewTCPProxy(s.Addr(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +193,7 @@ func testWakeIsNotPolled(t *testing.T, s *servers.Server) {
 		holder := st.won("x", nil)
 		c := st.claim("x", nil)
 		st.held(c)
-		// The other writer may not have had its turn since.
+		// The other writer may not have held the lock since.
 		if _, err := st.admin.Put(t.Context(), "noise of "+st.prefix, "y"); err != nil {
 			t.Fatal(err)
 		}
@@ -192,11 +237,16 @@ func testInspect(t *testing.T, s *servers.Server) {
 	if err != nil || got != want || got.Remaining < 20*time.Second || got.Remaining > 32*time.Second {
 		t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
 	}
+	const odd = "a\x00b\nc"
+	st.won("odd", func(r *driver.Request) { r.Holder = odd })
+	if got, err := st.Inspect(t.Context(), "odd"); err != nil || got.Holder != odd {
+		t.Errorf("Inspect: the holder is %q, %v, want %q", got.Holder, err, odd)
+	}
 	if got, err := st.Inspect(t.Context(), "free"); err != nil || got != (distlock.Status{Name: "free"}) {
 		t.Errorf("Inspect of a free name: %+v, %v", got, err)
 	}
 	for prefix, want := range map[string][]string{
-		"": {"jo!bs%", "jobs", "jobs/a", "jobs/b", "käse"}, "jobs/": {"jobs/a", "jobs/b"}, "k\xc3": {"käse"}, "x": nil,
+		"": {"jo!bs%", "jobs", "jobs/a", "jobs/b", "käse", "odd"}, "jobs/": {"jobs/a", "jobs/b"}, "k\xc3": {"käse"}, "x": nil,
 	} {
 		list, err := st.List(t.Context(), prefix)
 		if err != nil {
@@ -215,7 +265,7 @@ func testInspect(t *testing.T, s *servers.Server) {
 // Break takes the lock away and leaves the queue as it is.
 func testBreak(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
-	if err := st.Break(t.Context(), "x"); !errors.Is(err, distlock.ErrLost) {
+	if err := breakSeen(t.Context(), st, "x"); !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Break of a free name: %v, want ErrLost", err)
 	}
 	holder := st.won("x", nil)
@@ -223,7 +273,7 @@ func testBreak(t *testing.T, s *servers.Server) {
 	st.held(first)
 	st.held(second)
 	woken := st.waiting(first)
-	if err := st.Break(t.Context(), "x"); err != nil {
+	if err := breakSeen(t.Context(), st, "x"); err != nil {
 		t.Fatal(err)
 	}
 	st.woken(woken)
@@ -271,7 +321,7 @@ func TestNothingLeft(t *testing.T) {
 			waiters <- err
 		}()
 	}
-	st := &store{t: t, driver: &driver{prefix: DefaultPrefix}, admin: admin}
+	st := &fixture{t: t, store: &store{prefix: DefaultPrefix}, admin: admin}
 	st.eventually("all are queued", func() bool { return len(st.keys()) == 2*len(opts) })
 	for range 2 * len(opts) {
 		<-contended // a key is there before the reply that tells its owner of the holder

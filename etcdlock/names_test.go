@@ -16,7 +16,7 @@ var oddNames = []string{
 }
 
 func TestNoQueueContainsAnother(t *testing.T) {
-	d := &driver{prefix: "p/"}
+	d := &store{prefix: "p/"}
 	for _, a := range oddNames {
 		if back, ok := d.name(d.queue(a) + newOwner()); !ok || back != a {
 			t.Errorf("%q comes back as %q, %v", a, back, ok)
@@ -37,7 +37,7 @@ func TestPrefixesNeverMeet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &driver{prefix: checked}
+		d := &store{prefix: checked}
 		for _, name := range append(oddNames, "b/x", "b", "a/b/x") {
 			who := checked + " " + name
 			if other, taken := queues[d.queue(name)]; taken && other != who {
@@ -64,7 +64,7 @@ func TestWrongPrefix(t *testing.T) {
 }
 
 func TestForeignKeysAreNoNames(t *testing.T) {
-	d := &driver{prefix: "p/"}
+	d := &store{prefix: "p/"}
 	for _, key := range []string{"p/x", "p/b/x!owner", "p/%zz!owner", "p/%61!owner", "p/"} {
 		if name, ok := d.name(key); ok {
 			t.Errorf("the key %q is taken for one of %q", key, name)

@@ -2,38 +2,34 @@ package etcdlock
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"io"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// wantFailure opens url, which must fail with an error that matches target, if that
-// is not nil, and says part.
-func wantFailure(t *testing.T, ctx context.Context, url string, target error, part string) {
+// wantFailure opens url. Open must fail with an error that says part. The error must
+// match target, unless target is nil.
+func wantFailure(t *testing.T, ctx context.Context, rawURL string, target error, part string) {
 	t.Helper()
-	l, err := Open(ctx, url, nil)
+	l, err := Open(ctx, rawURL, nil)
 	if err == nil {
 		_ = l.Close()
-		t.Fatalf("Open(%s) has succeeded, want %q", url, part)
+		t.Fatalf("Open(%s) has succeeded, want %q", rawURL, part)
 	}
 	if target != nil && !errors.Is(err, target) || !strings.Contains(err.Error(), part) {
 		t.Errorf("Open: %v, want %v and %q", err, target, part)
@@ -59,16 +55,22 @@ func TestOpenWithoutServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dead.Close()
-	wantFailure(t, t.Context(), "etcd://"+dead.Addr().String(), nil, "connection refused")
+	for _, user := range []string{"", "u:s3cret@"} {
+		began := time.Now()
+		wantFailure(t, t.Context(), "etcd://"+user+dead.Addr().String(), nil, "connection refused")
+		if took := time.Since(began); took > defaultDial/2 {
+			t.Errorf("a refused connection took %v", took)
+		}
+	}
 	wantFailure(t, t.Context(), "etcd://"+silent+"?dial_timeout=100ms", nil, "no answer from")
 	wantFailure(t, t.Context(), "etcd://u:s3cret@"+silent+"?dial_timeout=100ms", nil, "no answer from")
-	for _, url := range []string{"etcd://" + silent, "etcd://u:s3cret@" + silent} {
+	for _, u := range []string{"etcd://" + silent, "etcd://u:s3cret@" + silent} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		began := time.Now()
-		wantFailure(t, ctx, url, context.DeadlineExceeded, "")
+		wantFailure(t, ctx, u, context.DeadlineExceeded, "")
 		cancel()
 		if took := time.Since(began); took > defaultDial/2 {
-			t.Errorf("%s: Open has returned %v after its context ended", url, took)
+			t.Errorf("%s: Open has returned %v after its context ended", u, took)
 		}
 	}
 	done, cancel := context.WithCancel(t.Context())
@@ -101,6 +103,13 @@ func TestPermissions(t *testing.T) {
 	must(admin.RoleGrantPermission(ctx, "locks", "app/locks/", clientv3.GetPrefixRangeEnd("app/locks/"), clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(admin.UserAdd(ctx, "app", "s3cret"))
 	must(admin.UserGrantRole(ctx, "app", "locks"))
+	const odd = `p@ss:w/o?r#d% ü"&=x`
+	must(admin.UserAdd(ctx, odd, odd))
+	must(admin.UserGrantRole(ctx, odd, "locks"))
+	must(admin.RoleAdd(ctx, "readers"))
+	must(admin.RoleGrantPermission(ctx, "readers", "app/locks/", clientv3.GetPrefixRangeEnd("app/locks/"), clientv3.PermissionType(clientv3.PermRead)))
+	must(admin.UserAdd(ctx, "reader", "s3cret"))
+	must(admin.UserGrantRole(ctx, "reader", "readers"))
 	must(admin.UserAdd(ctx, "root", "root"))
 	must(admin.UserGrantRole(ctx, "root", "root"))
 	must(admin.AuthEnable(ctx))
@@ -109,7 +118,14 @@ func TestPermissions(t *testing.T) {
 	wantFailure(t, ctx, at("", "/app/locks"), rpctypes.ErrUserEmpty, "")
 	wantFailure(t, ctx, at("app:wrong-s3cret@", "/app/locks"), rpctypes.ErrAuthFailed, "")
 	wantFailure(t, ctx, at("app:s3cret@", ""), rpctypes.ErrPermissionDenied, "")
-	wantFailure(t, ctx, at("app:s3cret@", "/app"), rpctypes.ErrPermissionDenied, "")
+	wantFailure(t, ctx, at("app:s3cret@", "/app"), rpctypes.ErrPermissionDenied, `"app/" (docs/etcd.md, Permissions)`)
+	wantFailure(t, ctx, at("reader:s3cret@", "/app/locks"), rpctypes.ErrPermissionDenied, "needs readwrite")
+	escaped := strings.ReplaceAll(url.QueryEscape(odd), "+", "%20")
+	if l, err := Open(ctx, at(escaped+":"+escaped+"@", "/app/locks"), nil); err != nil {
+		t.Errorf("a user and a password with %s: %v", odd, err)
+	} else if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 
 	locker, err := Open(ctx, at("app:s3cret@", "/app/locks?ttl=2s"), nil)
 	if err != nil {
@@ -145,7 +161,7 @@ func TestPermissions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A renewal keeps alive and lists, which want rights to all keys of the lease.
+	// A renewal keeps alive and lists: both need rights to all keys of the lease.
 	client, err := dial(ctx, clientv3.Config{
 		Endpoints: []string{s.Addr()}, Username: "app", Password: "s3cret", DialTimeout: defaultDial, Logger: zap.NewNop(),
 	}, "app/locks/")
@@ -156,98 +172,152 @@ func TestPermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &store{t: t, driver: d}
+	st := &fixture{t: t, store: d}
 	c := st.won("y", nil)
 	c.lease.age(20 * time.Second)
 	if err := st.renew(c)[0]; err != nil {
 		t.Error("renewal:", err)
 	}
 	st.release(c, nil)
-	if err := d.Break(ctx, "y"); !errors.Is(err, distlock.ErrLost) {
+	if err := breakSeen(ctx, d, "y"); !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Break: %v, want ErrLost", err)
 	}
-	if err := errors.Join(d.Close(), locker.Close()); err != nil {
-		t.Error(err)
-	}
+	// A password that was changed is told as that, once the server wants to see it again.
+	c = st.won("z", nil)
+	must(newLogin(t, s.Addr(), "root", "root").UserChangePassword(ctx, "app", "another"))
+	st.eventually("the renewal tells the reason", func() bool {
+		c.lease.age(20 * time.Second)
+		err := st.renew(c)[0]
+		if err != nil && !errors.Is(err, rpctypes.ErrAuthFailed) {
+			t.Errorf("renewal: %v, want %v", err, rpctypes.ErrAuthFailed)
+		}
+		return err != nil
+	})
+	// What they hold ends with its TTL.
+	_ = errors.Join(d.Close(), locker.Close())
 }
 
-// TestTLS puts TLS in front of a server that has none.
-func TestTLS(t *testing.T) {
-	s := servers.ForTest(t, servers.Etcd)
-	certificate, file := selfSigned(t)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12,
-	})
+// newLogin returns an administrator's client.
+func newLogin(t *testing.T, addr, user, password string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: password, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go splice(conn, s.Addr())
-		}
-	}()
-	address := l.Addr().String()
-	wantFailure(t, t.Context(), "etcds://"+address+"?dial_timeout=2s", nil, "certificate")
-	wantFailure(t, t.Context(), "etcds://"+address+"?tls_server_name=other&dial_timeout=2s&tls_ca="+file, nil, "certificate")
-	for _, url := range []string{
-		"etcds://" + address + "?tls_ca=" + file,
-		"etcd://" + address + "?tls=on&tls_ca=" + file,
-		"etcds://" + address + "?tls=insecure-skip-verify",
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Without a deadline of the caller's, a server that accepts and says nothing does
+// not hold an operator up for ever.
+func TestMute(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	locker, err := New(newClient(t, l.Addr().String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for what, ask := range map[string]func() error{
+		"Inspect": func() error { _, err := locker.Inspect(ctx, "x"); return err },
+		"List":    func() error { _, err := locker.List(ctx, ""); return err },
+		"Break":   func() error { return locker.Break(ctx, "x", 1) },
 	} {
-		locker, err := Open(t.Context(), url, nil)
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			if err := ask(); err == nil || !strings.Contains(err.Error(), "no answer from etcd") || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want that there was no answer", err)
+			}
+		})
+	}
+}
+
+// partial is a server that speaks a part of the protocol, in the manner of kine.
+type partial struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	refusal error // of keep-alives
+}
+
+func (p partial) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error { return p.refusal }
+
+func TestOpenWithoutKeepAlive(t *testing.T) {
+	for _, refusal := range []error{
+		status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive"), errors.New("lease keep alive is not supported"),
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
+			t.Fatal(err)
 		}
-		if lock, err := locker.Lock(t.Context(), "x"); err != nil || lock.Unlock(t.Context()) != nil {
-			t.Errorf("%s: %v", url, err)
+		server := grpc.NewServer()
+		pb.RegisterKVServer(server, partial{})
+		pb.RegisterLeaseServer(server, partial{refusal: refusal})
+		go func() { _ = server.Serve(l) }() // ends with Stop
+		t.Cleanup(server.Stop)
+		wantFailure(t, t.Context(), "etcd://"+l.Addr().String(), distlock.ErrUnsupported, "does not keep leases alive")
+	}
+}
+
+// Open asks for what is needed by two requests, and leaves nothing.
+func testProbe(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	revision := func() int64 {
+		t.Helper()
+		resp, err := st.admin.Get(t.Context(), st.prefix, clientv3.WithPrefix())
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := locker.Close(); err != nil {
+		if resp.Count != 0 {
+			t.Errorf("%d keys", resp.Count)
+		}
+		return resp.Header.Revision
+	}
+	revision()
+	st.wantRequests("the probe", "map[LeaseKeepAlive:1 Txn:1]", func() {
+		if err := probe(t.Context(), st.client, bound, st.prefix, &opening{}); err != nil {
 			t.Error(err)
 		}
-	}
+	})
+	revision()
 }
 
-func splice(conn net.Conn, target string) {
-	defer conn.Close()
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
+// A proxy has reset the stream of a write on the way back. The library must not send
+// the write again behind our back: the release of a held lock would say "lost".
+func TestResetStream(t *testing.T) {
+	s := servers.ForTest(t, servers.Etcd)
+	var reset atomic.Bool
+	wire := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if err == nil && reset.CompareAndSwap(true, false) {
+			return status.Error(codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL")
+		}
+		return err
 	}
-	go func() {
-		defer server.Close()
-		_, _ = io.Copy(server, conn)
-	}()
-	_, _ = io.Copy(conn, server)
-}
-
-// selfSigned returns a certificate for 127.0.0.1, and a file with it.
-func selfSigned(t *testing.T) (tls.Certificate, string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	client, err := dial(t.Context(), clientv3.Config{
+		Endpoints: []string{s.Addr()}, DialTimeout: defaultDial, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(wire)},
+	}, DefaultPrefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+	locker, err := newLocker(client, nil, true)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+	for range 2 {
+		lock, err := locker.Lock(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		reset.Store(true)
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	}
+	if err := locker.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -6,16 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// Two processes that take turns follow the same key again and again, and watch it
-// once. What the watch has told meanwhile wakes nobody, and what it tells after the
-// queue was read is not lost, even before Wait.
+// Two processes lock the same name again and again. Each follows the same key each
+// time, and watches it once. An event from before the queue was read wakes up nobody.
+// An event after it is not lost, even before Wait.
 func testWatchIsUsedAgain(t *testing.T, s *servers.Server) {
 	a := newStore(t, s)
 	b := storeAt(t, s, a.prefix)
-	b.idle.period, b.ownWatchDelay = time.Hour, time.Hour
+	b.watches.period = time.Hour
 	for i := range 10 {
 		for range i % 3 { // deletions of the key while nobody waits
 			a.release(a.won("x", nil), nil)
@@ -51,11 +52,35 @@ func testWatchIsUsedAgain(t *testing.T, s *servers.Server) {
 	}
 }
 
+// The watch of a waiter does not begin, because the member asked has stopped. The
+// waiter wakes up through another member.
+func testHungWatch(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	others := storeAt(t, s, st.prefix)
+	holder := others.won("x", nil)
+	waiter := st.claim("x", nil)
+	st.held(waiter)
+	st.wire.next("Watch", hang)
+	// It gives up a watch that does not begin, and the next one has another stream.
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	if err := waiter.Wait(ctx); err != nil {
+		t.Fatal("the first Wait:", err)
+	}
+	st.held(waiter)
+	woken := st.waiting(waiter)
+	st.eventually("there is a watch", func() bool { return st.wire.count("WatchCreate") > 0 })
+	others.release(holder, nil)
+	st.woken(woken)
+	st.grant(waiter)
+	st.release(waiter, nil)
+}
+
 // An idle watch ends with its period, or with the driver, and there are only so many.
 func TestIdleWatches(t *testing.T) {
 	i := &idleWatches{period: time.Hour, byKey: make(map[string]idleWatch)}
 	ended := make(chan string, 2*maxIdle)
-	of := func(key string) watch { return watch{key: key, cancel: func() { ended <- key }} }
+	of := func(key string) *watch { return &watch{key: key, cancel: func() { ended <- key }} }
 	want := func(key string) {
 		t.Helper()
 		select {
@@ -67,7 +92,7 @@ func TestIdleWatches(t *testing.T) {
 			t.Fatalf("%q has not ended", key)
 		}
 	}
-	i.put(watch{})
+	i.put(&watch{})
 	i.put(of("a"))
 	i.put(of("a"))
 	want("a") // the second
@@ -98,4 +123,28 @@ func TestIdleWatches(t *testing.T) {
 	if len(ended) != 0 {
 		t.Errorf("%d more have ended", len(ended))
 	}
+}
+
+// A waiter that cannot reach the servers for a while stays in the queue.
+func testWaiterInOutage(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	holder := storeAt(t, s, st.prefix).won("x", nil)
+	waiter := st.claim("x", nil)
+	st.held(waiter)
+	st.wire.faults(func(string) fault { return refuse })
+	looked := make(chan error, 1)
+	before := st.wire.count("Range")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	go func() {
+		_, err := waiter.Try(ctx)
+		looked <- err
+	}()
+	st.eventually("it has been refused", func() bool { return st.wire.count("Range") > before })
+	st.wire.faults(nil)
+	var held *driver.HeldError
+	if err := <-looked; !errors.As(err, &held) || held.Token != holder.rev || held.Holder != "tester" {
+		t.Errorf("Try: %+v, want to be told of the holder, %d", err, holder.rev)
+	}
+	st.release(waiter, nil)
 }

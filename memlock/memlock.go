@@ -1,7 +1,6 @@
-// Package memlock is the driver for locks within one process. It has every
-// capability a driver can have and is the reference for the others: use it to
-// unit-test code that takes locks, also in testing/synctest bubbles, where its
-// time is the bubble's.
+// Package memlock is the driver for locks within one process. It has every capability a
+// driver can have and is the reference for the others. Use it to unit-test code that
+// takes locks, also in testing/synctest bubbles, where its time is the bubble's.
 //
 //	store := memlock.NewStore(nil)
 //	alice, _ := memlock.New(store, nil) // two Lockers on one store contend
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Options configure a Locker. Nil means the defaults.
@@ -23,15 +23,14 @@ type Options struct {
 
 // Locker is a distlock.Locker over a Store. It is safe for concurrent use.
 type Locker struct {
-	*distlock.Client
+	*driver.Client
 }
 
 var (
-	_ distlock.Locker       = (*Locker)(nil)
-	_ distlock.Driver       = (*driver)(nil)
-	_ distlock.BatchRenewer = (*driver)(nil)
-	_ distlock.Inspector    = (*driver)(nil)
-	_ distlock.Breaker      = (*driver)(nil)
+	_ distlock.Locker    = (*Locker)(nil)
+	_ driver.Driver      = (*store)(nil)
+	_ distlock.Inspector = (*store)(nil)
+	_ distlock.Breaker   = (*store)(nil)
 )
 
 // New returns a Locker over s. It fails with distlock.ErrInvalid if the options
@@ -40,22 +39,22 @@ func New(s *Store, o *Options) (*Locker, error) {
 	if o == nil {
 		o = new(Options)
 	}
-	c, err := distlock.New(NewDriver(s), &o.Options)
+	c, err := driver.New(NewDriver(s), &o.Options)
 	if err != nil {
 		return nil, err
 	}
 	return &Locker{c}, nil
 }
 
-// NewDriver returns the driver alone, for those who wrap it: a fault injector, or
+// NewDriver returns the driver alone, for programs that wrap it: a fault injector, or
 // a broken variant to test a test with.
-func NewDriver(s *Store) distlock.Driver { return &driver{s} }
+func NewDriver(s *Store) driver.Driver { return &store{s} }
 
-type driver struct{ store *Store }
+type store struct{ store *Store }
 
-// Capabilities implements distlock.Driver.
-func (d *driver) Capabilities() distlock.Capabilities {
-	return distlock.Capabilities{
+// Capabilities implements driver.Driver.
+func (d *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{
 		Backend:        "memory",
 		Fair:           true,
 		Push:           true,
@@ -65,32 +64,32 @@ func (d *driver) Capabilities() distlock.Capabilities {
 	}
 }
 
-// Claim implements distlock.Driver.
-func (d *driver) Claim(r distlock.Request) distlock.Claim {
+// Claim implements driver.Driver.
+func (d *store) Claim(r driver.Request) driver.Claim {
 	return &claim{store: d.store, request: r, wake: make(chan struct{}, 1)}
 }
 
-// claim is one bid. Its fields but wake are used by one call at a time.
+// claim is one driver.Claim. Its fields but wake are used by one call at a time.
 type claim struct {
 	store   *Store
-	request distlock.Request
+	request driver.Request
 	wake    chan struct{} // one element: "look again"; buffered so that the store never blocks
 	won     bool          // a Try of this claim has returned a grant
 }
 
-// Try implements distlock.Claim.
-func (c *claim) Try(ctx context.Context) (g distlock.Grant, err error) {
+// Try implements driver.Claim.
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	lost := c.store.call(ctx, Call{"try", c.request.Name, c.request.Owner}, func() {
 		g, err = c.store.try(c)
 	})
 	if lost != nil {
-		return distlock.Grant{}, lost
+		return driver.Grant{}, lost
 	}
 	c.won = c.won || err == nil
 	return g, err
 }
 
-// Wait implements distlock.Claim. A release after the last Try has left its mark in
+// Wait implements driver.Claim. A release after the last Try has left its mark in
 // the channel, so none is missed.
 func (c *claim) Wait(ctx context.Context) error {
 	select {
@@ -101,18 +100,7 @@ func (c *claim) Wait(ctx context.Context) error {
 	}
 }
 
-// Renew implements distlock.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g distlock.Grant, err error) {
-	lost := c.store.call(ctx, Call{"renew", c.request.Name, c.request.Owner}, func() {
-		g, err = c.store.renew(c, ttl)
-	})
-	if lost != nil {
-		return distlock.Grant{}, lost
-	}
-	return g, err
-}
-
-// Release implements distlock.Claim.
+// Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
 	var held bool
 	lost := c.store.call(ctx, Call{"release", c.request.Name, c.request.Owner}, func() {
@@ -128,9 +116,13 @@ func (c *claim) Release(ctx context.Context) error {
 	return nil
 }
 
-// RenewBatch implements distlock.BatchRenewer.
-func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
-	lost := d.store.call(ctx, Call{Op: "renewbatch"}, func() {
+// Renew implements driver.Driver, in one request.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	request := Call{Op: "renew"}
+	if c, ok := batch[0].Claim.(*claim); ok && len(batch) == 1 {
+		request.Name, request.Owner = c.request.Name, c.request.Owner
+	}
+	lost := d.store.call(ctx, request, func() {
 		for i := range batch {
 			r := &batch[i]
 			c, ok := r.Claim.(*claim)
@@ -143,27 +135,27 @@ func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
 	})
 	for i := range batch {
 		if lost != nil {
-			batch[i].Grant, batch[i].Err = distlock.Grant{}, lost
+			batch[i].Grant, batch[i].Err = driver.Grant{}, lost
 		}
 	}
 }
 
 // Inspect implements distlock.Inspector.
-func (d *driver) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
+func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
 	err = d.store.call(ctx, Call{Op: "inspect", Name: name}, func() { st = d.store.status(name) })
 	return st, err
 }
 
 // List implements distlock.Inspector.
-func (d *driver) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
+func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
 	err = d.store.call(ctx, Call{Op: "list", Name: prefix}, func() { sts = d.store.list(prefix) })
 	return sts, err
 }
 
 // Break implements distlock.Breaker.
-func (d *driver) Break(ctx context.Context, name string) error {
+func (d *store) Break(ctx context.Context, name string, token int64) error {
 	var broken bool
-	err := d.store.call(ctx, Call{Op: "break", Name: name}, func() { broken = d.store.breakLock(name) })
+	err := d.store.call(ctx, Call{Op: "break", Name: name}, func() { broken = d.store.breakLock(name, token) })
 	if err == nil && !broken {
 		return distlock.ErrLost
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Store stands for a lock server: Lockers on the same Store contend. It is safe
@@ -22,20 +23,20 @@ type Store struct {
 
 // StoreOptions configure a Store. Nil means the defaults.
 type StoreOptions struct {
-	// Intercept, if set, stands between the Lockers and the Store, as a network
-	// does: it is called for every request and must call apply, once, for the
-	// request to take effect. If it returns an error, the Locker gets that instead
-	// of the reply. So a request is lost by not calling apply, a reply by
-	// returning an error after it; either may be delayed, also past the end of
-	// ctx. It must be safe for concurrent use.
+	// Intercept, if set, stands between the Lockers and the Store, as a network does.
+	// It is called for every request and must call apply, once, for the request to take
+	// effect. If it returns an error, the Locker gets that instead of the reply. So a
+	// request is lost by not calling apply, a reply by returning an error after it.
+	// Either may be delayed, also past the end of ctx. It must be safe for concurrent
+	// use.
 	Intercept func(ctx context.Context, c Call, apply func()) error
 }
 
 // Call names a request, for Intercept.
 type Call struct {
-	Op    string // "try", "renew", "renewbatch", "release", "inspect", "list" or "break"
-	Name  string // of the lock; empty for "renewbatch"
-	Owner string // of the acquisition; empty if there is none
+	Op    string // "try", "renew", "release", "inspect", "list" or "break"
+	Name  string // of the lock; empty for the renewal of more than one
+	Owner string // of the acquisition; empty if there is none, or more than one
 }
 
 // NewStore returns an empty Store.
@@ -54,12 +55,12 @@ type record struct {
 	token    int64
 	acquired time.Time
 	expires  time.Time
-	queue    []*place // first come, first served
+	queue    []*waiter // first come, first served
 }
 
-// place is a claim in the queue. It is dropped when the claim has not shown itself
+// waiter is a claim in the queue. It is dropped when the claim has not shown itself
 // for its own TTL: its process is dead.
-type place struct {
+type waiter struct {
 	claim *claim
 	until time.Time
 }
@@ -80,8 +81,8 @@ func (s *Store) call(ctx context.Context, c Call, apply func()) error {
 	return s.intercept(ctx, c, locked)
 }
 
-// current returns the record of name without what has expired, or nil if that is
-// all there was.
+// current returns the record of name without what has expired, or nil if nothing is
+// left.
 func (s *Store) current(name string, now time.Time) *record {
 	r := s.records[name]
 	if r == nil {
@@ -90,7 +91,7 @@ func (s *Store) current(name string, now time.Time) *record {
 	if r.owner != "" && !now.Before(r.expires) {
 		r.owner = ""
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return !now.Before(p.until) })
+	r.queue = slices.DeleteFunc(r.queue, func(w *waiter) bool { return !now.Before(w.until) })
 	if r.owner == "" && len(r.queue) == 0 {
 		delete(s.records, name)
 		return nil
@@ -98,14 +99,14 @@ func (s *Store) current(name string, now time.Time) *record {
 	return r
 }
 
-func (s *Store) try(c *claim) (distlock.Grant, error) {
+func (s *Store) try(c *claim) (driver.Grant, error) {
 	now := time.Now()
 	r := s.current(c.request.Name, now)
 	if r == nil {
 		r = new(record)
 		s.records[c.request.Name] = r
 	}
-	mine := func(p *place) bool { return p.claim == c }
+	mine := func(w *waiter) bool { return w.claim == c }
 	at := slices.IndexFunc(r.queue, mine)
 	switch {
 	case r.owner == c.request.Owner:
@@ -119,34 +120,44 @@ func (s *Store) try(c *claim) (distlock.Grant, error) {
 		if !c.request.NoWait {
 			if at < 0 {
 				at = len(r.queue)
-				r.queue = append(r.queue, &place{claim: c})
+				r.queue = append(r.queue, &waiter{claim: c})
 			}
 			r.queue[at].until = now.Add(c.request.TTL)
 		}
-		return distlock.Grant{}, &distlock.HeldError{Remaining: r.blockedFor(now)}
+		return driver.Grant{}, &driver.HeldError{Remaining: r.blockedFor(c, now)}
 	}
-	return distlock.Grant{Token: r.token, TTL: c.request.TTL}, nil
+	return driver.Grant{Token: r.token, TTL: c.request.TTL}, nil
 }
 
-// blockedFor is how long the name stays taken if nobody gives a sign of life: by
-// its holder, or, if it is free, by the first in the queue.
-func (r *record) blockedFor(now time.Time) time.Duration {
+// blockedFor is the time until c has to look again, even if nothing wakes it. By then
+// the lease of the holder ends, or that of a waiter before c. Such a waiter may have
+// died. A release wakes the first in the queue alone, and the dead do not pass it on.
+func (r *record) blockedFor(c *claim, now time.Time) time.Duration {
+	var end time.Time
 	if r.owner != "" {
-		return r.expires.Sub(now)
+		end = r.expires
 	}
-	return r.queue[0].until.Sub(now)
+	for _, w := range r.queue {
+		if w.claim == c {
+			break
+		}
+		if end.IsZero() || w.until.Before(end) {
+			end = w.until
+		}
+	}
+	return max(end.Sub(now), 1)
 }
 
-func (s *Store) renew(c *claim, ttl time.Duration) (distlock.Grant, error) {
+func (s *Store) renew(c *claim, ttl time.Duration) (driver.Grant, error) {
 	now := time.Now()
 	r := s.current(c.request.Name, now)
 	if r == nil || r.owner != c.request.Owner {
-		return distlock.Grant{}, distlock.ErrLost
+		return driver.Grant{}, distlock.ErrLost
 	}
 	if e := now.Add(ttl); e.After(r.expires) {
 		r.expires = e
 	}
-	return distlock.Grant{Token: r.token, TTL: r.expires.Sub(now)}, nil
+	return driver.Grant{Token: r.token, TTL: r.expires.Sub(now)}, nil
 }
 
 // release removes every trace of c and reports whether it held the name.
@@ -155,7 +166,7 @@ func (s *Store) release(c *claim) bool {
 	if r == nil {
 		return false
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return p.claim == c })
+	r.queue = slices.DeleteFunc(r.queue, func(w *waiter) bool { return w.claim == c })
 	held := r.owner == c.request.Owner
 	if held {
 		r.owner = ""
@@ -164,9 +175,9 @@ func (s *Store) release(c *claim) bool {
 	return held
 }
 
-func (s *Store) breakLock(name string) bool {
+func (s *Store) breakLock(name string, token int64) bool {
 	r := s.current(name, time.Now())
-	if r == nil || r.owner == "" {
+	if r == nil || r.owner == "" || r.token != token {
 		return false
 	}
 	r.owner = ""

@@ -7,21 +7,28 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
-// BenchmarkHot has many processes contend for one name without a pause, and reports
-// how they share it: Jain's index (1 if all get the same), how many others were
-// served between two turns of anyone, at the most, and the longest wait. An op is a
-// turn; the first turns, for which everybody opens connections, count as well.
+// BenchmarkHot has many processes contend for one name without a pause, and reports how they
+// share it. It reports Jain's index (1 if all get the same), the longest wait, and how many
+// others were served, at the most, between two holds of the same process. An op is a hold. The
+// first holds count as well, though each process opens connections for them.
 func BenchmarkHot(b *testing.B) {
 	for _, n := range []int{2, 16, 64} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkHot(b, openLockers(b, n, Options{})) })
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var tries atomic.Int64
+			observer := &distlock.Observer{Acquired: func(a distlock.Acquired) { tries.Add(int64(a.Tries)) }}
+			benchmarkHot(b, openLockers(b, n, Options{Options: distlock.Options{Observer: observer}}), &tries)
+		})
 	}
 }
 
-func benchmarkHot(b *testing.B, lockers []*Locker) {
+func benchmarkHot(b *testing.B, lockers []*Locker, tries *atomic.Int64) {
 	const least = 50 // turns each, for the index says nothing about fewer
 	n := max(b.N, least*len(lockers))
 	ctx, cancel := context.WithCancel(b.Context())
@@ -57,12 +64,13 @@ func benchmarkHot(b *testing.B, lockers []*Locker) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(len(order))/time.Since(began).Seconds(), "turns/s")
+	b.ReportMetric(float64(tries.Load())/float64(len(order)), "tries/turn")
 	b.ReportMetric(jain(order, len(lockers)), "jain")
 	b.ReportMetric(float64(passedOver(order, len(lockers))), "passed-over")
 	b.ReportMetric(float64(slices.Max(waits).Milliseconds()), "worst-ms")
 }
 
-// jain returns Jain's index of the turns that n contenders had: 1/n to 1.
+// jain returns Jain's index of the holds that n contenders had: 1/n to 1.
 func jain(order []int, n int) float64 {
 	turns := make([]float64, n)
 	for _, who := range order {
@@ -76,8 +84,7 @@ func jain(order []int, n int) float64 {
 	return total * total / (float64(n) * squares)
 }
 
-// passedOver returns how many turns of others lay between two of the same contender,
-// at the most.
+// passedOver returns how many holds of others lay between two of the same contender, at the most.
 func passedOver(order []int, n int) (most int) {
 	last := make([]int, n)
 	for at, who := range order {
@@ -125,10 +132,65 @@ func BenchmarkLockUnlock(b *testing.B) {
 	b.ReportMetric(float64(median(bare))/float64(median(own)), "of-bare")
 }
 
-// BenchmarkHandOff measures from the call of Unlock to the return of a Lock that has
-// waited in another process for 20 to 120 ms, in alternation with the same on a named
-// lock alone, and reports how many times as long it takes: on a name that is contended
-// all the time (warm), and on one that nobody has waited for before (cold).
+// BenchmarkMany has 64 goroutines take and free a name each, in alternation with an INSERT
+// and a DELETE of a row each, on as many connections.
+func BenchmarkMany(b *testing.B) {
+	const n, rounds = 64, 8
+	table := freshTable(b)
+	db := pool(b, nil)
+	db.SetMaxOpenConns(defaultConns)
+	if _, err := db.Exec("CREATE TABLE " + table + " (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(64) NULL) ENGINE=InnoDB"); err != nil {
+		b.Fatal(err)
+	}
+	insert, err := db.Prepare("INSERT INTO " + table + " VALUES (?, 'owner')")
+	if err != nil {
+		b.Fatal(err)
+	}
+	remove, err := db.Prepare("DELETE FROM " + table + " WHERE name = ? AND owner = 'owner'")
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := openLockers(b, 1, Options{})[0]
+	all := func(pair func(name string) error) time.Duration {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				for range rounds {
+					if err := pair(fmt.Sprint("name", i)); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(start)
+	}
+	var bare, own []time.Duration
+	for b.Loop() {
+		bare = append(bare, all(func(name string) error {
+			if _, err := insert.Exec(name); err != nil {
+				return err
+			}
+			_, err := remove.Exec(name)
+			return err
+		}))
+		own = append(own, all(func(name string) error {
+			lock, err := l.Lock(context.Background(), name)
+			if err != nil {
+				return err
+			}
+			return lock.Unlock(context.Background())
+		}))
+	}
+	b.ReportMetric(n*rounds/median(own).Seconds(), "pairs/s")
+	b.ReportMetric(float64(median(bare))/float64(median(own)), "of-bare")
+}
+
+// BenchmarkHandOff measures from the call of Unlock to the return of a Lock in another process.
+// That Lock has waited for 20 to 120 ms. The benchmark alternates with the same on a named lock
+// alone, and reports how many times as long it takes. It uses a name contended all the time
+// (warm), and a name without a waiter before (cold).
 func BenchmarkHandOff(b *testing.B) {
 	lockers := openLockers(b, 2, Options{})
 	var conns [2]*sql.Conn
@@ -161,7 +223,10 @@ func BenchmarkHandOff(b *testing.B) {
 		warm = append(warm, timeHandOff(lock, i%2, "warm"))
 		cold = append(cold, timeHandOff(lock, i%2, fmt.Sprint("cold", i)))
 	}
-	b.ReportMetric(float64(median(warm).Microseconds()), "warm-p50-us")
+	for name, all := range map[string][]time.Duration{"warm": warm, "cold": cold} {
+		b.ReportMetric(float64(median(all).Microseconds()), name+"-p50-us")
+		b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), name+"-p99-us")
+	}
 	b.ReportMetric(float64(median(warm))/float64(median(named)), "warm/named-lock")
 	b.ReportMetric(float64(median(cold))/float64(median(named)), "cold/named-lock")
 }
@@ -174,7 +239,7 @@ func timeHandOff(lock func(who int, name string) (unlock func()), holder int, na
 		unlockNext = lock(1-holder, name)
 		came <- time.Now()
 	}()
-	// A fixed wait would lock onto the phase of the polls before the bell.
+	// A fixed wait would lock onto the phase of the polls before the named lock is taken.
 	time.Sleep(20*time.Millisecond + rand.N(100*time.Millisecond))
 	start := time.Now()
 	unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // TestSessions runs the life of a lock under every kind of session that a user's
@@ -49,17 +50,17 @@ func TestSessions(t *testing.T) {
 }
 
 // testLife takes one name through everything that can happen to it.
-func testLife(t *testing.T, d *driver) {
+func testLife(t *testing.T, d *store) {
 	const ttl = 20 * time.Second
 	name := randomText()
-	a, b := d.bid(name, ttl), d.bid(name, ttl)
+	a, b := d.claimOn(name, ttl), d.claimOn(name, ttl)
 
 	first := grants(t, a)
 	for range 2 { // by the upsert, and by the plain update first
 		if again := grants(t, a); again.Token != first.Token {
 			t.Errorf("the same claim got the token %d, and then %d", first.Token, again.Token)
 		}
-		d.left.add(name)
+		d.freed.add(name)
 	}
 	if left := refuses(t, b); left <= 0 || left > ttl {
 		t.Errorf("the lease of %v has %v left", ttl, left)
@@ -98,17 +99,17 @@ func testLife(t *testing.T, d *driver) {
 	for range 2 {
 		wantError(t, "Release after the expiry", b.Release(t.Context()), distlock.ErrLost)
 	}
-	c := d.bid(name, ttl)
+	c := d.claimOn(name, ttl)
 	third := grants(t, c)
 	if third.Token <= second.Token {
 		t.Errorf("tokens %d, %d do not rise over an expiry", second.Token, third.Token)
 	}
 	wantError(t, "Release by the former holder", b.Release(t.Context()), distlock.ErrLost)
-	refuses(t, d.bid(name, ttl))
+	refuses(t, d.claimOn(name, ttl))
 	if err := c.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
 	}
-	silent := d.bid(randomText(), ttl)
+	silent := d.claimOn(randomText(), ttl)
 	silent.request.Holder = ""
 	for range 2 { // the name is new, and then free
 		grants(t, silent)
@@ -126,29 +127,29 @@ func renewError(t *testing.T, c *claim) error {
 	return err
 }
 
-// testBatch renews locks of which some are gone.
-func testBatch(t *testing.T, d *driver) {
-	var batch []distlock.Renewal
+// testBatch renews several locks; some of them are gone.
+func testBatch(t *testing.T, d *store) {
+	var batch []driver.Renewal
 	for i := range 6 {
-		c := d.bid(fmt.Sprint(randomText(), i), 20*time.Second)
+		c := d.claimOn(fmt.Sprint(randomText(), i), 20*time.Second)
 		grants(t, c)
-		batch = append(batch, distlock.Renewal{Claim: c, TTL: time.Duration(30+i%2*30) * time.Second})
+		batch = append(batch, driver.Renewal{Claim: c, TTL: time.Duration(30+i%2*30) * time.Second})
 	}
-	d.RenewBatch(t.Context(), batch)
+	d.Renew(t.Context(), batch)
 	for i, r := range batch {
 		if r.Err != nil || r.Grant.TTL != r.TTL {
 			t.Errorf("renewal %d: %+v", i, r)
 		}
-		left := refuses(t, d.bid(r.Claim.(*claim).request.Name, time.Second))
+		left := refuses(t, d.claimOn(r.Claim.(*claim).request.Name, time.Second))
 		if left > r.TTL || left < r.TTL-10*time.Second {
 			t.Errorf("renewal %d for %v left %v", i, r.TTL, left)
 		}
 	}
 	expire(t, d, batch[1].Claim.(*claim).request.Name)
-	if err := d.Break(t.Context(), batch[4].Claim.(*claim).request.Name); err != nil {
+	if err := breakSeen(t.Context(), d, batch[4].Claim.(*claim).request.Name); err != nil {
 		t.Error(err)
 	}
-	d.RenewBatch(t.Context(), batch)
+	d.Renew(t.Context(), batch)
 	for i, r := range batch {
 		if gone := i == 1 || i == 4; gone != errors.Is(r.Err, distlock.ErrLost) || !gone && r.Err != nil {
 			t.Errorf("renewal %d after the loss of 1 and 4: %v", i, r.Err)
@@ -157,22 +158,23 @@ func testBatch(t *testing.T, d *driver) {
 }
 
 // testOperators inspects, lists and breaks.
-func testOperators(t *testing.T, d *driver) {
+func testOperators(t *testing.T, d *store) {
 	prefix := randomText()
-	wantError(t, "Break of what nobody holds", d.Break(t.Context(), prefix), distlock.ErrLost)
+	wantError(t, "Break of what nobody holds", breakSeen(t.Context(), d, prefix), distlock.ErrLost)
 	for _, suffix := range []string{"/b", "/a", "/%"} {
-		grants(t, d.bid(prefix+suffix, 20*time.Second))
+		grants(t, d.claimOn(prefix+suffix, 20*time.Second))
 	}
-	holder := d.bid(prefix+"/c", 20*time.Second)
+	holder := d.claimOn(prefix+"/c", 20*time.Second)
+	holder.request.Holder = "a\x00b\n\x00"
 	g := grants(t, holder)
 
 	st, err := d.Inspect(t.Context(), prefix+"/c")
 	since := time.Since(st.AcquiredAt)
-	if err != nil || !st.Held || st.Holder != "test" || st.Token != g.Token || st.Waiters != -1 ||
+	if err != nil || !st.Held || st.Holder != holder.request.Holder || st.Token != g.Token || st.Waiters != -1 ||
 		st.Remaining <= 0 || st.Remaining > 20*time.Second || since < -time.Minute || since > time.Minute {
 		t.Errorf("Inspect: %+v, %v", st, err)
 	}
-	if err := d.Break(t.Context(), prefix+"/c"); err != nil {
+	if err := breakSeen(t.Context(), d, prefix+"/c"); err != nil {
 		t.Errorf("Break: %v", err)
 	}
 	st, err = d.Inspect(t.Context(), prefix+"/c")
@@ -189,8 +191,8 @@ func testOperators(t *testing.T, d *driver) {
 	}
 }
 
-// TestNames holds all names of sets at once that collations, padding, escaping or
-// cutting off would merge, in a session that is not strict.
+// TestNames holds all names of a set at once. Collations, padding, escaping or cutting off would
+// merge them. The session is not strict.
 func TestNames(t *testing.T) {
 	d := testDriver(t, pool(t, map[string]string{"sql_mode": "''"}), freshTable(t))
 	long := strings.Repeat("n", distlock.MaxName-1)
@@ -201,7 +203,7 @@ func TestNames(t *testing.T) {
 	}
 	var claims []*claim
 	for _, name := range names {
-		c := d.bid(name, time.Minute)
+		c := d.claimOn(name, time.Minute)
 		grants(t, c)
 		claims = append(claims, c)
 	}
@@ -210,7 +212,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("Release of %.20q: %v", names[i], err)
 		}
 		for j, name := range names {
-			_, err := d.bid(name, time.Minute).Try(t.Context())
+			_, err := d.claimOn(name, time.Minute).Try(t.Context())
 			if j > i != errors.Is(err, distlock.ErrHeld) {
 				t.Fatalf("after the release of %.20q: Try of %.20q: %v", names[i], name, err)
 			}
@@ -245,7 +247,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s took %d requests, want %d", what, n, want)
 		}
 	}
-	a, b, c := d.bid("n", time.Minute), d.bid("n", time.Minute), d.bid("n", time.Minute)
+	a, b, c := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
 	cost("taking a new name", 1, func() { grants(t, a) })
 	cost("finding it held", 1, func() { refuses(t, b) })
 	cost("releasing nothing", 0, func() { _ = b.Release(t.Context()) })
@@ -253,22 +255,22 @@ func TestRoundTrips(t *testing.T) {
 	cost("releasing", 1, func() { _ = a.Release(t.Context()) })
 	cost("taking what it gave back", 1, func() { grants(t, b) })
 	cost("releasing", 1, func() { _ = b.Release(t.Context()) })
-	d.left.remove("n")
+	d.freed.remove("n")
 	cost("taking what another gave back", 1, func() { grants(t, b) })
-	d.left.add("n")
+	d.freed.add("n")
 	cost("finding what it gave back held", 2, func() { refuses(t, c) })
 	cost("finding it held again", 1, func() { refuses(t, c) })
 	expire(t, d, "n")
 	cost("taking an expired one", 1, func() { grants(t, c) })
 
 	// As many as a batch may have: ten thousand locks are renewed by twenty of these.
-	var batch []distlock.Renewal
+	var batch []driver.Renewal
 	for i := range 500 {
-		c := d.bid(fmt.Sprint("batch", i), time.Minute)
+		c := d.claimOn(fmt.Sprint("batch", i), time.Minute)
 		grants(t, c)
-		batch = append(batch, distlock.Renewal{Claim: c, TTL: time.Minute})
+		batch = append(batch, driver.Renewal{Claim: c, TTL: time.Minute})
 	}
-	cost("renewing 500", 1, func() { d.RenewBatch(t.Context(), batch) })
+	cost("renewing 500", 1, func() { d.Renew(t.Context(), batch) })
 	for _, r := range batch {
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -319,7 +321,7 @@ func TestSweep(t *testing.T) {
 	const rows = 1234 // more than two batches
 	last := make(map[string]int64)
 	for i := range rows {
-		c := d.bid(fmt.Sprint("idle", i), time.Minute)
+		c := d.claimOn(fmt.Sprint("idle", i), time.Minute)
 		g := grants(t, c)
 		if i%100 == 0 {
 			last[c.request.Name] = g.Token
@@ -328,12 +330,12 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held := d.bid("held", time.Minute)
+	held := d.claimOn("held", time.Minute)
 	grants(t, held)
-	expired := d.bid("expired", time.Minute)
+	expired := d.claimOn("expired", time.Minute)
 	grants(t, expired)
 	expire(t, d, "expired")
-	ahead := d.bid("ahead", time.Minute)
+	ahead := d.claimOn("ahead", time.Minute)
 	grants(t, ahead)
 	if err := ahead.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -357,7 +359,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("Release after Sweep: %v", err)
 	}
 	for name, token := range last {
-		if g := grants(t, d.bid(name, time.Minute)); g.Token <= token {
+		if g := grants(t, d.claimOn(name, time.Minute)); g.Token <= token {
 			t.Errorf("%s: token %d before the sweep, %d after it", name, token, g.Token)
 		}
 	}
@@ -365,7 +367,7 @@ func TestSweep(t *testing.T) {
 	if err := d.db.QueryRow("SELECT token FROM " + d.sql.table + " WHERE name = 'ahead'").Scan(&token); err != nil {
 		t.Fatal(err)
 	}
-	if g := grants(t, d.bid("ahead", time.Minute)); g.Token <= token {
+	if g := grants(t, d.claimOn("ahead", time.Minute)); g.Token <= token {
 		t.Errorf("a token ahead of the clock fell from %d to %d", token, g.Token)
 	}
 }
@@ -375,12 +377,12 @@ func TestSweep(t *testing.T) {
 func TestErrorsPass(t *testing.T) {
 	db := pool(t, nil)
 	d := testDriver(t, db, freshTable(t))
-	c := d.bid("n", time.Minute)
+	c := d.claimOn("n", time.Minute)
 	grants(t, c)
 	if _, err := db.Exec("DROP TABLE " + d.sql.table); err != nil {
 		t.Fatal(err)
 	}
-	_, tried := d.bid("n", time.Minute).Try(t.Context())
+	_, tried := d.claimOn("n", time.Minute).Try(t.Context())
 	for what, err := range map[string]error{"Try": tried, "Renew": renewError(t, c), "Release": c.Release(t.Context())} {
 		if !hasNumber(err, errNoTable) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) {
 			t.Errorf("%s without the table: %v", what, err)
@@ -388,6 +390,6 @@ func TestErrorsPass(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := d.bid("n", time.Minute).Try(ctx)
+	_, err := d.claimOn("n", time.Minute).Try(ctx)
 	wantError(t, "Try with a context that is over", err, context.Canceled)
 }

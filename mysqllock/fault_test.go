@@ -14,14 +14,14 @@ import (
 // name: the lease must be whole when the grant comes.
 func TestWaitForRowIsNotDeducted(t *testing.T) {
 	d := testDriver(t, pool(t, nil), freshTable(t))
-	old := d.bid("n", time.Minute)
+	old := d.claimOn("n", time.Minute)
 	grants(t, old)
 	if err := old.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	tx := lockRow(t, d, "n")
 	working := watch(t, d)
-	c := d.bid("n", 2*time.Second)
+	c := d.claimOn("n", 2*time.Second)
 	var unblocked time.Time
 	done := make(chan struct{})
 	go func() {
@@ -71,7 +71,7 @@ func TestLateStatementIsUndone(t *testing.T) {
 			}
 
 			working := watch(t, d)
-			c := d.bid("n", time.Minute)
+			c := d.claimOn("n", time.Minute)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			tried := make(chan error, 1)
@@ -95,7 +95,7 @@ func TestLateStatementIsUndone(t *testing.T) {
 				t.Fatalf("Release: %v", err)
 			}
 			eventually(t, "the late statement ends", func() bool { return working() == 0 })
-			grants(t, d.bid("n", time.Minute))
+			grants(t, d.claimOn("n", time.Minute))
 		})
 	}
 }
@@ -108,12 +108,12 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 	defer cancel()
 	var late []request
 	for i := range 33 { // one more than the row remembers, for the newest must win
-		c := d.bid("n", time.Minute)
+		c := d.claimOn("n", time.Minute)
 		if _, err := c.Try(over); err == nil {
 			t.Fatal("Try with a context that is over: no error")
 		}
 		for range 1 + i%2 { // a repeated release must not use up the list
-			c.unsure = true
+			c.ambiguous = true
 			if err := c.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 			t.Errorf("late statement %d answered %d, %v, want 0", i+1, answer, err)
 		}
 	}
-	holder := d.bid("n", time.Minute)
+	holder := d.claimOn("n", time.Minute)
 	grants(t, holder)
 	for i, statement := range late[1:] {
 		if answer, _, err := d.exec(t.Context(), statement); answer > 0 || err != nil {
@@ -137,14 +137,15 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnsureHolder repeats a Try that failed without an answer, wins, and releases.
-func TestUnsureHolder(t *testing.T) {
+// TestAmbiguousHolder repeats a Try that failed without an answer, wins, and releases.
+func TestAmbiguousHolder(t *testing.T) {
 	d := testDriver(t, pool(t, nil), freshTable(t))
-	c := d.bid("n", time.Minute)
+	c := d.claimOn("n", time.Minute)
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	_, err := c.Try(over)
 	wantError(t, "Try", err, context.DeadlineExceeded)
+	c.ambiguous = true // as if it had been sent
 	grants(t, c)
 	late := d.acquire.with(c.values(), 60_000_000, 0)
 	if err := c.Release(t.Context()); err != nil {
@@ -153,74 +154,60 @@ func TestUnsureHolder(t *testing.T) {
 	if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {
 		t.Errorf("the first Try, applied after the release, answered %d, %v, want 0", answer, err)
 	}
-	lost := d.bid("n", time.Minute)
-	_, _ = lost.Try(over)
+	lost := d.claimOn("n", time.Minute)
+	lost.ambiguous = true
 	grants(t, lost)
 	expire(t, d, "n")
 	wantError(t, "Release after the expiry", lost.Release(t.Context()), distlock.ErrLost)
 }
 
-// TestDeadlockIsRetried makes the server choose a renewal as the victim, and
-// TestLockWaitIsRetried makes it give up on a row: neither is seen outside.
-func TestDeadlockIsRetried(t *testing.T) {
+// TestRolledBackIsRetried has the server roll back statements for reasons of its own: a
+// deadlock, a commit that another server of a cluster has refused. It is not seen outside.
+func TestRolledBackIsRetried(t *testing.T) {
 	admin := adminPool(t)
-	d := testDriver(t, pool(t, nil), freshTable(t))
-	a, b := d.bid("a", time.Minute), d.bid("b", time.Minute)
-	grants(t, a)
-	grants(t, b)
-	tx := lockRow(t, d, "b")
-	// The server rolls back whoever has changed less.
-	for i := range 50 {
-		if _, err := tx.Exec(fmt.Sprintf("INSERT INTO %s VALUES ('x%d', '', 1, 0, 0, '', '', 0, 0)", d.sql.table, i)); err != nil {
+	exec := func(format string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(fmt.Sprintf(format, args...)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	batch := []distlock.Renewal{{Claim: a, TTL: time.Minute}, {Claim: b, TTL: time.Minute}}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.RenewBatch(context.Background(), batch)
-	}()
-	blocked := "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%" + d.sql.table + "%'"
-	eventually(t, "the renewal waits for b, having a", func() bool {
-		var n int
-		if err := admin.QueryRow(blocked).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n > 0
-	})
-	before := deadlocks(t)
-	if _, err := tx.Exec("UPDATE " + d.sql.table + " SET holder = 'x' WHERE name = 'a'"); err != nil {
-		t.Fatalf("the other transaction was chosen, so this test shows nothing: %v", err)
-	}
-	if deadlocks(t) == before {
-		t.Fatal("there was no deadlock, so this test shows nothing")
-	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	for _, r := range batch {
-		if r.Err != nil {
-			t.Errorf("renewal: %v", r.Err)
+	for _, number := range []int{errDeadlock, errRolledBack, errCommitFailed, errRecordChanged} {
+		d := testDriver(t, pool(t, nil), freshTable(t))
+		seen, c, next := freshTable(t), d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+		grants(t, c)
+		exec("CREATE TABLE %s (n INT) ENGINE=MyISAM", seen) // which no roll-back touches
+		for _, step := range []struct {
+			what string
+			f    func(context.Context) error
+		}{
+			{"Renew", func(ctx context.Context) error { _, err := c.Renew(ctx, time.Hour); return err }},
+			{"Release", c.Release},
+			{"Try", func(ctx context.Context) error { _, err := next.Try(ctx); return err }},
+		} {
+			exec("DELETE FROM %s", seen)
+			exec("CREATE TRIGGER %s_t BEFORE UPDATE ON %s FOR EACH ROW BEGIN INSERT INTO %s VALUES (1); "+
+				"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = %d; END", seen, d.sql.table, seen, number)
+			done := make(chan error, 1)
+			go func() { done <- step.f(context.Background()) }()
+			eventually(t, "a statement is rolled back", func() (rolled bool) {
+				if err := admin.QueryRow("SELECT COUNT(*) > 0 FROM " + seen).Scan(&rolled); err != nil {
+					t.Fatal(err)
+				}
+				return rolled
+			})
+			exec("DROP TRIGGER %s_t", seen)
+			if err := <-done; err != nil {
+				t.Errorf("%s, rolled back with %d and repeated: %v", step.what, number, err)
+			}
 		}
 	}
 }
 
-// deadlocks returns how many the server has found so far.
-func deadlocks(t *testing.T) (n int) {
-	t.Helper()
-	query := "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
-	if err := adminPool(t).QueryRow(query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
+// TestLockWaitIsRetried has the server give up on a row.
 func TestLockWaitIsRetried(t *testing.T) {
 	db := pool(t, map[string]string{"innodb_lock_wait_timeout": "1"})
 	d := testDriver(t, db, freshTable(t))
-	c := d.bid("n", time.Minute)
+	c := d.claimOn("n", time.Minute)
 	grants(t, c)
 	tx := lockRow(t, d, "n")
 	released := make(chan error, 1)
@@ -237,17 +224,17 @@ func TestLockWaitIsRetried(t *testing.T) {
 	defer func() { _ = tx.Rollback() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
 	defer cancel()
-	_, err := d.bid("n", time.Minute).Try(ctx)
+	_, err := d.claimOn("n", time.Minute).Try(ctx)
 	wantError(t, "Try without end", err, context.DeadlineExceeded)
 	if errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("a row that cannot be read is reported as held: %v", err)
 	}
 }
 
-// TestGuard writes under a lock in a transaction.
+// TestGuard writes under a lock in a transaction, whatever is added to its token.
 func TestGuard(t *testing.T) {
 	db := pool(t, nil)
-	l, err := New(db, &Options{Table: freshTable(t), Create: true})
+	l, err := New(db, &Options{Table: freshTable(t), Create: true, Options: distlock.Options{TokenBase: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +255,7 @@ func TestGuard(t *testing.T) {
 	if err := lock.Guard(t.Context(), tx); err != nil {
 		t.Fatalf("Guard of a held lock: %v", err)
 	}
-	rival := d.bid("n", time.Minute)
+	rival := d.claimOn("n", time.Minute)
 	tried := make(chan error, 1)
 	go func() {
 		_, err := rival.Try(context.Background())

@@ -16,6 +16,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
@@ -94,7 +95,7 @@ func poolOf(t testing.TB, c *mysql.Config) *sql.DB {
 	return db
 }
 
-// adminPool opens a pool of a user who may create users, or skips the test.
+// adminPool opens a pool of a user with the right to create users, or skips the test.
 func adminPool(t testing.TB) *sql.DB {
 	t.Helper()
 	url := server(t).AdminURL()
@@ -125,13 +126,13 @@ func freshTable(t testing.TB) string {
 }
 
 // testDriver makes a driver on db with a new table, or with one that exists.
-func testDriver(t testing.TB, db *sql.DB, table string) *driver {
+func testDriver(t testing.TB, db *sql.DB, table string) *store {
 	t.Helper()
 	statements, err := newStatements(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &driver{db: db, sql: statements}
+	d := &store{db: db, sql: statements}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -143,12 +144,12 @@ func testDriver(t testing.TB, db *sql.DB, table string) *driver {
 	return d
 }
 
-func (d *driver) bid(name string, ttl time.Duration) *claim {
-	return d.Claim(distlock.Request{Name: name, Owner: randomText(), TTL: ttl, Holder: "test"}).(*claim)
+func (d *store) claimOn(name string, ttl time.Duration) *claim {
+	return d.Claim(driver.Request{Name: name, Owner: randomText(), TTL: ttl, Holder: "test"}).(*claim)
 }
 
 // grants fails the test unless c gets its name.
-func grants(t testing.TB, c *claim) distlock.Grant {
+func grants(t testing.TB, c *claim) driver.Grant {
 	t.Helper()
 	g, err := c.Try(t.Context())
 	if err != nil {
@@ -164,7 +165,7 @@ func grants(t testing.TB, c *claim) distlock.Grant {
 func refuses(t testing.TB, c *claim) time.Duration {
 	t.Helper()
 	_, err := c.Try(t.Context())
-	var held *distlock.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("Try of %.20q: %v, want HeldError", c.request.Name, err)
 	}
@@ -179,7 +180,7 @@ func wantError(t testing.TB, what string, err, want error) {
 }
 
 // expire ends the lease of name as time would.
-func expire(t testing.TB, d *driver, name string) {
+func expire(t testing.TB, d *store, name string) {
 	t.Helper()
 	query := "UPDATE " + d.sql.table + " SET expires = expires - 3600 * 1000000 WHERE name = " + "x'" + hexOf(name) + "'"
 	if _, err := d.db.ExecContext(t.Context(), query); err != nil {
@@ -188,7 +189,7 @@ func expire(t testing.TB, d *driver, name string) {
 }
 
 // lockRow starts a transaction of somebody else's that locks the row of name.
-func lockRow(t testing.TB, d *driver, name string) *sql.Tx {
+func lockRow(t testing.TB, d *store, name string) *sql.Tx {
 	t.Helper()
 	tx, err := pool(t, nil).BeginTx(t.Context(), nil)
 	if err != nil {
@@ -205,7 +206,7 @@ func lockRow(t testing.TB, d *driver, name string) *sql.Tx {
 
 // watch returns a function that says how many statements on d's table the server is
 // working on, or keeps waiting.
-func watch(t testing.TB, d *driver) func() int {
+func watch(t testing.TB, d *store) func() int {
 	t.Helper()
 	db := pool(t, nil)
 	return func() int {
@@ -256,4 +257,20 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// breakSeen ends whatever hold there is on a name; ErrLost if there is none.
+func breakSeen(ctx context.Context, d *store, name string) error {
+	st, err := d.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	return d.Break(ctx, name, max(st.Token, 1))
+}
+
+// Renew renews the claim alone.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	one := []driver.Renewal{{Claim: c, TTL: ttl}}
+	c.driver.Renew(ctx, one)
+	return one[0].Grant, one[0].Err
 }

@@ -4,22 +4,20 @@
 //	locker, err := mysqllock.New(db, &mysqllock.Options{Create: true}) // on your own *sql.DB
 //	locker, err := mysqllock.Open(ctx, "mysql://user:password@localhost/app", nil)
 //
-// A name is a row, and a lock is its owner and the end of its lease, judged by the
-// server's clock alone. Acquiring, renewing and releasing are one statement each.
-// docs/mysql.md says what is stored, what is guaranteed and which rights it takes.
+// A name is a row, and a lock is its owner and the end of its lease, judged by the server's clock
+// alone. Acquiring, renewing and releasing are one statement each. docs/mysql.md says what is
+// stored, what is guaranteed and what rights it takes.
 package mysqllock
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
-	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Options configure a Locker. Nil means the defaults.
@@ -36,103 +34,76 @@ type Options struct {
 	Create bool
 
 	// MaxConns bounds the connections of the pool that Open or OpenDSN makes; 0
-	// means 16. None is held by a Lock that waits, so that even 1 is enough. New
-	// does not look at it.
+	// means 16. None is held by a Lock that waits, so that even 1 is enough. Up to
+	// three more renew locks, and do nothing else. New does not look at it.
 	MaxConns int
 
-	// Doorbells bounds the connections, beyond MaxConns, on which Lock waits to be
-	// told of a release: one for each name that this Locker waits for. Where they
-	// do not suffice, or named locks do not work, Lock polls. Open and OpenDSN
-	// open them when they are needed; 0 means 8, less means none. One more serves
-	// all names that this Locker has held for longer than a moment.
-	Doorbells int
+	// WaitConns bounds the connections that Lock uses, beyond MaxConns, to wait for a
+	// release. It uses one for each name that this Locker waits for. Where they do not
+	// suffice, or named locks do not work, Lock polls. Open and OpenDSN open them when they
+	// are needed; 0 means 8, less means none. One more serves all names that this Locker has
+	// held for longer than a moment.
+	WaitConns int
 
-	// Waiting is the pool of the doorbells for New, which cannot open connections
-	// itself. It must be of the same server, but not the pool of New, for its
-	// connections are kept for as long as Lock waits. Nil means that Lock polls.
-	// The Locker does not close it.
-	Waiting *sql.DB
+	// WaitDB is the pool for the connections of WaitConns with New: New cannot open
+	// any itself. It must be of the same server, but not the pool of New, for its
+	// connections are kept for as long as Lock waits. Locks are renewed on it too,
+	// unless it is limited to two connections or fewer. Nil means that Lock polls,
+	// and that locks are renewed on the pool of New. The Locker does not close it.
+	WaitDB *sql.DB
 }
-
-const (
-	defaultDoorbells = 8
-	maxDoorbells     = 1000
-	checkTimeout     = 10 * time.Second // of what New asks the server
-)
 
 // Locker is a distlock.Locker over a table. It is safe for concurrent use.
 type Locker struct {
-	*distlock.Client
+	*driver.Client
 }
 
 var _ distlock.Locker = (*Locker)(nil)
 
-// New returns a Locker on db, a pool of github.com/go-sql-driver/mysql, which it
-// does not close. Any DSN parameters and any pool limits will do. It asks the
+// New returns a Locker on db, a pool of github.com/go-sql-driver/mysql. Close does not
+// close db. Any DSN parameters and any pool limits will do. It asks the
 // server, within ten seconds, whether the table can be used, and fails with an
 // error that says what is missing, or with distlock.ErrInvalid if an option is not
 // allowed.
+//
+// What the rest of the program does with db is not in the Locker's hands: while it keeps
+// all connections busy, no lock can be renewed on them. WaitDB is for that, too.
+// docs/mysql.md says what else only Open can promise.
 func New(db *sql.DB, o *Options) (*Locker, error) {
 	if o == nil {
 		o = new(Options)
 	}
-	if o.Waiting == db {
-		return nil, opened(fmt.Errorf("%w: Waiting is the pool itself, it must be another", distlock.ErrInvalid))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	return open(ctx, db, o)
-}
-
-// open returns a Locker that closes closers in the end, or has closed them if it
-// fails.
-func open(ctx context.Context, db *sql.DB, o *Options, closers ...io.Closer) (*Locker, error) {
-	d := &driver{db: db, closers: closers}
-	c, err := d.client(o)
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	if err := d.start(ctx, o.Create); err != nil {
-		return nil, errors.Join(opened(err), c.Close())
-	}
-	return &Locker{c}, nil
-}
-
-// client checks the options, before the server is asked, and joins the driver to
-// the portable half.
-func (d *driver) client(o *Options) (*distlock.Client, error) {
-	var err error
-	if d.sql, err = newStatements(cmp.Or(o.Table, DefaultTable)); err != nil {
+	d := &store{db: db}
+	if err := o.check(db); err != nil {
 		return nil, opened(err)
 	}
-	if o.Doorbells > maxDoorbells {
-		return nil, opened(fmt.Errorf("%w: Doorbells is %d, allowed are up to %d", distlock.ErrInvalid, o.Doorbells, maxDoorbells))
+	if o.WaitDB != nil {
+		if share := renewShare(o.WaitDB); share > 0 {
+			d.renewals = newRenewals(o.WaitDB, db, share)
+		}
 	}
-	if o.Waiting != nil && o.Doorbells >= 0 {
-		d.bells = newBells(o.Waiting, d.sql, cmp.Or(o.Doorbells, defaultDoorbells))
-	}
-	return distlock.New(d, &o.Options)
+	return open(context.Background(), d, o, checkTimeout)
 }
 
 func opened(err error) error { return fmt.Errorf("distlock: open mysql: %w", err) }
 
 // Lock is the distlock.Lock of this package. It is safe for concurrent use.
 type Lock struct {
-	*distlock.Handle
+	*driver.Handle
 	claim *claim
 }
 
 var _ distlock.Lock = (*Lock)(nil)
 
 // Guard fences a transaction: it returns nil if the lock is held, and then keeps
-// anybody else from getting it until tx has ended, also past the lease. Everything
+// the name from all others until tx has ended, also past the lease. Everything
 // that tx has written and will write is then written under the lock. tx must be on
 // the server that has the table.
 //
 // Call it last, just before Commit: the row of the lock cannot be renewed, nor
 // released, while tx is open, and renewals of other locks may have to wait with it.
 //
-// It returns distlock.ErrLost if the lock has ended, or the server's error, which
+// It returns distlock.ErrLost if the lock has ended, or the server's error. That
 // may be a deadlock, or 1020 from MariaDB with innodb_snapshot_isolation, if the row of
 // the lock was written since tx first read; tx should then be rolled back, and may be
 // repeated.
@@ -141,7 +112,7 @@ func (l *Lock) Guard(ctx context.Context, tx *sql.Tx) error {
 	if err == nil {
 		var one int
 		v := l.claim.values()
-		v.number = strconv.FormatInt(l.Token(), 10)
+		v.number = strconv.FormatInt(l.StoreToken(), 10)
 		err = tx.QueryRowContext(ctx, l.claim.driver.sql.fill("guard", v)).Scan(&one)
 	}
 	if errors.Is(err, sql.ErrNoRows) {

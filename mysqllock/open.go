@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,23 +13,27 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
 const (
-	defaultConns = 16
-	maxConns     = 10_000
-	idleTime     = time.Minute     // after which a connection is closed; servers and firewalls do so after longer
-	dialTimeout  = 5 * time.Second // by default
+	defaultConns     = 16
+	maxConns         = 10_000
+	defaultWaitConns = 8
+	maxWaitConns     = 1000
+	idleTime         = time.Minute      // after which a connection is closed; servers and firewalls do so after longer
+	dialTimeout      = 5 * time.Second  // by default; bounds all that it takes to have a connection
+	checkTimeout     = 10 * time.Second // of what New asks the server
 )
 
 // Open returns a Locker with connections of its own, closed by Close, for a URL
 //
 //	mysql://user:password@host:port/schema?table=locks&create=true
 //
-// or mysqls:// for TLS. Parameters are table, create, max_conns, doorbells,
-// dial_timeout, ttl, holder and the TLS parameters of docs/config.md; one that
-// contradicts o is an error. A server that cannot be reached, or a table that
+// or mysqls:// for TLS. Parameters are table, create, max_conns, wait_conns,
+// dial_timeout, ttl, holder, token_base and the TLS parameters of docs/config.md; one
+// that contradicts o is an error. A server that cannot be reached, or a table that
 // cannot be used, fails here; ctx bounds that.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	config, opts, err := parseURL(rawURL, o)
@@ -39,26 +43,28 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	return openConfig(ctx, config, opts)
 }
 
+// parseURL reads a URL. What it says in contradiction to the options, Merge finds.
 func parseURL(rawURL string, o *Options) (*mysql.Config, Options, error) {
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
+	opts := orNone(o)
 	u, err := openurl.Parse(rawURL, "mysql", "mysqls")
 	if err != nil {
 		return nil, opts, err
 	}
 	u.Common(&opts.Options)
+	openurl.Merge(u, "table", u.Text("table", DefaultTable), &opts.Table)
+	openurl.Merge(u, "max_conns", u.Int("max_conns", defaultConns, 1, maxConns), &opts.MaxConns)
+	waitConns := u.Int("wait_conns", defaultWaitConns, 0, maxWaitConns)
+	if waitConns == 0 {
+		waitConns = -1 // none, in the options
+	}
+	openurl.Merge(u, "wait_conns", waitConns, &opts.WaitConns)
+	opts.Create = u.Bool("create", opts.Create)
 	config := mysql.NewConfig()
 	config.Timeout = u.Duration("dial_timeout", dialTimeout, time.Millisecond, time.Minute)
 	config.TLS = u.TLS()
 	config.DBName = strings.TrimPrefix(u.Path(), "/")
 	config.User, config.Passwd, _ = u.User()
 	hosts := u.HostsDefault("3306")
-	table := u.Text("table", cmp.Or(opts.Table, DefaultTable))
-	conns := u.Int("max_conns", cmp.Or(opts.MaxConns, defaultConns), 1, maxConns)
-	doorbells := u.Int("doorbells", max(cmp.Or(opts.Doorbells, defaultDoorbells), 0), 0, maxDoorbells)
-	opts.Create = u.Bool("create", opts.Create)
 	if err := u.Err(); err != nil {
 		return nil, opts, err
 	}
@@ -66,25 +72,7 @@ func parseURL(rawURL string, o *Options) (*mysql.Config, Options, error) {
 		return nil, opts, fmt.Errorf("%w: the URL %s names %d hosts, allowed is one", distlock.ErrInvalid, u, len(hosts))
 	}
 	config.Net, config.Addr = "tcp", hosts[0]
-	if opts.Table != "" && opts.Table != table {
-		return nil, opts, contradiction("table", table, opts.Table)
-	}
-	if opts.MaxConns != 0 && opts.MaxConns != conns {
-		return nil, opts, contradiction("max_conns", conns, opts.MaxConns)
-	}
-	if opts.Doorbells != 0 && max(opts.Doorbells, 0) != doorbells {
-		return nil, opts, contradiction("doorbells", doorbells, opts.Doorbells)
-	}
-	opts.Table, opts.MaxConns, opts.Doorbells = table, conns, doorbells
-	if doorbells == 0 {
-		opts.Doorbells = -1
-	}
 	return config, opts, nil
-}
-
-// contradiction refuses to let either of the two override the other.
-func contradiction(what string, url, options any) error {
-	return fmt.Errorf("%w: %s is %v in the URL and %v in the options", distlock.ErrInvalid, what, url, options)
 }
 
 // OpenDSN is Open for a DSN of github.com/go-sql-driver/mysql, for what a URL
@@ -95,44 +83,89 @@ func OpenDSN(ctx context.Context, dsn string, o *Options) (*Locker, error) {
 		// The parser's error may quote any part of the DSN, also the password.
 		return nil, opened(fmt.Errorf("%w: the DSN is not one that github.com/go-sql-driver/mysql can parse", distlock.ErrInvalid))
 	}
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
-	return openConfig(ctx, config, opts)
+	return openConfig(ctx, config, orNone(o))
 }
 
-func openConfig(ctx context.Context, config *mysql.Config, o Options) (*Locker, error) {
-	o.MaxConns = cmp.Or(o.MaxConns, defaultConns)
-	o.Doorbells = cmp.Or(o.Doorbells, defaultDoorbells)
-	switch {
-	case o.MaxConns < 1 || o.MaxConns > maxConns:
-		return nil, opened(fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns))
-	case o.Waiting != nil:
-		return nil, opened(fmt.Errorf("%w: Waiting is set, allowed for New alone", distlock.ErrInvalid))
+func orNone(o *Options) Options {
+	if o == nil {
+		return Options{}
 	}
-	// After a fail-over, connections to what is a replica now are dropped.
-	config.RejectReadOnly = true
-	// What the client would print, a broken connection mostly, is in the errors.
-	config.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(config)
+	return *o
+}
+
+// openConfig makes the pools. Connections are opened when they are needed.
+func openConfig(ctx context.Context, config *mysql.Config, o Options) (*Locker, error) {
+	if o.WaitDB != nil {
+		return nil, opened(fmt.Errorf("%w: WaitDB is set, allowed for New alone", distlock.ErrInvalid))
+	}
+	if err := o.check(nil); err != nil {
+		return nil, opened(err)
+	}
+	connector, err := newConnector(config)
 	if err != nil {
 		return nil, opened(fmt.Errorf("%w: %w", distlock.ErrInvalid, err))
 	}
-	db := newPool(connector, o.MaxConns)
-	closers := []io.Closer{db}
-	if o.Doorbells > 0 {
-		o.Waiting = newPool(connector, o.Doorbells+1)
-		closers = append(closers, o.Waiting)
+	d := &store{db: newPool(connector, cmp.Or(o.MaxConns, defaultConns))}
+	own := newPool(connector, renewConns)
+	d.renewals = newRenewals(own, d.db, renewConns)
+	d.closers = []io.Closer{d.db, own}
+	if o.WaitConns >= 0 {
+		o.WaitDB = newPool(connector, cmp.Or(o.WaitConns, defaultWaitConns)+1)
+		d.closers = append(d.closers, o.WaitDB)
 	}
-	return open(ctx, db, &o, closers...)
+	return open(ctx, d, &o, config.Timeout+checkTimeout)
 }
 
-// newPool opens no connection yet.
-func newPool(c sqldriver.Connector, conns int) *sql.DB {
-	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(conns)
-	db.SetConnMaxIdleTime(idleTime)
-	return db
+// check refuses forbidden options; db is the pool of New.
+func (o *Options) check(db *sql.DB) error {
+	switch {
+	case o.MaxConns < 0 || o.MaxConns > maxConns:
+		return fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
+	case o.WaitConns > maxWaitConns:
+		return fmt.Errorf("%w: WaitConns is %d, allowed are up to %d", distlock.ErrInvalid, o.WaitConns, maxWaitConns)
+	case o.WaitDB != nil && o.WaitDB == db:
+		return fmt.Errorf("%w: WaitDB is the pool itself, it must be another", distlock.ErrInvalid)
+	}
+	return nil
+}
+
+// open returns a Locker on a store that has its pools. It closes the pools if it fails.
+func open(ctx context.Context, d *store, o *Options, limit time.Duration) (*Locker, error) {
+	c, err := d.client(o)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	locks := d.locks
+	if err = d.start(bounded, o.Create); err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			err = &noAnswerError{from: "the server", after: limit}
+		}
+		return nil, errors.Join(opened(err), c.Close())
+	}
+	if d.locks != locks { // a Client asks once for what its driver can do
+		if c, err = driver.New(d, &o.Options); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return &Locker{c}, nil
+}
+
+// client joins the store to the engine before the server is asked, so that the engine checks the
+// options first.
+func (d *store) client(o *Options) (*driver.Client, error) {
+	var err error
+	if d.sql, err = newStatements(cmp.Or(o.Table, DefaultTable)); err != nil {
+		return nil, opened(err)
+	}
+	if o.WaitDB != nil && o.WaitConns >= 0 {
+		limit := cmp.Or(o.WaitConns, defaultWaitConns)
+		if open := o.WaitDB.Stats().MaxOpenConnections; open > 0 && d.renewals != nil && d.renewals.db == o.WaitDB {
+			limit = min(limit, open-1-renewShare(o.WaitDB))
+		}
+		d.locks = newNamedLocks(o.WaitDB, d.sql, limit)
+	}
+	d.log = o.Logger
+	return driver.New(d, &o.Options)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -58,13 +59,13 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"mysql://u:secret@h1,h2/db", nil, "2 hosts", true},
 		{"mysql://u:secret@h/db?tabel=x", nil, `did you mean "table"`, true},
-		{"mysql://u:secret@h/db?table=a", &Options{Table: "b"}, "table is a in the URL and b", true},
-		{"mysql://u:secret@h/db?max_conns=3", &Options{MaxConns: 4}, "3 in the URL and 4", true},
+		{"mysql://u:secret@h/db?table=a", &Options{Table: "b"}, "table is a, but b in the configuration beside the URL", true},
+		{"mysql://u:secret@h/db?max_conns=3", &Options{MaxConns: 4}, "max_conns is 3, but 4 in the configuration beside the URL", true},
 		{"mysql://u:secret@h/db?table=a%60b", nil, "letters, digits", true},
 		{"mysql://u:secret@h/db?ttl=1ms", nil, "100ms", true},
 		{"mysql://u:secret@h/db", &Options{MaxConns: -1}, "MaxConns is -1", true},
-		{"mysql://u:secret@h/db?doorbells=3", &Options{Doorbells: -1}, "doorbells is 3 in the URL and -1", true},
-		{"mysql://u:secret@h/db?doorbells=-1", nil, "0 to 1000", true},
+		{"mysql://u:secret@h/db?wait_conns=3", &Options{WaitConns: -1}, "wait_conns is 3, but -1 in the configuration beside the URL", true},
+		{"mysql://u:secret@h/db?wait_conns=-1", nil, "0 to 1000", true},
 		{"redis://u:secret@h/db", nil, "allowed are mysql, mysqls", true},
 		{"mysql://u:secret@127.0.0.1:1/db", nil, "connection refused", false},
 	} {
@@ -114,7 +115,22 @@ func TestTableNames(t *testing.T) {
 	}
 }
 
-// TestTable opens tables that are missing or unfit.
+// TestDocumentedSchema wants the statement in the document to be what Create sends.
+func TestDocumentedSchema(t *testing.T) {
+	page, err := os.ReadFile("../docs/mysql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := Schema(DefaultTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```sql\n"+text+";\n```\n") {
+		t.Errorf("docs/mysql.md does not have the statement\n%s;", text)
+	}
+}
+
+// TestTable opens missing and unfit tables.
 func TestTable(t *testing.T) {
 	db := pool(t, nil)
 	table := freshTable(t)
@@ -129,7 +145,7 @@ func TestTable(t *testing.T) {
 		return strings.Replace(good, old, text, 1)
 	}
 	for _, c := range []struct{ create, want string }{
-		{"", "does not exist"},
+		{"", "create=true in the URL, or Create in the options, creates it, and docs/mysql.md has the statement"},
 		{good, ""},
 		{replace("undone", "undome"), "lacks a column"},
 		{replace("VARBINARY(512)", "VARBINARY(511)"), "varbinary(511), it must be varbinary(512)"},
@@ -163,7 +179,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRights opens the table as users who may do less and less.
+// TestRights opens the table as users with fewer and fewer rights.
 func TestRights(t *testing.T) {
 	admin := adminPool(t)
 	schema := config(t, server(t).URL()).DBName

@@ -14,7 +14,7 @@ import (
 var deleteIfOwner = redis.NewScript(
 	`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
-// The limit of the benchmarks below: what anybody sends who locks by hand.
+// The limit of the benchmarks below: the commands of a lock written by hand.
 func BenchmarkBareCommands(b *testing.B) {
 	c := client(b, server(b).URL())
 	key := freshPrefix()
@@ -29,12 +29,12 @@ func BenchmarkBareCommands(b *testing.B) {
 	}
 }
 
-// The driver alone, without the portable half.
+// The driver alone, without the engine.
 func BenchmarkTryRelease(b *testing.B) {
 	d := driverOn(b, client(b, server(b).URL()), freshPrefix())
 	b.ReportAllocs()
 	for b.Loop() {
-		a := d.bid("x", long)
+		a := d.claim("x", long)
 		if _, err := a.Try(b.Context()); err != nil {
 			b.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func BenchmarkRenew500(b *testing.B) {
 	batch := renewals(b, d, 500)
 	b.ReportAllocs()
 	for b.Loop() {
-		d.RenewBatch(b.Context(), batch)
+		d.Renew(b.Context(), batch)
 		if batch[0].Err != nil {
 			b.Fatal(batch[0].Err)
 		}
@@ -111,8 +111,8 @@ func BenchmarkParallel(b *testing.B) {
 	})
 }
 
-// One name, which many processes take by turns. Jain's index is 1 if all get it
-// equally often, and 1/clients if one gets it always.
+// Many processes hold one name, one after the other. Jain's index is 1 if all get it equally
+// often, and 1/clients if one gets it always.
 func BenchmarkHotName(b *testing.B) {
 	for _, clients := range []int{2, 16, 64} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
@@ -121,7 +121,7 @@ func BenchmarkHotName(b *testing.B) {
 			for i := range lockers {
 				lockers[i] = lockerOn(b, client(b, server(b).URL()), &Options{Prefix: prefix})
 			}
-			turns := make([]float64, clients)
+			holds := make([]float64, clients)
 			left := make(chan struct{}, b.N)
 			for range b.N {
 				left <- struct{}{}
@@ -134,7 +134,7 @@ func BenchmarkHotName(b *testing.B) {
 					for range left {
 						lock, err := l.Lock(b.Context(), "x")
 						if err == nil {
-							turns[i]++
+							holds[i]++
 							err = lock.Unlock(b.Context())
 						}
 						if err != nil {
@@ -147,7 +147,7 @@ func BenchmarkHotName(b *testing.B) {
 			all.Wait()
 			b.StopTimer()
 			var sum, squares float64
-			for _, n := range turns {
+			for _, n := range holds {
 				sum += n
 				squares += n * n
 			}
@@ -157,7 +157,7 @@ func BenchmarkHotName(b *testing.B) {
 	}
 }
 
-// One name, which the goroutines of one process take by turns.
+// The goroutines of one process hold one name, one after the other.
 func BenchmarkHotNameInOneProcess(b *testing.B) {
 	l := lockerOn(b, client(b, server(b).URL()), &Options{Prefix: freshPrefix()})
 	left := make(chan struct{}, b.N)

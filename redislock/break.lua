@@ -1,12 +1,13 @@
--- Ends the hold that was seen, whoever has it. Waiters keep their places, and the first gets the name.
+-- Ends the hold that was seen. Waiters stay in the queue, and the first gets the name.
 --
 -- KEYS: entry, token, queue, waiters
--- ARGV: the entry, its token, how long to remember that in ms, "publish" or "spublish"
--- Returns 1 if that hold was ended, 0 if it was over.
+-- ARGV: the token of the hold, how long to remember that in ms, "publish" or "spublish"
+-- Returns 1 if that hold was ended, 0 if there is none with this token.
 --
--- It names the hold, so that, late or sent twice, it never ends a later one.
-redis.call('HDEL', KEYS[4], '') -- a write, see release.lua
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+-- The token names the hold, so that, late or sent twice, it never ends a later one.
+local entry = redis.call('GETEX', KEYS[1]) -- as a write, see renew.lua
+-- An entry of another form is not ours; it is shown with the last token.
+if not entry or (string.match(entry, '^%S* (%d+) %S* ') or redis.call('GET', KEYS[2])) ~= ARGV[1] then
   return 0
 end
 
@@ -14,9 +15,8 @@ end
 -- include queue.lua
 
 -- A lock that was held for long has outlived the memory of its token.
-if (tonumber(redis.call('GET', KEYS[2])) or 0) < tonumber(ARGV[2]) then
-  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+if (tonumber(redis.call('GET', KEYS[2])) or 0) < tonumber(ARGV[1]) then
+  redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 end
-redis.call('DEL', KEYS[1])
-ring(KEYS[1], KEYS[2], KEYS[3], KEYS[4], micros(), ARGV[3], ARGV[4])
+hand_over(KEYS[1], KEYS[2], KEYS[3], KEYS[4], micros(), ARGV[2], ARGV[3])
 return 1

@@ -3,137 +3,180 @@ package redislock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
-// graveTime is how long a released claim is remembered of which a Try may still be
-// under way: longer than an operating system keeps sending what is left in a
-// socket that was closed, which is about 100 seconds on Linux.
-const graveTime = 5 * time.Minute
+// tombstoneTime is how long a released claim is remembered if one of its Trys may still be under
+// way. An operating system keeps sending the rest of a closed socket for a while, about 100
+// seconds on Linux. tombstoneTime is longer than that.
+const tombstoneTime = 5 * time.Minute
 
-// errGivenUp is the answer to a Try that comes after the claim was released.
-var errGivenUp = errors.New("redislock: the claim has been released")
+var (
+	// errReleased is the answer to a Try that arrives after the claim was released.
+	errReleased = errors.New("redislock: the claim has been released")
 
-// claim is one bid. Its fields are used by one call at a time; wake and
-// offer are the bell's as well.
+	// errResent is the error of a Release if go-redis has sent it twice and it found nothing:
+	// the first copy may have removed the entry. The engine releases again, and knows that
+	// this one was ambiguous.
+	errResent = errors.New("redislock: the release was sent twice, its outcome is not known")
+)
+
+// claim is one acquisition. One call at a time uses its fields. A request may go on after its
+// call. It does not touch the fields: it has a command of its own.
+//
+//	free:    Try ──▶ token                              Release ──▶ entry deleted
+//	held:    Try ──▶ in the queue, Wait, Try …, token   Release ──▶ next waiter is the holder
+//	timeout: Try ──▶ no answer: ambiguous               Release ──▶ tombstone, which refuses
+//	                                                    the Try if it arrives after all
 type claim struct {
-	driver  *driver
-	request distlock.Request
+	driver  *store
+	request driver.Request
 	key     key
 
-	token   int64 // of the grant; 0 if there was none, or it has been released
-	unclear bool  // a request of a Try may still arrive
-	tries   int   // requests of Try, which have numbers
-
-	channel string        // where it is to be woken
-	listens bool          // it was sure to be, when it took its place in the queue or last confirmed it
-	wake    chan struct{} // one element: "look again"; buffered so that the bell never blocks; nil until it is needed
-	offer   *offer        // nil unless it waits: a held lock is to be small
+	token     int64   // of the grant; 0 if there was none, or it has been released
+	ambiguous bool    // a request of a Try may still arrive
+	queued    bool    // it is in the queue, by the latest answer
+	tries     int     // requests of Try, which have numbers
+	waiter    *waiter // nil unless it waits: a held lock is to be small
 }
 
-// offer is what a claim that waits may be granted by the release of another, which
-// saves a round trip between an Unlock and the Lock that waits for it. The claim cannot
-// tell when that release was; but the server tells how long after the latest Try of the
-// claim, and the claim knows before when it sent that.
-type offer struct {
-	number int       // of that Try, from 1; a grant by another is none
-	sent   time.Time // before its request
-	grant  distlock.Grant
+// Try implements driver.Claim. It asks again while the server answers that it cannot yet. A claim
+// in the queue also asks again while the server cannot be reached: its lease there outlives an
+// outage of seconds, and so must the call.
+func (c *claim) Try(ctx context.Context) (grant driver.Grant, err error) {
+	temporary := func(err error) bool { return notYet(err) || c.queued && unanswered(err) }
+	err = repeat(ctx, temporary, func() error {
+		grant, err = c.try(ctx)
+		return err
+	})
+	return grant, err
 }
 
-// Try implements distlock.Claim.
-func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
+// unanswered reports whether err comes from the way to the server and back.
+func unanswered(err error) bool {
+	said := isAnswer(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased)
+	return err != nil && !said && !errors.Is(err, distlock.ErrClosed)
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	d, ttl := c.driver, millis(c.request.TTL)
-	queues, channel := "0", ""
+	queues, channel, test := "0", "", ""
 	if !c.request.NoWait {
 		queues = "1"
-		if c.listens = d.bell.listening(c); c.listens {
-			channel = c.channel
+		// Before the request, so that a release after it finds this claim listening.
+		g, untested := d.subscriber.prepare(ctx, c)
+		// When a grant is no longer fresh, another Try renews it.
+		if g.Token != 0 && time.Until(g.Sent.Add(g.TTL)) > c.request.TTL*3/4 {
+			return c.win(g), nil
 		}
-		// Of a grant that is no longer fresh, another Try makes a full one.
-		if g := d.bell.granted(c); g.Token != 0 && time.Until(g.Sent.Add(g.TTL)) > c.request.TTL*3/4 {
-			c.token = g.Token
-			d.bell.leave(c)
-			return g, nil
+		// The request names the channel only if the subscription is confirmed. Otherwise
+		// a release would rely on a claim that does not hear it.
+		if c.waiter != nil && c.waiter.listens {
+			channel = c.waiter.channel
+		}
+		if untested {
+			test = d.publish
 		}
 	}
-	c.tries++
-	sent := time.Now()
-	cmd, only, err := d.runTogether(ctx, tryScript, false,
+	c.tries++          // also if it fails: the number tells its grant from those of earlier ones
+	sent := time.Now() // before the request: the lease begins no sooner
+	cmd, resent, err := d.run(ctx, d.batched, tryScript,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
-		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries)
-	c.unclear = c.unclear || !only || err != nil
+		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, test)
+	// This is never taken back: a later answer does not tell what becomes of an earlier copy.
+	c.ambiguous = c.ambiguous || resent
 	if err != nil {
-		return distlock.Grant{}, err
+		return driver.Grant{}, err
 	}
-	answer, err := cmd.Int64()
-	switch {
-	case err != nil:
-		return distlock.Grant{}, err
-	case answer > 0:
-		c.token = answer
-		d.bell.leave(c)
-		return distlock.Grant{Token: answer, TTL: time.Duration(ttl) * time.Millisecond}, nil
-	case answer == 0:
-		return distlock.Grant{}, errGivenUp
-	}
-	d.bell.offer(c, sent)
-	held := &distlock.HeldError{Remaining: time.Duration(-1-answer) * time.Millisecond}
-	if c.request.NoWait && c.unclear {
-		// Nobody will call Release, and the copy that is still under way may
-		// find the name free.
-		if err := c.Release(ctx); err != nil {
-			return distlock.Grant{}, err
+	// The answers of try.lua:
+	//
+	//	a number above 0   granted; this is the token
+	//	0                  the claim was released before
+	//	a list             held: in how many ms to look again, and the entry
+	switch answer := cmd.Val().(type) {
+	case int64:
+		if answer == 0 {
+			return driver.Grant{}, errReleased
 		}
+		return c.win(driver.Grant{Token: answer, TTL: time.Duration(ttl) * time.Millisecond}), nil
+	case []any:
+		return driver.Grant{}, c.refused(ctx, sent, answer)
 	}
-	return distlock.Grant{}, held
+	return driver.Grant{}, fmt.Errorf("redislock: unexpected answer to an acquisition: %v", cmd.Val())
 }
 
-// Wait implements distlock.Claim. A wake-up between the last Try and this call is in
-// the channel already; where nobody was listening yet, the bell wakes the claim as
-// soon as it does, and until then the claim looks by itself.
-func (c *claim) Wait(ctx context.Context) error {
-	var poll <-chan time.Time
-	if !c.driver.bell.join(ctx, c) {
-		timer := time.NewTimer(deafPoll*3/4 + rand.N(deafPoll/2))
-		defer timer.Stop()
-		poll = timer.C
+// win notes the grant. A renewal and a release name its token. Without the token, a late Try of
+// the same owner would bring a lost lock back.
+func (c *claim) win(g driver.Grant) driver.Grant {
+	c.token = g.Token
+	c.stopWaiting(true)
+	return g
+}
+
+// refused takes in the answer that the name is held: when to look again, and the entry.
+func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error {
+	if len(answer) != 2 {
+		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
-	select {
-	case <-c.wake:
-		return nil
-	case <-poll:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	left, _ := answer[0].(int64)
+	text, _ := answer[1].(string)
+	held := &driver.HeldError{Remaining: time.Duration(left) * time.Millisecond}
+	if e, ok := parseEntry(text); ok {
+		held.Holder, held.Token = e.holder, e.token
+	}
+	if c.request.NoWait {
+		if !c.ambiguous {
+			return held
+		}
+		// The engine does not release a refused TryLock. The other copy of the request is
+		// still under way and may find the name free.
+		if err := c.Release(ctx); err != nil {
+			return err
+		}
+		return held
+	}
+	c.queued = true
+	if c.waiter == nil {
+		c.waiter = c.driver.subscriber.newWaiter(c.key, c.request)
+	}
+	held.NoWake = !c.driver.subscriber.placed(c.waiter, c.tries, sent)
+	return held
+}
+
+// stopWaiting forgets the waiter here; in the queue of the server, the grant or the release
+// removes it.
+func (c *claim) stopWaiting(granted bool) {
+	if c.waiter != nil {
+		c.driver.subscriber.leave(c.waiter, granted)
+		c.waiter = nil
 	}
 }
 
-// Renew implements distlock.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
-	one := []distlock.Renewal{{Claim: c, TTL: ttl}}
-	c.driver.RenewBatch(ctx, one)
-	return one[0].Grant, one[0].Err
-}
-
-// Release implements distlock.Claim. go-redis must not send it again by itself: the
-// second answer would be that nothing was held. The portable half does, and knows
-// what to make of that.
+// Release implements driver.Claim. It is the same whether the claim holds the name, waits, or has
+// an ambiguous request. One script removes what there is, so that a grant in the middle of a Wait
+// is released as well.
 func (c *claim) Release(ctx context.Context) error {
+	// The waiter leaves before the request: a message that comes from now on is not taken for
+	// a grant.
 	d := c.driver
-	d.bell.leave(c)
-	var grave int64
-	if c.unclear {
-		grave = millis(graveTime)
+	c.stopWaiting(false)
+	var tombstone int64
+	if c.ambiguous {
+		tombstone = millis(tombstoneTime)
 	}
-	cmd, _, err := d.runTogether(ctx, releaseScript, true, []string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
-		c.request.Owner, c.mark(), grave, d.publish, d.memory)
+	cmd, resent, err := d.run(ctx, d.batched, releaseScript,
+		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
+		c.request.Owner, c.mark(), tombstone, d.publish, d.memory)
 	if err != nil {
 		return err
 	}
@@ -141,6 +184,9 @@ func (c *claim) Release(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
+	// Before ErrLost: the first copy may have removed the entry, and then nothing was lost.
+	case held == 0 && c.token != 0 && resent:
+		return errResent
 	case held == 0 && c.token != 0:
 		return distlock.ErrLost
 	}
@@ -148,95 +194,146 @@ func (c *claim) Release(ctx context.Context) error {
 	return nil
 }
 
-// RenewBatch implements distlock.BatchRenewer: one script for all where one server
-// has all keys; on a cluster, a script for each, in one pipeline per server.
-func (d *driver) RenewBatch(ctx context.Context, batch []distlock.Renewal) {
-	if d.cluster == nil && !d.apart.Load() {
-		err := d.renewTogether(ctx, batch)
-		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
-			return
-		}
-		// There is a cluster behind this address after all: a proxy's.
-		d.apart.Store(true)
-	}
-	d.renewApart(ctx, batch)
-}
-
-func (d *driver) renewTogether(ctx context.Context, batch []distlock.Renewal) error {
-	keys := make([]string, 0, len(batch)+1)
-	args := make([]any, 0, 2*len(batch))
-	for _, r := range batch {
-		c := r.Claim.(*claim)
-		keys = append(keys, c.key.entry())
-		args = append(args, c.mark(), millis(r.TTL))
-	}
-	keys = append(keys, batch[0].Claim.(*claim).key.waiters())
-	cmd, _, err := d.run(ctx, renewScript, false, keys, args...)
-	var lasts []int64
-	if err == nil {
-		lasts, err = cmd.Int64Slice()
-	}
-	if err == nil && len(lasts) != len(batch) {
-		err = errors.New("redislock: the answer to a renewal has the wrong length")
-	}
-	for i := range batch {
-		if err != nil {
-			batch[i].Err = err
-			continue
-		}
-		renewed(&batch[i], lasts[i])
-	}
-	return err
-}
-
-// renewApart sends a script per claim, all at once. A server that does not know the
-// script refuses single commands of a pipeline; those are sent again with its
-// source.
-func (d *driver) renewApart(ctx context.Context, batch []distlock.Renewal) {
-	todo := make([]int, len(batch))
-	for i := range todo {
-		todo[i] = i
-	}
-	for _, how := range [][2]string{{"evalsha", renewScript.digest}, {"eval", renewScript.source}} {
-		pipe := d.client.Pipeline()
-		cmds := make([]*redis.Cmd, len(todo))
-		for n, i := range todo {
-			c := batch[i].Claim.(*claim)
-			cmds[n] = newCommand(ctx, how[0], how[1], false,
-				[]string{c.key.entry(), c.key.waiters()}, []any{c.mark(), millis(batch[i].TTL)}).Cmd
-			_ = pipe.Process(ctx, cmds[n]) // queues it
-		}
-		execute(ctx, pipe)
-		var unknown []int
-		for n, i := range todo {
-			lasts, err := cmds[n].Int64Slice()
-			switch {
-			case redis.HasErrorPrefix(err, "NOSCRIPT"):
-				unknown = append(unknown, i)
-				batch[i].Err = err
-			case err != nil:
-				batch[i].Err = fault(ctx, err)
-			default:
-				renewed(&batch[i], lasts[0])
-			}
-		}
-		if todo = unknown; len(todo) == 0 {
-			return
-		}
-	}
-}
-
-// renewed takes in how many ms the entry lasts.
-func renewed(r *distlock.Renewal, lasts int64) {
-	if lasts == 0 {
-		r.Err = distlock.ErrLost
-		return
-	}
-	r.Grant = distlock.Grant{Token: r.Claim.(*claim).token, TTL: time.Duration(lasts) * time.Millisecond}
-	r.Err = nil
-}
-
 // mark is how the entry of the claim begins, once it is granted.
 func (c *claim) mark() string {
 	return c.request.Owner + " " + strconv.FormatInt(c.token, 10) + " "
+}
+
+// entry is what the key of a held name contains.
+type entry struct {
+	token    int64
+	acquired time.Time
+	holder   string
+}
+
+// parseEntry reports false for what the scripts never write.
+func parseEntry(text string) (e entry, ok bool) {
+	part := strings.SplitN(text, " ", 4)
+	if len(part) != 4 {
+		return e, false
+	}
+	var micros int64
+	var err1, err2 error
+	e.token, err1 = strconv.ParseInt(part[1], 10, 64)
+	micros, err2 = strconv.ParseInt(part[2], 10, 64)
+	e.acquired, e.holder = time.UnixMicro(micros), part[3]
+	return e, err1 == nil && err2 == nil
+}
+
+// Renew implements driver.Driver: one script for all where one server has all keys; on a
+// cluster a script for each, in one pipeline to each master.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	all := make([]int, len(batch))
+	for i := range all {
+		all[i] = i
+	}
+	switch {
+	case d.cluster != nil:
+		d.renewByMaster(ctx, batch)
+		return
+	case !d.split.Load():
+		d.renew(ctx, batch, [][]int{all})
+		if !redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT") {
+			return
+		}
+		d.split.Store(true) // there is a cluster behind this address after all: a proxy's
+	}
+	d.renew(ctx, batch, slices.Collect(slices.Chunk(all, 1)))
+}
+
+// renewByMaster renews the claims of each master side by side and in a part of the time. So a
+// master that hangs delays only its own claims.
+func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
+	began := time.Now()
+	limit := maxRetry
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline) * 3 / 4 // the rest is for the answers to be taken in
+	}
+	part, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	masters := make(map[string][][]int) // by address
+	for i, r := range batch {
+		addr := ""
+		if master, err := d.cluster.MasterForKey(part, r.Claim.(*claim).key.entry()); err == nil {
+			addr = master.Options().Addr
+		}
+		masters[addr] = append(masters[addr], []int{i})
+	}
+	var all sync.WaitGroup
+	for addr, groups := range masters {
+		all.Go(func() {
+			d.renew(part, batch, groups)
+			for _, group := range groups { // each has its entries for itself
+				r := &batch[group[0]]
+				d.doubt(r.Err)
+				if errors.Is(r.Err, context.DeadlineExceeded) && ctx.Err() == nil {
+					r.Err = fmt.Errorf("redislock: no answer from %s within %v", addr, time.Since(began).Round(time.Millisecond))
+				}
+				r.Answer(r.Grant, r.Err) // the other masters may hang
+			}
+		})
+	}
+	all.Wait()
+}
+
+// renew sends a script for each group of claims, all in one pipeline. A server that does not know
+// the script refuses single commands. They are sent again with the source of the script.
+func (d *store) renew(ctx context.Context, batch []driver.Renewal, groups [][]int) {
+	for _, how := range [][2]string{{"evalsha", renewScript.digest}, {"eval", renewScript.source}} {
+		pipe := d.client.Pipeline()
+		cmds := make([]*command, len(groups))
+		for n, group := range groups {
+			var keys []string
+			var args []any
+			for _, i := range group {
+				c := batch[i].Claim.(*claim)
+				keys = append(keys, c.key.entry())
+				args = append(args, c.mark(), millis(batch[i].TTL))
+			}
+			cmds[n] = newCommand(ctx, how[0], how[1], keys, args)
+			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
+		}
+		// When late, the commands are still go-redis', and are not read.
+		_, late := driver.Detach(ctx, func() (any, error) {
+			execute(ctx, pipe)
+			return nil, nil
+		})
+		var unknown [][]int
+		for n, group := range groups {
+			lasts, err := []any(nil), late
+			if late == nil {
+				lasts, err = cmds[n].Slice()
+			}
+			if redis.HasErrorPrefix(err, "NOSCRIPT") {
+				unknown = append(unknown, group)
+			}
+			for k, i := range group {
+				batch[i].Err = fault(ctx, err)
+				if err == nil {
+					renewed(&batch[i], lasts[k])
+				}
+			}
+		}
+		if groups = unknown; len(groups) == 0 {
+			return
+		}
+	}
+}
+
+// renewed takes in for how many ms the entry lasts. An earlier renewal may have made that longer
+// than was asked for. So may a clock of the server that has gone back: it may come forward again,
+// so the lock counts on no more than it asked for.
+func renewed(r *driver.Renewal, lasts any) {
+	ms, ok := lasts.(int64)
+	switch err, failed := lasts.(error); {
+	case failed:
+		r.Err = err
+	case !ok:
+		r.Err = fmt.Errorf("redislock: unexpected answer to a renewal: %v", lasts)
+	case ms == 0:
+		r.Err = distlock.ErrLost
+	default:
+		ttl := time.Duration(min(ms, millis(r.TTL))) * time.Millisecond
+		r.Grant = driver.Grant{Token: r.Claim.(*claim).token, TTL: ttl}
+	}
 }

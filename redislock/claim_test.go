@@ -13,13 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 func TestTryAndRelease(t *testing.T) {
 	c, prefix := client(t, server(t).URL()), freshPrefix()
 	d := driverOn(t, c, prefix)
 	for _, name := range oddNames {
-		a, b := d.bid(name, long), d.tryOnly(name, long)
+		a, b := d.claim(name, long), d.tryOnly(name, long)
 		first := grants(t, a)
 		if left := refuses(t, b); left <= long-time.Second || left > long {
 			t.Fatalf("%.20q is said to be free in %v, its lease is %v", name, left, long)
@@ -53,7 +54,7 @@ func TestMillisecondsAreRoundedUp(t *testing.T) {
 	const asked, want = long + time.Nanosecond, long + time.Millisecond
 	var a *claim
 	for range 20 {
-		a = d.bid(rand.Text(), asked)
+		a = d.claim(rand.Text(), asked)
 		before := c.Time(t.Context()).Val().UnixMilli() // by the clock that the server judges by
 		if g := grants(t, a); g.TTL != want {
 			t.Errorf("asked for %v, granted %v", asked, g.TTL)
@@ -68,8 +69,8 @@ func TestMillisecondsAreRoundedUp(t *testing.T) {
 	}
 }
 
-// A request that is sent twice, because its reply was lost, gets the answer that the
-// first one would have had.
+// A request is sent twice if its reply was lost. The second one gets the answer that the first
+// one would have had.
 func TestTryWithItsReplyLost(t *testing.T) {
 	s := server(t)
 	c, proxy := via(t, s)
@@ -77,7 +78,7 @@ func TestTryWithItsReplyLost(t *testing.T) {
 	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
 	warmUp(t, d)
 
-	a := d.bid("x", long)
+	a := d.claim("x", long)
 	proxy.CutReply(1)
 	g := grants(t, a) // go-redis sends it again
 	if proxy.Fired() != 1 {
@@ -88,9 +89,9 @@ func TestTryWithItsReplyLost(t *testing.T) {
 	}
 	refuses(t, rival.tryOnly("x", long))
 
-	w := d.bid("x", long)
+	w := d.claim("x", long)
 	rivalHolds := func() int64 { return rival.client.LLen(t.Context(), w.key.queue()).Val() }
-	b := rival.bid("x", long)
+	b := rival.claim("x", long)
 	releases(t, a)
 	grants(t, b)
 	proxy.CutReply(1)
@@ -103,7 +104,7 @@ func TestTryWithItsReplyLost(t *testing.T) {
 }
 
 // A Try that was overtaken by its Release, in whatever socket it was stuck, must not
-// take the name for somebody who has gone.
+// take the name for a caller that has left.
 func TestTryThatArrivesLate(t *testing.T) {
 	s := server(t)
 	c, proxy := via(t, s)
@@ -112,7 +113,7 @@ func TestTryThatArrivesLate(t *testing.T) {
 	warmUp(t, d)
 	for _, noWait := range []bool{false, true} {
 		name := fmt.Sprint("x", noWait)
-		a := d.bid(name, long)
+		a := d.claim(name, long)
 		a.request.NoWait = noWait
 		proxy.HoldRequest(1)
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -130,8 +131,8 @@ func TestTryThatArrivesLate(t *testing.T) {
 			grants(t, b)
 			releases(t, b)
 		}
-		if _, err := a.Try(t.Context()); !errors.Is(err, errGivenUp) {
-			t.Errorf("Try after Release: %v, want errGivenUp", err)
+		if _, err := a.Try(t.Context()); !errors.Is(err, errReleased) {
+			t.Errorf("Try after Release: %v, want errReleased", err)
 		}
 		st, err := rival.Inspect(t.Context(), name)
 		if err != nil || st.Waiters != 0 || st.Held {
@@ -141,7 +142,7 @@ func TestTryThatArrivesLate(t *testing.T) {
 }
 
 // scriptRuns returns how many scripts the server has run by their digest.
-func scriptRuns(t *testing.T, d *driver) (n int) {
+func scriptRuns(t *testing.T, d *store) (n int) {
 	t.Helper()
 	_, stats, found := strings.Cut(d.client.Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls=")
 	if _, err := fmt.Sscanf(stats, "%d,", &n); err != nil || !found {
@@ -155,37 +156,37 @@ func scriptRuns(t *testing.T, d *driver) (n int) {
 func TestEndedClaimsAreForgotten(t *testing.T) {
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
-	a, b := d.bid("x", long), d.bid("x", long)
+	a, b := d.claim("x", long), d.claim("x", long)
 	grants(t, a)
 	must(t, c.HSet(t.Context(), a.key.waiters(), owner(), "1 x", owner(), "1 !").Err())
-	b.unclear = true
+	b.ambiguous = true
 	releases(t, b)
 	left := c.HGetAll(t.Context(), a.key.waiters()).Val()
-	if len(left) != 1 || !strings.HasSuffix(left[b.request.Owner], " x") {
-		t.Errorf("left are %v, want only the claim that has just ended", left)
+	if len(left) != 2 || !strings.HasSuffix(left[b.request.Owner], " x") || left[""] == "" {
+		t.Errorf("left are %v, want only the claim that has just ended, and the countdown", left)
 	}
-	if ttl := c.PTTL(t.Context(), a.key.waiters()).Val(); ttl <= 0 || ttl > graveTime {
-		t.Errorf("it is kept for %v, want %v", ttl, graveTime)
+	if ttl := c.PTTL(t.Context(), a.key.waiters()).Val(); ttl <= 0 || ttl > tombstoneTime {
+		t.Errorf("it is kept for %v, want %v", ttl, tombstoneTime)
 	}
 	releases(t, a)
 }
 
-// A TryLock that go-redis has sent twice is not released by anybody when the answer
-// is that the name is held; so it cleans up by itself.
+// The engine does not release a refused TryLock. One that go-redis has sent twice releases
+// itself.
 func TestTryOnlyWithItsReplyLost(t *testing.T) {
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
 	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
 	warmUp(t, d)
-	b := rival.bid("x", long)
+	b := rival.claim("x", long)
 	grants(t, b)
 	a := d.tryOnly("x", long)
 	proxy.CutReply(1)
 	refuses(t, a)
 	releases(t, b)
-	if _, err := a.Try(t.Context()); !errors.Is(err, errGivenUp) {
-		t.Errorf("the copy that arrives late: %v, want errGivenUp", err)
+	if _, err := a.Try(t.Context()); !errors.Is(err, errReleased) {
+		t.Errorf("the copy that arrives late: %v, want errReleased", err)
 	}
 }
 
@@ -195,13 +196,13 @@ func TestReleaseWithItsReplyLost(t *testing.T) {
 	prefix := freshPrefix()
 	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
 	warmUp(t, d)
-	a := d.bid("x", long)
+	a := d.claim("x", long)
 	grants(t, a)
 	proxy.CutReply(1)
-	// The driver cannot know. It must not say ErrLost, and go-redis must not find
-	// out by sending it again.
+	// The driver cannot know: go-redis sends it again, and that finds nothing. It must not say
+	// ErrLost.
 	if err := a.Release(t.Context()); err == nil || errors.Is(err, distlock.ErrLost) {
-		t.Errorf("Release whose reply was lost: %v, want the error of the connection", err)
+		t.Errorf("Release whose reply was lost: %v, want that it is ambiguous", err)
 	}
 	b := rival.tryOnly("x", long)
 	grants(t, b)
@@ -210,7 +211,7 @@ func TestReleaseWithItsReplyLost(t *testing.T) {
 	}
 	releases(t, b)
 
-	// The portable half knows: the lock was held when the first request went out.
+	// The engine knows: the lock was held when the first request went out.
 	l, err := lockerOn(t, c, &Options{Prefix: prefix}).Lock(t.Context(), "y")
 	if err != nil {
 		t.Fatal(err)
@@ -224,9 +225,9 @@ func TestReleaseWithItsReplyLost(t *testing.T) {
 
 // warmUp has the scripts cached and the connection opened, so that the next request
 // is what the test says it is.
-func warmUp(t *testing.T, d *driver) {
+func warmUp(t *testing.T, d *store) {
 	t.Helper()
-	a := d.bid("warm-up", long)
+	a := d.claim("warm-up", long)
 	grants(t, a)
 	if _, err := a.Renew(t.Context(), long); err != nil {
 		t.Fatal(err)
@@ -238,17 +239,20 @@ func warmUp(t *testing.T, d *driver) {
 func TestRenew(t *testing.T) {
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
-	a := d.bid("x", long)
+	a := d.claim("x", long)
 	g := grants(t, a)
 	renewed, err := a.Renew(t.Context(), 2*long)
 	if err != nil || renewed.TTL != 2*long || renewed.Token != g.Token {
 		t.Errorf("Renew for %v: %+v, %v", 2*long, renewed, err)
 	}
 	renewed, err = a.Renew(t.Context(), time.Second)
-	if err != nil || renewed.TTL > 2*long || renewed.TTL < 2*long-10*time.Second {
-		t.Errorf("Renew for a second: %+v, %v, want what is left of %v", renewed, err, 2*long)
+	if err != nil || renewed.TTL != time.Second {
+		t.Errorf("Renew for a second: %+v, %v, want a second, though more is left", renewed, err)
 	}
-	late := d.bid("x", long) // a Try of the holder that comes again
+	if left := c.PTTL(t.Context(), a.key.entry()).Val(); left < 2*long-10*time.Second {
+		t.Errorf("Renew for a second has shortened the lease to %v", left)
+	}
+	late := d.claim("x", long) // a Try of the holder that comes again
 	late.request.Owner = a.request.Owner
 	grants(t, late)
 	if left := c.PTTL(t.Context(), a.key.entry()).Val(); left < 2*long-10*time.Second {
@@ -261,7 +265,7 @@ func TestRenew(t *testing.T) {
 			t.Errorf("Renew after %s: %v, want ErrLost", why, err)
 		}
 	}
-	if err := d.Break(t.Context(), "x"); err != nil {
+	if err := breakSeen(t.Context(), d, "x"); err != nil {
 		t.Fatal(err)
 	}
 	lost("Break")
@@ -282,23 +286,23 @@ func TestRenew(t *testing.T) {
 
 func TestRenewBatch(t *testing.T) {
 	c := client(t, server(t).URL())
-	for _, apart := range []bool{false, true} {
-		t.Run(fmt.Sprintf("apart=%v", apart), func(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		t.Run(fmt.Sprintf("split=%v", split), func(t *testing.T) {
 			d := driverOn(t, c, freshPrefix())
-			d.apart.Store(apart)
-			batch := make([]distlock.Renewal, 500)
+			d.split.Store(split)
+			batch := make([]driver.Renewal, 500)
 			for i := range batch {
-				a := d.bid(fmt.Sprint("x", i), long)
+				a := d.claim(fmt.Sprint("x", i), long)
 				if i%7 != 0 {
 					grants(t, a)
 				}
-				batch[i] = distlock.Renewal{Claim: a, TTL: long + time.Duration(i)*time.Second}
+				batch[i] = driver.Renewal{Claim: a, TTL: long + time.Duration(i)*time.Second}
 			}
 			for _, flushed := range []bool{false, true} {
 				if flushed {
 					flush(t, c)
 				}
-				d.RenewBatch(t.Context(), batch)
+				d.Renew(t.Context(), batch)
 				for i, r := range batch {
 					switch {
 					case i%7 == 0 && !errors.Is(r.Err, distlock.ErrLost):
@@ -310,7 +314,7 @@ func TestRenewBatch(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			d.RenewBatch(ctx, batch)
+			d.Renew(ctx, batch)
 			for i, r := range batch {
 				if !errors.Is(r.Err, context.Canceled) {
 					t.Fatalf("claim %d, on a context that is done: %v", i, r.Err)
@@ -331,11 +335,11 @@ func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	for range 2 {
-		a, b := d.bid("x", long), d.bid("x", long)
+		a, b := d.claim("x", long), d.claim("x", long)
 		flush(t, c)
 		grants(t, a)
-		if a.unclear {
-			t.Error("a script that was not known makes the outcome unclear")
+		if a.ambiguous {
+			t.Error("a script that was not known makes the outcome ambiguous")
 		}
 		flush(t, c)
 		refuses(t, b)
@@ -348,7 +352,7 @@ func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
 			t.Errorf("Inspect: %+v, %v", st, err)
 		}
 		flush(t, c)
-		if err := d.Break(t.Context(), "x"); err != nil {
+		if err := breakSeen(t.Context(), d, "x"); err != nil {
 			t.Error(err)
 		}
 		flush(t, c)
@@ -361,7 +365,7 @@ func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
 func TestTokensRise(t *testing.T) {
 	ctx, c := t.Context(), client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
-	a := d.bid("x", long)
+	a := d.claim("x", long)
 	last := grants(t, a).Token
 	rises := func(after string) {
 		t.Helper()
@@ -388,9 +392,9 @@ func TestTokensRise(t *testing.T) {
 		t.Errorf("the memory of a token 30 hours ahead lasts for %v, want an hour more than these", ttl)
 	}
 
-	// A lock that is held for long outlives the memory of its token.
+	// A lock may be held for longer than its token is remembered.
 	c.Del(ctx, a.key.token())
-	if err := d.Break(ctx, "x"); err != nil {
+	if err := breakSeen(ctx, d, "x"); err != nil {
 		t.Error(err)
 	}
 	if g := grants(t, d.tryOnly("x", long)); g.Token <= last {
@@ -401,22 +405,20 @@ func TestTokensRise(t *testing.T) {
 func TestBreakEndsTheHoldThatItSaw(t *testing.T) {
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
-	if err := d.Break(t.Context(), "x"); !errors.Is(err, distlock.ErrLost) {
+	if err := breakSeen(t.Context(), d, "x"); !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Break of a free name: %v, want ErrLost", err)
 	}
-	a := d.bid("x", long)
+	a := d.claim("x", long)
 	grants(t, a)
-	_, seen, err := d.inspect(t.Context(), "x")
+	seen, err := d.Inspect(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	releases(t, a)
-	b := d.bid("x", long)
-	g := grants(t, b)
-	cmd, _, err := d.run(t.Context(), breakScript, false,
-		[]string{b.key.entry(), b.key.token(), b.key.queue(), b.key.waiters()}, seen, g.Token-1, d.memory, d.publish)
-	if n, _ := cmd.Int64(); err != nil || n != 0 {
-		t.Errorf("a late Break: %d, %v", n, err)
+	b := d.claim("x", long)
+	grants(t, b)
+	if err := d.Break(t.Context(), "x", seen.Token); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("a late Break: %v, want ErrLost", err)
 	}
 	if _, err := b.Renew(t.Context(), long); err != nil {
 		t.Errorf("a late Break has ended another hold: %v", err)

@@ -8,11 +8,11 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// TestServerClock runs the checks that TestConformance has to skip, on a server whose
-// clock can be moved.
+// TestServerClock runs the checks that TestConformance has to skip. The test can move the clock
+// of this server.
 func TestServerClock(t *testing.T) {
 	s := servers.ClockedForTest(t, servers.Redis)
-	conformance.Run(t, clocked{harness{s, client(t, s.URL())}}, pin.OnClock()...)
+	conformance.Run(t, clocked{harness{s, client(t, s.URL())}}, pin.OnClock())
 }
 
 // clocked adds the server's Jump.

@@ -3,12 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,97 +11,28 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// start runs a redis-server with settings that internal/servers does not offer, on a
-// free port, until the test is over.
+// start runs a redis-server with settings of its own until the test is over.
 func start(t *testing.T, settings ...string) (addr string, c *redis.Client) {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("DISTLOCK_REQUIRE") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("redis-server is not installed")
-	}
-	// The ports are free when they are asked for, not for certain when they are used.
-	for range 5 {
-		port, bus, dir := freePort(t), freePort(t), t.TempDir()
-		file := filepath.Join(dir, "redis.conf")
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsave \"\"\nlogfile log\n%s\n", port, dir, strings.Join(settings, "\n"))
-		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "BUS", strconv.Itoa(bus))), 0o600))
-		args := []string{file}
-		if strings.Contains(text, "sentinel monitor") {
-			args = append(args, "--sentinel")
-		}
-		cmd := exec.Command(path, args...)
-		must(t, cmd.Start())
-		exited := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(exited) }()
-		t.Cleanup(func() { _ = cmd.Process.Kill(); <-exited })
-		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		c = client(t, "redis://"+addr)
-		if answers(t, c, exited) {
-			return addr, c
-		}
-	}
-	t.Fatal("redis-server does not start")
-	return "", nil
-}
-
-func answers(t *testing.T, c *redis.Client, exited <-chan struct{}) bool {
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		select {
-		case <-exited:
-			return false
-		default:
-		}
-		if c.Ping(t.Context()).Err() == nil {
-			return true
-		}
-	}
-	return false
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	s := servers.ConfiguredForTest(t, servers.Redis, settings...)
+	return s.Addr(), client(t, s.URL())
 }
 
 // startCluster runs n masters that share the slots evenly.
 func startCluster(t *testing.T, n int) (addrs []string, nodes []*redis.Client) {
 	t.Helper()
-	const slots = 16384
-	for i := range n {
-		addr, c := start(t, "cluster-enabled yes", "cluster-port BUS", "cluster-node-timeout 2000")
-		addrs, nodes = append(addrs, addr), append(nodes, c)
-		must(t, c.Do(t.Context(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
-		must(t, c.ClusterAddSlotsRange(t.Context(), i*slots/n, (i+1)*slots/n-1).Err())
+	for _, s := range servers.ClusterForTest(t, n) {
+		addrs, nodes = append(addrs, s.Addr()), append(nodes, client(t, s.URL()))
 	}
-	for _, c := range nodes[1:] {
-		host, port, err := net.SplitHostPort(addrs[0])
-		must(t, err)
-		bus := strings.TrimSpace(nodes[0].ConfigGet(t.Context(), "cluster-port").Val()["cluster-port"])
-		must(t, c.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
-	}
-	eventually(t, "the cluster is complete", func() bool {
-		for _, c := range nodes {
-			info := c.ClusterInfo(t.Context()).Val()
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(n)) {
-				return false
-			}
-		}
-		return true
-	})
 	return addrs, nodes
 }
 
 func TestCluster(t *testing.T) {
 	addrs, nodes := startCluster(t, 3)
-	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "&distlock:*"}, aclRule(t, true)...)
+	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, true)...)
 	for _, c := range nodes {
 		must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
 	}
@@ -123,6 +49,11 @@ func TestCluster(t *testing.T) {
 	}
 	t.Run("Renew", func(t *testing.T) { testClusterRenew(t, addrs, nodes) })
 	t.Run("Move", func(t *testing.T) { testClusterMove(t, addrs, nodes) })
+	t.Run("LateAtTheNewMaster", func(t *testing.T) { testClusterLate(t, addrs, nodes) })
+	t.Run("OpenSlot", func(t *testing.T) { testClusterOpenSlot(t, addrs, nodes) })
+	t.Run("HandOverInAnOpenSlot", func(t *testing.T) { testClusterHandOver(t, addrs, nodes) })
+	t.Run("TakenOver", func(t *testing.T) { testClusterTakenOver(t, addrs, nodes) })
+	t.Run("Frozen", func(t *testing.T) { testClusterFrozen(t, addrs, nodes) })
 	must(t, l.Close())
 }
 
@@ -141,7 +72,7 @@ func testClusterRenew(t *testing.T, addrs []string, nodes []*redis.Client) {
 	releases(t, batch[7].Claim.(*claim))
 	for range 2 {
 		flush(t, nodes[1])
-		d.RenewBatch(t.Context(), batch)
+		d.Renew(t.Context(), batch)
 		for i, r := range batch {
 			if i == 7 && !errors.Is(r.Err, distlock.ErrLost) || i != 7 && (r.Err != nil || r.Grant.TTL > 2*long || r.Grant.TTL <= long) {
 				t.Errorf("claim %d: %+v, %v", i, r.Grant, r.Err)
@@ -157,7 +88,7 @@ func testClusterRenew(t *testing.T, addrs []string, nodes []*redis.Client) {
 func testClusterMove(t *testing.T, addrs []string, nodes []*redis.Client) {
 	prefix := freshPrefix()
 	d, rival := driverOn(t, clusterClient(t, addrs), prefix), driverOn(t, clusterClient(t, addrs), prefix)
-	a, b := rival.bid("x", long), d.bid("x", long)
+	a, b := rival.claim("x", long), d.claim("x", long)
 	g := grants(t, a)
 	queues(t, b)
 
@@ -172,7 +103,7 @@ func testClusterMove(t *testing.T, addrs []string, nodes []*redis.Client) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		_ = b.Wait(ctx)
-		return b.listens && nodes[to].PubSubShardNumSub(t.Context(), b.channel).Val()[b.channel] == 1
+		return b.waiter.listens && nodes[to].PubSubShardNumSub(t.Context(), b.waiter.channel).Val()[b.waiter.channel] == 1
 	})
 	releases(t, a)
 	if n := nodes[to].Exists(t.Context(), b.key.entry()).Val(); n != 1 {
@@ -185,12 +116,55 @@ func testClusterMove(t *testing.T, addrs []string, nodes []*redis.Client) {
 	releases(t, b)
 }
 
+// A Try was refused by a server that has given the slot away, and sent again to one that does
+// not answer in time: there it may still be carried out.
+func testClusterLate(t *testing.T, addrs []string, nodes []*redis.Client) {
+	d := driverOn(t, clusterClient(t, addrs), freshPrefix())
+	a := d.claim("late", long)
+	grants(t, a) // the client knows the slots from now on, and the servers the scripts
+	releases(t, a)
+	slot := int(nodes[0].ClusterKeySlot(t.Context(), a.key.entry()).Val())
+	from := slot * 3 / 16384
+	to := (from + 1) % 3
+	must(t, nodes[to].ScriptLoad(t.Context(), tryScript.source).Err())
+	moveSlot(t, slot, addrs[to], nodes[from], nodes[to], nodes)
+	must(t, nodes[to].ClientPause(t.Context(), 500*time.Millisecond).Err())
+
+	b := d.claim("late", long)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if g, err := b.Try(ctx); !redis.HasErrorPrefix(err, "MOVED") {
+		t.Fatalf("Try: %v, %v, want what was said last", g, err)
+	}
+	releases(t, b)
+	if g, err := b.Try(t.Context()); !errors.Is(err, errReleased) {
+		t.Errorf("a Try that arrives after the release: %v, %v, want errReleased", g, err)
+	}
+}
+
+func nodeID(t *testing.T, c *redis.Client) string {
+	t.Helper()
+	return c.Do(t.Context(), "CLUSTER", "MYID").Val().(string)
+}
+
+// openSlot begins to move a slot: clients look for keys at the other server if its own does not
+// have them.
+func openSlot(t *testing.T, slot int, from, to *redis.Client) {
+	t.Helper()
+	must(t, to.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", nodeID(t, from)).Err())
+	must(t, from.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "MIGRATING", nodeID(t, to)).Err())
+}
+
 func moveSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nodes []*redis.Client) {
 	t.Helper()
+	openSlot(t, slot, from, to)
+	closeSlot(t, slot, toAddr, from, to, nodes)
+}
+
+// closeSlot moves the keys, and makes the other server the master of the slot.
+func closeSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nodes []*redis.Client) {
+	t.Helper()
 	ctx := t.Context()
-	id := func(c *redis.Client) string { return c.Do(ctx, "CLUSTER", "MYID").Val().(string) }
-	must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from)).Err())
-	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to)).Err())
 	host, port, err := net.SplitHostPort(toAddr)
 	must(t, err)
 	args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
@@ -199,7 +173,7 @@ func moveSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nod
 	}
 	must(t, from.Do(ctx, args...).Err())
 	for _, c := range append([]*redis.Client{to, from}, nodes...) {
-		must(t, c.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", id(to)).Err())
+		must(t, c.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", nodeID(t, to)).Err())
 	}
 }
 
@@ -209,23 +183,20 @@ func TestRenewBehindAProxyOfACluster(t *testing.T) {
 	d := driverOn(t, nodes[0], freshPrefix())
 	batch := renewals(t, d, 5)
 	for range 2 {
-		d.RenewBatch(t.Context(), batch)
+		d.Renew(t.Context(), batch)
 		for i, r := range batch {
 			if r.Err != nil || r.Grant.TTL <= long {
 				t.Errorf("claim %d: %+v, %v", i, r.Grant, r.Err)
 			}
 		}
 	}
-	if !d.apart.Load() {
+	if !d.split.Load() {
 		t.Error("the keys were all in one slot: the test is none")
 	}
 }
 
 func TestSentinel(t *testing.T) {
-	addr, _ := start(t)
-	host, port, err := net.SplitHostPort(addr)
-	must(t, err)
-	sentinel, _ := start(t, fmt.Sprintf("sentinel monitor main %s %s 1", host, port))
+	sentinel := servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis)).Addr()
 	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main&ttl=600ms", nil)
 	must(t, err)
 	defer l.Close()

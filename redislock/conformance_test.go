@@ -11,47 +11,48 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/netfault"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
 func TestConformance(t *testing.T) {
 	s := servers.ForTest(t, servers.Redis)
-	conformance.Run(t, harness{s, client(t, s.URL())}, pin.Pinned(s, "fence/over-cleanup")...)
+	conformance.Run(t, harness{s, client(t, s.URL())}, pin.Pinned(s, "fence/over-cleanup"))
 }
 
 // The way without wake-ups: the server's rules forbid channels, so waiters poll. The
 // checks of waiting and fairness must hold all the same.
 func TestConformanceWithoutWakeUps(t *testing.T) {
 	s, admin := own(t)
-	must(t, admin.ACLSetUser(t.Context(), "deaf", "on", ">secret", "~*", "+@all", "resetchannels").Err())
-	conformance.Run(t, deafHarness{harness{s, admin}}, conformance.WithFilter(func(c conformance.Check) bool {
+	must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	conformance.Run(t, silentHarness{harness{s, admin}}, &conformance.Options{Filter: func(c conformance.Check) bool {
 		family, _, _ := strings.Cut(c.ID, "/")
 		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation"
-	}))
+	}})
 }
 
-// deafHarness opens clients that cannot subscribe.
-type deafHarness struct{ harness }
+// silentHarness opens clients that cannot subscribe.
+type silentHarness struct{ harness }
 
-func (h deafHarness) url(addr string) string { return "redis://deaf:secret@" + addr }
+func (h silentHarness) url(addr string) string { return "redis://silent:secret@" + addr }
 
-func (h deafHarness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
+func (h silentHarness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
 	return Open(ctx, h.url(h.Addr()), nil)
 }
 
-func (h deafHarness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+func (h silentHarness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
 	return openVia(ctx, c, h.Addr(), h.url)
 }
 
-func (h deafHarness) Caps() conformance.Caps {
+func (h silentHarness) Caps() conformance.Caps {
 	caps := h.harness.Caps()
 	caps.Push = conformance.No
 	return caps
 }
 
-func (h deafHarness) Timing() conformance.Timing {
-	caps := new(driver).Capabilities()
+func (h silentHarness) Timing() conformance.Timing {
+	caps := new(store).Capabilities()
 	caps.Push = false
 	return conformance.TimingFrom(caps)
 }
@@ -78,14 +79,14 @@ func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (di
 	return Open(ctx, h.URL()+"?prefix="+label, nil)
 }
 
-func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
+func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
 	return openVia(ctx, c, h.Addr(), h.URLVia)
 }
 
-// openVia opens a client whose traffic to addr passes a proxy; url returns the URL of
-// a server at that address.
-func openVia(ctx context.Context, c *conformance.C, addr string, url func(addr string) string) (distlock.Locker, conformance.Link, error) {
-	p, err := conformance.NewTCPProxy(addr, 1)
+// openVia opens a client and has its traffic to addr pass a proxy; url returns the URL of a
+// server at that address.
+func openVia(ctx context.Context, c *conformance.C, addr string, url func(addr string) string) (distlock.Locker, netfault.Link, error) {
+	p, err := netfault.NewTCPProxy(addr, 1)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +102,7 @@ func (h harness) Child() *exec.Cmd {
 }
 
 func (h harness) Caps() conformance.Caps {
-	caps := conformance.CapsFrom(new(driver).Capabilities())
+	caps := conformance.CapsFrom(new(store).Capabilities())
 	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
 	caps.Process, caps.ServerClock, caps.Failover = conformance.No, conformance.No, conformance.No
 	if h.Controlled() {
@@ -111,7 +112,7 @@ func (h harness) Caps() conformance.Caps {
 }
 
 func (h harness) Timing() conformance.Timing {
-	return conformance.TimingFrom(new(driver).Capabilities())
+	return conformance.TimingFrom(new(store).Capabilities())
 }
 
 // Records counts what the keys of the name say, without a script of the driver.
@@ -127,6 +128,17 @@ func (h harness) Records(ctx context.Context, name string) (int, error) {
 func (h harness) Waiters(ctx context.Context, name string) (int, error) {
 	n, err := h.admin.LLen(ctx, keyOf(defaultPrefix, name).queue()).Result()
 	return int(n), err
+}
+
+// BlockName implements conformance.NameBlocker: another program uses the key for a
+// list, so that every request for the name fails.
+func (h harness) BlockName(ctx context.Context, name string) (func() error, error) {
+	key := keyOf(defaultPrefix, name).entry()
+	undo := func() error { return h.admin.Del(context.Background(), key).Err() }
+	if err := undo(); err != nil {
+		return nil, err
+	}
+	return undo, h.admin.RPush(ctx, key, "not a lock").Err()
 }
 
 func (h harness) Delete(ctx context.Context, name string) error {

@@ -12,26 +12,26 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// TestFailover runs the suite's check over a primary with a replica. Replication is
-// asynchronous, so the lock of a holder is lost: the driver, which declares that it
-// may be, is reported with that limit; the lock of the tutorials, by one who declares
-// that it is safe, is caught.
+// TestFailover runs the suite's check over a primary with a replica. Replication is asynchronous,
+// so the lock of a holder is lost. The driver declares that this may happen, and is reported with
+// that limit. The lock of the tutorials is declared to be safe, and is caught.
 func TestFailover(t *testing.T) {
 	for name, tc := range map[string]struct {
-		driver func(*pair) distlock.Driver
+		driver func(*pair) driver.Driver
 		status conformance.Status
 		says   []string
 	}{
 		"PlainSetNX": {
-			func(p *pair) distlock.Driver { return &setNX{p.client()} },
+			func(p *pair) driver.Driver { return &setNX{p.client()} },
 			conformance.Failed, []string{"had two holders at once"},
 		},
 		"redislock": {
-			func(p *pair) distlock.Driver {
-				d, err := newDriver(p.client(), new(Options), true)
+			func(p *pair) driver.Driver {
+				d, err := newStore(p.client(), new(Options).clone(), true)
 				if err != nil {
 					panic(err) // there is nothing wrong with the options
 				}
@@ -42,8 +42,8 @@ func TestFailover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := failing{newPair(t), tc.driver}
-			report := conformance.Collect(t, h, conformance.WithArtifacts(t.TempDir()),
-				conformance.WithFilter(func(k conformance.Check) bool { return k.ID == "fault/failover" }))
+			report := conformance.Collect(t, h, &conformance.Options{Artifacts: t.TempDir(),
+				Filter: func(k conformance.Check) bool { return k.ID == "fault/failover" }})
 			r, _ := report.Result("fault/failover")
 			if r.Status != tc.status {
 				t.Fatalf("got %s, want %s:\n%s", r.Status, tc.status, r.Text())
@@ -57,8 +57,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// pair is two servers, one of which serves, as a sentinel would have it, and the
-// address under which clients find that one.
+// pair is two servers, and the address under which clients find the one that serves, as a
+// sentinel would have it.
 type pair struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -130,7 +130,7 @@ func (p *pair) follow(ctx context.Context) error {
 	}
 }
 
-// Lag ends the replication. The replica is a primary from now on, which nobody asks.
+// Lag ends the replication. The replica is a primary from now on. No client asks it.
 func (p *pair) Lag(ctx context.Context) error {
 	_, replica := p.servers()
 	return client(p.t, replica.URL()).ReplicaOf(ctx, "NO", "ONE").Err()
@@ -155,16 +155,16 @@ func (p *pair) Failover(ctx context.Context) error {
 // failing is the harness over a pair.
 type failing struct {
 	*pair
-	driver func(*pair) distlock.Driver
+	driver func(*pair) driver.Driver
 }
 
 var _ conformance.Failover = failing{}
 
 func (h failing) Open(context.Context, *conformance.C) (distlock.Locker, error) {
-	return distlock.New(h.driver(h.pair), nil)
+	return driver.New(h.driver(h.pair), nil)
 }
 
-func (h failing) capabilities() distlock.Capabilities {
+func (h failing) capabilities() driver.Capabilities {
 	d := h.driver(h.pair)
 	defer func() { _ = d.(interface{ Close() error }).Close() }()
 	return d.Capabilities()
@@ -180,9 +180,8 @@ func (h failing) Caps() conformance.Caps {
 
 func (h failing) Timing() conformance.Timing { return conformance.TimingFrom(h.capabilities()) }
 
-// setNX is the lock of the tutorials, as good as it gets on one server, and declared
-// to be more: SET NX PX with a random owner, which scripts compare before they touch
-// anything.
+// setNX is the lock of the tutorials, as good as it gets on one server, and declared to be more.
+// It is SET NX PX with a random owner; scripts compare the owner before they touch anything.
 type setNX struct{ client *redis.Client }
 
 var (
@@ -196,16 +195,22 @@ var (
 	setNXRelease = redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 )
 
-func (d *setNX) Capabilities() distlock.Capabilities {
-	return distlock.Capabilities{Backend: "plain SET NX", Durability: distlock.Quorum}
+func (d *setNX) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Backend: "plain SET NX", Durability: distlock.Quorum}
 }
 
-func (d *setNX) Claim(r distlock.Request) distlock.Claim { return &setNXClaim{r, d.client, 0} }
+func (d *setNX) Claim(r driver.Request) driver.Claim { return &setNXClaim{r, d.client, 0} }
+
+func (d *setNX) Renew(ctx context.Context, batch []driver.Renewal) {
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		return c.(*setNXClaim).renew(ctx, ttl)
+	})
+}
 
 func (d *setNX) Close() error { return d.client.Close() }
 
 type setNXClaim struct {
-	asked  distlock.Request
+	asked  driver.Request
 	client *redis.Client
 	token  int64
 }
@@ -214,13 +219,13 @@ func (c *setNXClaim) run(ctx context.Context, s *redis.Script, ttl time.Duration
 	return s.Run(ctx, c.client, []string{c.asked.Name}, c.asked.Owner, ttl.Milliseconds()).Int64()
 }
 
-func (c *setNXClaim) Try(ctx context.Context) (distlock.Grant, error) {
+func (c *setNXClaim) Try(ctx context.Context) (driver.Grant, error) {
 	n, err := c.run(ctx, setNXTry, c.asked.TTL)
 	if err == nil && n == 0 {
 		err = distlock.ErrHeld
 	}
 	c.token = n
-	return distlock.Grant{Token: n, TTL: c.asked.TTL}, err
+	return driver.Grant{Token: n, TTL: c.asked.TTL}, err
 }
 
 func (c *setNXClaim) Wait(ctx context.Context) error {
@@ -228,12 +233,12 @@ func (c *setNXClaim) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (c *setNXClaim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
+func (c *setNXClaim) renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	n, err := c.run(ctx, setNXRenew, ttl)
 	if err == nil && n == 0 {
 		err = distlock.ErrLost
 	}
-	return distlock.Grant{Token: c.token, TTL: ttl}, err
+	return driver.Grant{Token: c.token, TTL: ttl}, err
 }
 
 func (c *setNXClaim) Release(ctx context.Context) error {

@@ -10,9 +10,9 @@ end
 
 -- next_token returns a token for a grant, and the time of it, both in digits.
 --
--- The token is the clock in microseconds, which rises also where the last token has been forgotten, or one more than
--- the last one, which rises also where the clock stands still or goes back. The last one is kept until the clock has
--- been past it for as long as it is to be remembered, which is memory in ms.
+-- The token is the clock in microseconds, or one more than the last token if that is higher. The clock makes it rise
+-- where the last token has been forgotten. The last token makes it rise where the clock stands still or goes back. The
+-- last token is kept until the clock has been past it for memory ms.
 local function next_token(last_token, memory, clock)
   local acquired = string.format('%.0f', clock) -- ".." would round it to 14 digits
   local token = acquired

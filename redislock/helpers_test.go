@@ -17,11 +17,18 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// long is a TTL that does not end while a test runs.
-const long = time.Minute
+const (
+	// long is a TTL that does not end while a test runs.
+	long = time.Minute
+
+	// lease is how long a waiter that listens counts; see queue.lua.
+	lease = 30 * time.Second
+)
 
 const childURL = "DISTLOCK_REDISLOCK_CHILD_URL"
 
@@ -72,10 +79,10 @@ func client(t testing.TB, rawURL string) *redis.Client {
 	return c
 }
 
-// via returns a client whose whole traffic passes the proxy.
-func via(t testing.TB, s *servers.Server) (*redis.Client, *conformance.TCPProxy) {
+// via returns a client. Its whole traffic passes the proxy.
+func via(t testing.TB, s *servers.Server) (*redis.Client, *netfault.TCPProxy) {
 	t.Helper()
-	p, err := conformance.NewTCPProxy(s.Addr(), 1)
+	p, err := netfault.NewTCPProxy(s.Addr(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +93,9 @@ func via(t testing.TB, s *servers.Server) (*redis.Client, *conformance.TCPProxy)
 func freshPrefix() string { return "test-" + rand.Text() + ":" }
 
 // driverOn returns a driver without its Locker.
-func driverOn(t testing.TB, c redis.UniversalClient, prefix string) *driver {
+func driverOn(t testing.TB, c redis.UniversalClient, prefix string) *store {
 	t.Helper()
-	d, err := newDriver(c, &Options{Prefix: prefix}, false)
+	d, err := newStore(c, (&Options{Prefix: prefix}).clone(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +113,14 @@ func lockerOn(t testing.TB, c redis.UniversalClient, o *Options) *Locker {
 	return l
 }
 
-func (d *driver) bid(name string, ttl time.Duration) *claim {
-	return d.Claim(distlock.Request{Name: name, Owner: owner(), TTL: ttl, Holder: "test"}).(*claim)
+// claim returns a claim that queues.
+func (d *store) claim(name string, ttl time.Duration) *claim {
+	return d.Claim(driver.Request{Name: name, Owner: owner(), TTL: ttl, Holder: "test"}).(*claim)
 }
 
-// tryOnly is a bid that does not queue.
-func (d *driver) tryOnly(name string, ttl time.Duration) *claim {
-	return d.Claim(distlock.Request{Name: name, Owner: owner(), TTL: ttl, NoWait: true}).(*claim)
+// tryOnly returns a claim that does not queue.
+func (d *store) tryOnly(name string, ttl time.Duration) *claim {
+	return d.Claim(driver.Request{Name: name, Owner: owner(), TTL: ttl, NoWait: true}).(*claim)
 }
 
 func owner() string {
@@ -122,7 +130,7 @@ func owner() string {
 }
 
 // grants fails the test unless c gets its name.
-func grants(t testing.TB, c *claim) distlock.Grant {
+func grants(t testing.TB, c *claim) driver.Grant {
 	t.Helper()
 	g, err := c.Try(t.Context())
 	if err != nil {
@@ -137,12 +145,18 @@ func grants(t testing.TB, c *claim) distlock.Grant {
 // refuses fails the test unless c's name is held by another.
 func refuses(t testing.TB, c *claim) time.Duration {
 	t.Helper()
+	return refusal(t, c).Remaining
+}
+
+// refusal is refuses with the whole answer.
+func refusal(t testing.TB, c *claim) *driver.HeldError {
+	t.Helper()
 	_, err := c.Try(t.Context())
-	var held *distlock.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("Try of %.20q: %v, want ErrHeld", c.request.Name, err)
 	}
-	return held.Remaining
+	return held
 }
 
 // releases fails the test unless c held its name, or waited for it.
@@ -171,22 +185,22 @@ func hears(t testing.TB, c *claim, want bool) {
 func queues(t testing.TB, c *claim) {
 	t.Helper()
 	refuses(t, c)
-	if !c.listens {
+	if !c.waiter.listens {
 		hears(t, c, true) // the confirmation
 		refuses(t, c)
 	}
-	if !c.listens {
+	if !c.waiter.listens {
 		t.Fatal("the claim does not listen after its subscription was confirmed")
 	}
 }
 
 // renewals takes n names, and returns what renews them for twice as long.
-func renewals(t testing.TB, d *driver, n int) (batch []distlock.Renewal) {
+func renewals(t testing.TB, d *store, n int) (batch []driver.Renewal) {
 	t.Helper()
 	for i := range n {
-		a := d.bid(fmt.Sprint("x", i), long)
+		a := d.claim(fmt.Sprint("x", i), long)
 		grants(t, a)
-		batch = append(batch, distlock.Renewal{Claim: a, TTL: 2 * long})
+		batch = append(batch, driver.Renewal{Claim: a, TTL: 2 * long})
 	}
 	return batch
 }
@@ -205,6 +219,21 @@ func leftovers(t testing.TB, c *redis.Client, prefix string) []string {
 		}
 	}
 	return left
+}
+
+// granted returns what a release has granted to c.
+func (s *subscriber) granted(c *claim) driver.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.waiter.grant
+}
+
+// relies reports whether the waiters on the channel of c rely on it.
+func (s *subscriber) relies(c *claim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.channels[s.newWaiter(c.key, c.request).channel]
+	return ch != nil && ch.works
 }
 
 // eventually polls until ok, or fails the test.
@@ -236,3 +265,19 @@ func (b *logBook) String() string {
 }
 
 func (b *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// breakSeen ends whatever hold there is on a name; ErrLost if there is none.
+func breakSeen(ctx context.Context, d *store, name string) error {
+	st, err := d.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	return d.Break(ctx, name, max(st.Token, 1))
+}
+
+// Renew renews the claim alone.
+func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	one := []driver.Renewal{{Claim: c, TTL: ttl}}
+	c.driver.Renew(ctx, one)
+	return one[0].Grant, one[0].Err
+}

@@ -5,9 +5,9 @@
 -- include queue.lua
 
 local waiting, now = 0, millis()
-for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
-  local lease, channel = string.match(place, '^(%d+) (%S*)')
-  if tonumber(lease) > now and channel ~= ENDED then
+for _, record in ipairs(redis.call('HVALS', KEYS[3])) do
+  local lease, channel = string.match(record, '^(%d+) (%S*)')
+  if tonumber(lease) > now and channel ~= TOMBSTONE then
     waiting = waiting + 1
   end
 end

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/distlock-go/distlock"
@@ -24,11 +25,8 @@ func (k key) waiters() string { return string(k) + ":waiters" } // hash: their p
 // nameOf is the reverse of keyOf. It reports false for what that never returns.
 func nameOf(prefix, key string) (string, bool) {
 	tag, ok := strings.CutPrefix(key, prefix+"{")
-	if !ok {
-		return "", false
-	}
-	tag, ok = strings.CutSuffix(tag, "}")
-	if !ok {
+	tag, closed := strings.CutSuffix(tag, "}")
+	if !ok || !closed {
 		return "", false
 	}
 	return decode(tag)
@@ -40,52 +38,32 @@ func special(b byte) bool {
 	return b <= ' ' || b == 0x7f || b == '{' || b == '}' || b == '%'
 }
 
-const hexDigits = "0123456789ABCDEF"
-
-// encode escapes byte by byte, so that the code of a prefix is a prefix of the
-// code, which List relies on.
+// encode escapes byte by byte, so that the code of a prefix is a prefix of the code. List relies
+// on that.
 func encode(name string) string {
-	n := 0
+	var code []byte // nil as long as the code is the name
 	for i := range len(name) {
-		if special(name[i]) {
-			n++
+		switch b := name[i]; {
+		case special(b):
+			if code == nil {
+				code = append(make([]byte, 0, 3*len(name)), name[:i]...)
+			}
+			code = fmt.Appendf(code, "%%%02X", b)
+		case code != nil:
+			code = append(code, b)
 		}
 	}
-	if n == 0 {
+	if code == nil {
 		return name
 	}
-	out := make([]byte, 0, len(name)+2*n)
-	for i := range len(name) {
-		if b := name[i]; special(b) {
-			out = append(out, '%', hexDigits[b>>4], hexDigits[b&15])
-		} else {
-			out = append(out, b)
-		}
-	}
-	return string(out)
+	return string(code)
 }
 
 // decode is the reverse of encode. It reports false for what encode never returns.
 func decode(code string) (string, bool) {
-	out := make([]byte, 0, len(code))
-	for i := 0; i < len(code); i++ {
-		b := code[i]
-		if b == '%' {
-			if i+2 >= len(code) {
-				return "", false
-			}
-			high, low := strings.IndexByte(hexDigits, code[i+1]), strings.IndexByte(hexDigits, code[i+2])
-			if high < 0 || low < 0 || !special(byte(high<<4|low)) {
-				return "", false
-			}
-			b = byte(high<<4 | low)
-			i += 2
-		} else if special(b) {
-			return "", false
-		}
-		out = append(out, b)
-	}
-	return string(out), len(out) > 0
+	name, err := url.PathUnescape(code)
+	// A name has only one code. List must not report a key that no lock uses.
+	return name, err == nil && name != "" && encode(name) == code
 }
 
 const maxPrefix = 64

@@ -77,7 +77,7 @@ func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
 	for _, start := range append([]string{""}, oddNames...) {
 		for _, name := range oddNames {
 			// path.Match has the rules of SCAN for what a pattern of ours contains,
-			// but for the slash, which it does not match with *.
+			// but for the slash: it does not match that with *.
 			key := strings.ReplaceAll(string(keyOf("p*", name)), "/", "|")
 			got, err := path.Match(strings.ReplaceAll(pattern("p*", start), "/", "|"), key)
 			if err != nil || got != strings.HasPrefix(name, start) {

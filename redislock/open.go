@@ -3,8 +3,10 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +27,8 @@ const (
 	maxRequestTimeout = 3 * time.Second
 )
 
-// Open returns a Locker on a client of its own, which is closed with it:
+// Open returns a Locker on a client of its own. Closing the Locker closes the client. rawURL is
+// one of:
 //
 //	redis://[user:password@]host[:port][/db]              a server; rediss:// for TLS
 //	redis://host1,host2?cluster=true                      a cluster, by some of its servers
@@ -35,30 +38,34 @@ const (
 // pool_size, cluster, master, sentinel_auth (the sentinels want the user and password
 // as well), and those of TLS: tls, tls_ca, tls_cert, tls_key, tls_server_name.
 //
-// It connects, so that an unreachable server is an error here, and warns the Logger
-// of a server that may evict locks. ctx bounds the call only. It fails with
-// distlock.ErrInvalid if the URL or the options are not allowed. No error shows the
-// password.
+// It connects, and asks each server, in one request, to do once what the driver needs. So a
+// server that cannot be reached, is no master, lacks a command or refuses a right is an error
+// here. The Logger is told if a server may evict locks, does not say whether it may, or lets no
+// script publish. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the
+// options are not allowed. No error shows the password.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	u, err := openurl.Parse(rawURL, schemes...)
 	if err != nil {
 		return nil, opened(err)
 	}
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
-	config, err := configure(u, &opts)
+	opts := o.clone()
+	config, err := configure(u, opts)
 	if err != nil {
 		return nil, opened(err)
 	}
 	client := redis.NewUniversalClient(config)
-	locker, err := newLocker(client, &opts, true)
+	d, err := newStore(client, opts, true)
+	if err != nil {
+		_ = client.Close()
+		return nil, opened(err)
+	}
+	locker, err := newLocker(d, opts)
 	if err != nil {
 		_ = client.Close()
 		return nil, err
 	}
-	if err := check(ctx, client, opts.Logger); err != nil {
+	// The probe comes last, so that wrong options fail before a server is asked.
+	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
 		return nil, opened(fmt.Errorf("%s: %w", u, err))
 	}
@@ -67,11 +74,14 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 
 func opened(err error) error { return fmt.Errorf("distlock: open redis: %w", err) }
 
-// configure returns the options of the client that u describes, and completes o.
+// configure returns the options of the client that u describes, and completes o. What u and o
+// contradict each other about is an error of Merge and Common.
 func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	u.Common(&o.Options)
-	prefix := u.Text("prefix", cmp.Or(o.Prefix, defaultPrefix))
-	memory := u.Duration("token_memory", cmp.Or(o.TokenMemory, defaultTokenMemory), time.Millisecond, distlock.MaxTTL)
+	prefix := u.Text("prefix", defaultPrefix)
+	openurl.Merge(u, "prefix", prefix, &o.Prefix)
+	openurl.Merge(u, "token_memory",
+		u.Duration("token_memory", defaultTokenMemory, time.Millisecond, distlock.MaxTTL), &o.TokenMemory)
 	// Well below the renewal period, so that a renewal that hangs leaves time for
 	// another, on another connection.
 	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
@@ -99,26 +109,24 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	if u.Bool("sentinel_auth", false) {
 		c.SentinelUsername, c.SentinelPassword = c.Username, c.Password
 	}
-	if c.MasterName == "" {
-		c.Addrs = u.HostsDefault("6379")
-	} else {
-		c.Addrs = u.HostsDefault("26379")
+	port := "6379"
+	if c.MasterName != "" {
+		port = "26379"
+	}
+	c.Addrs = u.HostsDefault(port)
+	if c.TLSConfig != nil {
+		c.Dialer = dialTLS(c.DialTimeout, c.TLSConfig)
 	}
 	if err := u.Err(); err != nil {
 		return nil, err
 	}
 	reason := checkTopology(u, c)
-	switch {
-	case reason != "":
-	case prefix == "", o.Prefix != "" && prefix != o.Prefix:
-		reason = fmt.Sprintf("has the prefix %q, the options have %q", prefix, o.Prefix)
-	case o.TokenMemory != 0 && memory != o.TokenMemory:
-		reason = fmt.Sprintf("has the token_memory %v, the options have %v", memory, o.TokenMemory)
+	if prefix == "" {
+		reason = `has the prefix ""`
 	}
 	if reason != "" {
 		return nil, fmt.Errorf("%w: the URL %s %s", distlock.ErrInvalid, u, reason)
 	}
-	o.Prefix, o.TokenMemory = prefix, memory
 	return c, nil
 }
 
@@ -144,19 +152,136 @@ func checkTopology(u *openurl.URL, c *redis.UniversalOptions) string {
 	return ""
 }
 
-// check asks every master for a sign of life, and whether it evicts keys.
-func check(ctx context.Context, client redis.UniversalClient, logger *slog.Logger) error {
-	return fault(ctx, eachMaster(ctx, client, func(ctx context.Context, master redis.Cmdable) error {
-		if err := master.Ping(ctx).Err(); err != nil {
+// page is where the errors of Open send the reader.
+const page = "docs/redis.md says what a Locker needs"
+
+// probe asks every master, in one request, whether it can do what the driver will ask for.
+// What makes locks impossible is an error, what makes them worse goes to logger. It asks
+// again where the answer is that the server cannot yet, for as long as run does.
+func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
+	return repeat(ctx, notYet, func() error {
+		return fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			key, ok := d.keyAt(ctx, master)
+			if !ok {
+				return master.Ping(ctx).Err() // it has no slot yet, or hardly any
+			}
+			return d.probeMaster(ctx, master, key, logger)
+		}))
+	})
+}
+
+// keyAt returns a key that belongs to master. No name has it: names are not empty.
+func (d *store) keyAt(ctx context.Context, master *redis.Client) (key string, ok bool) {
+	for i := range 4096 {
+		key := fmt.Sprintf("%s{}:probe:%d", d.prefix, i) // an empty hash tag is none
+		if d.cluster == nil {
+			return key, true
+		}
+		m, err := d.cluster.MasterForKey(ctx, key)
+		if err == nil && m.Options().Addr == master.Options().Addr {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+func (d *store) probeMaster(ctx context.Context, master *redis.Client, key string, logger *slog.Logger) error {
+	const setting = "maxmemory-policy"
+	channel := key // in the slot of the key
+	// EVALSHA as well, though it is not known yet: the user may lack that right alone.
+	pipe := master.Pipeline()
+	ping := pipe.Ping(ctx)
+	known := pipe.EvalSha(ctx, probeScript.digest, []string{key}, d.publish, channel)
+	ran := pipe.Eval(ctx, probeScript.source, []string{key}, d.publish, channel)
+	policy := pipe.ConfigGet(ctx, setting)
+	_, err := pipe.Exec(ctx)
+	if err != nil && !isAnswer(err) {
+		return err
+	}
+	for _, err := range []error{ping.Err(), known.Err(), ran.Err()} {
+		switch {
+		case err == nil, redis.HasErrorPrefix(err, "NOSCRIPT"):
+		case redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
+			return nil // the slot has just moved: that server has been asked as well, or will tell
+		case notYet(err), redis.IsReadOnlyError(err):
 			return err
+		default:
+			return fmt.Errorf("%w (%s)", err, page)
 		}
-		const setting = "maxmemory-policy"
-		// Many servers do not let everybody read their settings.
-		policy := master.ConfigGet(ctx, setting).Val()[setting]
-		if logger != nil && policy != "" && policy != "noeviction" {
-			logger.Warn("this Redis may evict locks when its memory is full: set maxmemory-policy to noeviction",
-				setting, policy)
+	}
+	if ran.Val() == nil {
+		return err // of the connection: go-redis takes that for the answer to one of them
+	}
+	if err := judge(ran, logger); err != nil {
+		return err
+	}
+	logEviction(policy.Val()[setting], policy.Err(), logger)
+	return nil
+}
+
+// judge reads what the script says.
+func judge(cmd *redis.Cmd, logger *slog.Logger) error {
+	found, err := cmd.Slice()
+	if err != nil || len(found) != 3 {
+		return fmt.Errorf("unexpected answer to a script: %v, %v (%s)", cmd.Val(), err, page)
+	}
+	micros, _ := found[0].(int64)
+	failed, _ := found[1].(string)
+	mute, _ := found[2].(string)
+	switch {
+	case failed != "":
+		return fmt.Errorf("the server refuses in a script %s (%s)", failed, page)
+	case micros <= 0:
+		return fmt.Errorf("in a script, the server tells no time, so it cannot judge leases (%s)", page)
+	case mute != "":
+		logger.Warn("scripts may not publish on this Redis: waiting calls have to poll", "err", mute)
+	}
+	return nil
+}
+
+// logEviction tells of a server that may evict locks, as far as it shows that.
+func logEviction(policy string, err error, logger *slog.Logger) {
+	switch {
+	// A server may refuse CONFIG GET. That says nothing about its setting, so it is no error.
+	case policy == "":
+		logger.Info("this Redis does not show its maxmemory-policy: see to it that it is noeviction, or locks may be evicted",
+			"err", err)
+	case policy != "noeviction":
+		logger.Warn("this Redis may evict locks when its memory is full: set maxmemory-policy to noeviction",
+			"maxmemory-policy", policy)
+	}
+}
+
+// maxHandshake bounds a TLS handshake. A server that does not speak TLS takes the beginning
+// of one for that of a command, and says nothing.
+const maxHandshake = 3 * time.Second
+
+// dialTLS returns what connects the client instead of go-redis. go-redis reports a handshake
+// without an answer as the end of a context, and repeats it.
+func dialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: timeout, KeepAlive: time.Minute}
+		raw, err := dialer.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	}))
+		// A copy, because each server of a cluster has a name of its own.
+		own := config.Clone()
+		if own.ServerName == "" {
+			own.ServerName = strings.Trim(addr[:strings.LastIndex(addr, ":")], "[]")
+		}
+		conn := tls.Client(raw, own)
+		limit := min(timeout*3/4, maxHandshake) // before the end of the context, which says nothing
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		err = conn.HandshakeContext(bounded)
+		if err == nil {
+			return conn, nil
+		}
+		_ = raw.Close()
+		if bounded.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no answer from %s to the TLS handshake within %v: it may be a port without TLS", addr, limit)
+		}
+		return nil, err
+	}
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
-// party is a driver on a connection of its own, as in another process.
-func parties(t *testing.T, n int) (drivers []*driver, prefix string) {
+// stores returns n drivers, each on a connection of its own, as in another process.
+func stores(t *testing.T, n int) (drivers []*store, prefix string) {
 	t.Helper()
 	prefix = freshPrefix()
 	for range n {
@@ -19,25 +19,25 @@ func parties(t *testing.T, n int) (drivers []*driver, prefix string) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	drivers, prefix := parties(t, 6)
-	holder := drivers[0].bid("x", long)
+	drivers, prefix := stores(t, 6)
+	holder := drivers[0].claim("x", long)
 	grants(t, holder)
-	var line []*claim
+	var waiters []*claim
 	for _, d := range drivers[1:] {
-		c := d.bid("x", long)
+		c := d.claim("x", long)
 		queues(t, c)
-		line = append(line, c)
+		waiters = append(waiters, c)
 	}
-	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Waiters != len(line) {
-		t.Errorf("%d waiters are shown as %+v, %v", len(line), st, err)
+	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Waiters != len(waiters) {
+		t.Errorf("%d waiters are shown as %+v, %v", len(waiters), st, err)
 	}
-	for i, c := range line {
-		for _, other := range line[i:] {
-			refuses(t, other) // also keeps its place
+	for i, c := range waiters {
+		for _, other := range waiters[i:] {
+			refuses(t, other) // also stays in the queue
 		}
 		releases(t, holder)
 		refuses(t, drivers[0].tryOnly("x", long)) // does not overtake
-		for _, other := range line[i+1:] {
+		for _, other := range waiters[i+1:] {
 			refuses(t, other)
 			hears(t, other, false) // only the first is woken
 		}
@@ -51,9 +51,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesTheQueuePassesTheCallOn(t *testing.T) {
-	drivers, _ := parties(t, 3)
-	a, b, c := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[2].bid("x", long)
+func TestWaiterThatLeavesCallsTheNext(t *testing.T) {
+	drivers, _ := stores(t, 3)
+	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	queues(t, c)
@@ -66,10 +66,10 @@ func TestWhoLeavesTheQueuePassesTheCallOn(t *testing.T) {
 }
 
 // The subscription may be confirmed, for another claim, between the Try of a claim and
-// its Wait: then nobody knows where to wake it.
+// its Wait: then the server does not know where to wake it.
 func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
-	drivers, _ := parties(t, 2)
-	a, b, other := drivers[0].bid("x", long), drivers[1].bid("x", long), drivers[1].bid("x", long)
+	drivers, _ := stores(t, 2)
+	a, b, other := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	refuses(t, b)
 	queues(t, other)
@@ -79,11 +79,11 @@ func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
 	releases(t, a)
 }
 
-// A waiter that was out of touch for longer than its TTL keeps its place if nobody has
-// come by that would have removed it.
-func TestPlaceIsKeptUntilSomebodyLooks(t *testing.T) {
-	drivers, _ := parties(t, 3)
-	a, b, c := drivers[0].bid("x", long), drivers[1].bid("x", 300*time.Millisecond), drivers[2].bid("x", long)
+// A waiter that was out of touch for longer than its TTL stays in the queue if no other
+// has looked and removed it.
+func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
+	drivers, _ := stores(t, 3)
+	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", 300*time.Millisecond), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	queues(t, c)
@@ -102,51 +102,51 @@ func TestPlaceIsKeptUntilSomebodyLooks(t *testing.T) {
 	releases(t, c)
 }
 
-// Calls that give up while the name stays held leave nothing, whoever waits before
-// them.
-func TestWhoGivesUpLeavesNothing(t *testing.T) {
-	drivers, _ := parties(t, 2)
-	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+// Calls that give up while the name stays held leave nothing, also behind a
+// waiter.
+func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	drivers, _ := stores(t, 2)
+	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	for range 100 {
-		c := drivers[0].bid("x", long)
+		c := drivers[0].claim("x", long)
 		refuses(t, c)
 		releases(t, c)
 	}
 	if n := drivers[0].client.LLen(t.Context(), a.key.queue()).Val(); n != 1 {
-		t.Errorf("one waits, and the queue has %d places", n)
+		t.Errorf("one waits, and the queue has %d entries", n)
 	}
 	releases(t, b)
 	releases(t, a)
 }
 
-// A waiter whose process has died is passed over at once if its connection is gone.
+// A waiter is passed over at once if its process has died and its connection is gone.
 func TestDeadWaiterWithoutConnection(t *testing.T) {
-	drivers, prefix := parties(t, 4)
-	a, c := drivers[0].bid("x", long), drivers[3].bid("x", long)
+	drivers, prefix := stores(t, 4)
+	a, c := drivers[0].claim("x", long), drivers[3].claim("x", long)
 	grants(t, a)
 	var dead []*claim
 	for _, d := range drivers[1:3] {
-		b := d.bid("x", long)
+		b := d.claim("x", long)
 		queues(t, b)
 		dead = append(dead, b)
 	}
 	queues(t, c)
 	for _, b := range dead {
-		b.driver.bell.close()
+		b.driver.subscriber.close()
 	}
 	admin := client(t, server(t).URL())
 	eventually(t, "the connections are gone", func() bool {
-		ch := admin.PubSubNumSub(t.Context(), dead[0].channel, dead[1].channel).Val()
-		return ch[dead[0].channel]+ch[dead[1].channel] == 0
+		ch := admin.PubSubNumSub(t.Context(), dead[0].waiter.channel, dead[1].waiter.channel).Val()
+		return ch[dead[0].waiter.channel]+ch[dead[1].waiter.channel] == 0
 	})
 	releases(t, a)
 	hears(t, c, true)
 	grants(t, c)
 
 	// They were not dead after all: then they still are the first.
-	d := drivers[0].bid("x", long)
+	d := drivers[0].claim("x", long)
 	queues(t, d)
 	refuses(t, dead[1])
 	refuses(t, dead[0])
@@ -162,38 +162,38 @@ func TestDeadWaiterWithoutConnection(t *testing.T) {
 	}
 }
 
-// A waiter that is dead although its connection is there, stopped or cut off, stops
-// the others until its lease ends, and they know when that is.
+// A stopped or cut-off waiter is dead although its connection is there. It stops the others until
+// its lease ends, and they know when.
 func TestDeadWaiterWithConnection(t *testing.T) {
 	const ttl = 600 * time.Millisecond
-	drivers, _ := parties(t, 3)
-	a, dead, c := drivers[0].bid("x", long), drivers[1].bid("x", ttl), drivers[2].bid("x", long)
+	drivers, _ := stores(t, 3)
+	a, dead, c := drivers[0].claim("x", long), drivers[1].claim("x", ttl), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, dead)
 	began := time.Now()
 	queues(t, c)
 	if left := refuses(t, c); left > ttl {
-		t.Errorf("the waiter is to look again in %v, the lease of who is before it ends within %v", left, ttl)
+		t.Errorf("the waiter is to look again in %v, the lease of the one before it ends within %v", left, ttl)
 	}
 	releases(t, a)
-	var g distlock.Grant
+	var g driver.Grant
 	eventually(t, "the one behind the dead waiter gets the name", func() bool {
 		var err error
 		g, err = c.Try(t.Context())
 		return err == nil
 	})
 	if took := time.Since(began); g.Token <= 0 || took < ttl/2 {
-		t.Errorf("the place of a waiter with a TTL of %v was gone after %v", ttl, took)
+		t.Errorf("the entry of a waiter with a TTL of %v was gone after %v", ttl, took)
 	}
 	releases(t, c)
 }
 
 func TestQueueEndsWithItsWaiters(t *testing.T) {
-	drivers, prefix := parties(t, 2)
-	a := drivers[0].bid("x", long)
+	drivers, prefix := stores(t, 2)
+	a := drivers[0].claim("x", long)
 	grants(t, a)
-	refuses(t, drivers[1].bid("x", 100*time.Millisecond))
-	refuses(t, drivers[1].bid("x", 200*time.Millisecond))
+	refuses(t, drivers[1].claim("x", 100*time.Millisecond))
+	refuses(t, drivers[1].claim("x", 200*time.Millisecond))
 	releases(t, a)
 	admin := client(t, server(t).URL())
 	eventually(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
@@ -201,15 +201,15 @@ func TestQueueEndsWithItsWaiters(t *testing.T) {
 
 // Wake-ups are hints: any number of them, for whomever, changes nothing.
 func TestStrayWakeUps(t *testing.T) {
-	drivers, _ := parties(t, 2)
-	a, b := drivers[0].bid("x", long), drivers[1].bid("x", long)
+	drivers, _ := stores(t, 2)
+	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	admin := client(t, server(t).URL())
 	for i := range 5 {
-		admin.Publish(t.Context(), b.channel, b.request.Owner)
-		admin.Publish(t.Context(), b.channel, fmt.Sprint("nobody", i))
-		admin.Publish(t.Context(), b.channel, "")
+		admin.Publish(t.Context(), b.waiter.channel, b.request.Owner)
+		admin.Publish(t.Context(), b.waiter.channel, fmt.Sprint("no owner", i))
+		admin.Publish(t.Context(), b.waiter.channel, "")
 		hears(t, b, true)
 		refuses(t, b)
 	}
@@ -221,13 +221,13 @@ func TestStrayWakeUps(t *testing.T) {
 	releases(t, a)
 }
 
-// A subscription that breaks wakes who relied on it, and is made anew.
+// A subscription that breaks wakes its waiters, and is made anew.
 func TestConnectionLost(t *testing.T) {
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
 	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
-	a, b := rival.bid("x", long), d.bid("x", long)
+	a, b := rival.claim("x", long), d.claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	proxy.CutAll()

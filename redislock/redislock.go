@@ -4,10 +4,10 @@
 //	locker, err := redislock.New(client, nil)              // on your own client
 //	locker, err := redislock.Open(ctx, "redis://host", nil) // or on one of its own
 //
-// A lock is a key that expires. Taking a free one is one request, and so is
+// A lock is a key that expires. Acquiring a free one is one request, and so is
 // releasing it; all decisions fall in scripts on the server, by its clock. Waiters
-// stand in a queue on the server, first come, first served over all processes, and a
-// release gives the lock to the first of them, and wakes nobody else.
+// queue on the server, first come, first served over all processes, and a release makes
+// the first of them the holder, and wakes up no other.
 //
 // Redis replicates asynchronously: a fail-over can lose a lock that was granted a
 // moment ago, and so can a crash without an append-only file. Where that matters,
@@ -17,6 +17,7 @@ package redislock
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -25,13 +26,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
 	defaultPrefix = "distlock:"
 
-	// defaultTokenMemory outlasts every correction of a clock that is not itself
-	// an incident.
+	// defaultTokenMemory outlasts every correction of a clock short of an incident.
 	defaultTokenMemory = time.Hour
 
 	// minTTL leaves a third of it, the renewal period, to be longer than a slow
@@ -57,12 +58,12 @@ type Options struct {
 
 // Locker is a distlock.Locker on Redis. It is safe for concurrent use.
 type Locker struct {
-	*distlock.Client
+	*driver.Client
 }
 
 // Lock is a distlock.Lock on Redis. It is safe for concurrent use.
 type Lock struct {
-	*distlock.Handle
+	*driver.Handle
 	key string
 }
 
@@ -72,55 +73,61 @@ type Lock struct {
 func (l *Lock) Key() string { return l.key }
 
 var (
-	_ distlock.Locker       = (*Locker)(nil)
-	_ distlock.Lock         = (*Lock)(nil)
-	_ distlock.Driver       = (*driver)(nil)
-	_ distlock.Claim        = (*claim)(nil)
-	_ distlock.BatchRenewer = (*driver)(nil)
-	_ distlock.LockWrapper  = (*driver)(nil)
-	_ distlock.Inspector    = (*driver)(nil)
-	_ distlock.Breaker      = (*driver)(nil)
+	_ distlock.Locker    = (*Locker)(nil)
+	_ distlock.Lock      = (*Lock)(nil)
+	_ driver.Driver      = (*store)(nil)
+	_ driver.Claim       = (*claim)(nil)
+	_ driver.LockWrapper = (*store)(nil)
+	_ distlock.Inspector = (*store)(nil)
+	_ distlock.Breaker   = (*store)(nil)
 )
 
 // New returns a Locker on client, a *redis.Client, also one made by
-// redis.NewFailoverClient, or a *redis.ClusterClient. It sends no request. Closing
-// the Locker leaves the client open. While calls wait, the Locker has one
-// connection to the server beside the client's pool; on a cluster, one to each.
+// redis.NewFailoverClient, or a *redis.ClusterClient. It sends no request, so what Open
+// finds out shows in the first calls. Closing the Locker leaves the client open. While
+// calls wait, the Locker has one connection to the server beside the client's pool; on a
+// cluster, one to each.
 //
 // The client should have ContextTimeoutEnabled set, or its requests outlive their
 // contexts, though the calls of the Locker do not; and time-outs well below a third
 // of the TTL. New fails with distlock.ErrInvalid if the client is of another type or the
 // options are not allowed.
 func New(client redis.UniversalClient, o *Options) (*Locker, error) {
-	return newLocker(client, o, false)
-}
-
-func newLocker(client redis.UniversalClient, o *Options, owned bool) (*Locker, error) {
-	if o == nil {
-		o = new(Options)
-	}
-	d, err := newDriver(client, o, owned)
+	opts := o.clone()
+	d, err := newStore(client, opts, false)
 	if err != nil {
 		return nil, opened(err)
 	}
-	c, err := distlock.New(d, &o.Options)
+	return newLocker(d, opts)
+}
+
+// clone returns a copy with a Logger.
+func (o *Options) clone() *Options {
+	if o == nil {
+		o = new(Options)
+	}
+	c := *o
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &c
+}
+
+func newLocker(d *store, o *Options) (*Locker, error) {
+	c, err := driver.New(d, &o.Options)
 	if err != nil {
 		return nil, err
 	}
 	return &Locker{c}, nil
 }
 
-func newDriver(client redis.UniversalClient, o *Options, owned bool) (*driver, error) {
-	d := &driver{
+func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, error) {
+	d := &store{
 		client:  client,
 		owned:   owned,
 		prefix:  cmp.Or(o.Prefix, defaultPrefix),
 		memory:  millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
 		publish: "publish",
-	}
-	logger := o.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
 	}
 	var heedsContexts bool
 	switch c := client.(type) {
@@ -132,8 +139,8 @@ func newDriver(client redis.UniversalClient, o *Options, owned bool) (*driver, e
 		// server of the cluster.
 		d.cluster, d.publish = c, "spublish"
 	default:
-		// A Ring keeps locks nowhere for certain: which server has a name
-		// depends on which ones each client can reach.
+		// A Ring keeps locks nowhere for certain: the server of a name depends on the
+		// servers that each client can reach.
 		return nil, fmt.Errorf("%w: the client is a %T, allowed are *redis.Client and *redis.ClusterClient",
 			distlock.ErrInvalid, client)
 	}
@@ -145,60 +152,70 @@ func newDriver(client redis.UniversalClient, o *Options, owned bool) (*driver, e
 			distlock.ErrInvalid, o.TokenMemory, distlock.MaxTTL)
 	}
 	if !heedsContexts {
-		logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
+		o.Logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
-	d.convoy.client, d.convoy.halt = client, maxHalt
-	d.bell = newBell(d, logger)
+	d.batcher.client, d.batcher.delay = client, maxDelay
+	d.subscriber = newSubscriber(d, o.Logger)
 	return d, nil
 }
 
-// driver implements distlock.Driver.
-type driver struct {
+// store implements driver.Driver.
+type store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one of a cluster; else nil
 	owned   bool                 // client is closed with the driver
 	prefix  string
-	memory  int64  // of tokens, in ms
-	publish string // the command
-	bell    *bell
-	convoy  convoy
-	apart   atomic.Bool // a script cannot have keys of several names
+	memory  int64       // of tokens, in ms
+	publish string      // the command
+	split   atomic.Bool // a script cannot have keys of several names
+
+	batcher    batcher
+	subscriber *subscriber
 }
 
-// Capabilities implements distlock.Driver. Redis can be set to keep what it has
+// Capabilities implements driver.Driver. Redis can be set to keep what it has
 // acknowledged over a restart, but there is no way to tell that it is; so the locks
 // are volatile.
-func (d *driver) Capabilities() distlock.Capabilities {
-	return distlock.Capabilities{
+func (d *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{
 		Backend:        "redis",
 		Fair:           true,
 		Push:           true,
 		Durability:     distlock.Volatile,
 		MinTTL:         minTTL,
 		TTLGranularity: time.Millisecond,
-		ExpiryLag:      2 * time.Millisecond, // Redis counts whole ones, and lets the last one pass
+		ExpiryLag:      2 * time.Millisecond, // Redis counts whole ms, and lets the last one pass
 	}
 }
 
-// Claim implements distlock.Driver.
-func (d *driver) Claim(r distlock.Request) distlock.Claim {
-	c := &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name)}
-	if !r.NoWait {
-		c.channel = d.bell.channelFor(c.key)
-	}
-	return c
+// Claim implements driver.Driver.
+func (d *store) Claim(r driver.Request) driver.Claim {
+	return &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name)}
 }
 
-// WrapLock implements distlock.LockWrapper.
-func (d *driver) WrapLock(h *distlock.Handle, c distlock.Claim) distlock.Lock {
+// WrapLock implements driver.LockWrapper.
+func (d *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
 	return &Lock{h, c.(*claim).key.entry()}
 }
 
-// Close implements io.Closer.
-func (d *driver) Close() error {
-	d.bell.close()
-	if d.owned {
-		return d.client.Close()
+// maxClose is how long Close waits for the client library. It may be connecting to a server that
+// hangs, and cannot be interrupted.
+const maxClose = 2 * time.Second
+
+// Close implements io.Closer. What has not ended by then ends with its time-out.
+func (d *store) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), maxClose)
+	defer cancel()
+	_, err := driver.Detach(ctx, func() (any, error) {
+		// The subscriber comes first: it uses the client.
+		d.subscriber.close()
+		if d.owned {
+			return nil, d.client.Close()
+		}
+		return nil, nil
+	})
+	if ctx.Err() != nil {
+		return fmt.Errorf("redislock: the connections are not closed after %v", maxClose)
 	}
-	return nil
+	return err
 }

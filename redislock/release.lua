@@ -1,4 +1,4 @@
--- Removes the claim: its entry if it is the holder, its place if it is in the queue. Gives the name to who comes next.
+-- Removes the claim: its entry if it is the holder, its record if it waits. Makes the next waiter the holder.
 --
 -- KEYS: entry, queue, waiters, token
 -- ARGV: owner, how its entry begins if it has won, for how many ms to refuse a Try that may still be under way or 0,
@@ -18,35 +18,41 @@ end
 -- include queue.lua
 
 if clear then
-  -- It is not in the list: who gets the name leaves that. And who gets it next overwrites the entry. A hot name
-  -- changes hands this way, so each command counts.
-  if not ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], micros(), ARGV[5], ARGV[4]) then
-    redis.call('DEL', KEYS[1])
-  end
+  -- The holder is not in the queue: a waiter leaves it when it is granted the name. A hot name changes hands this way,
+  -- so each command counts.
+  hand_over(KEYS[1], KEYS[4], KEYS[2], KEYS[3], micros(), ARGV[5], ARGV[4])
   return 1
 end
 
-local owner, clock, grave = ARGV[1], micros(), tonumber(ARGV[3])
+local owner, clock, tombstone = ARGV[1], micros(), tonumber(ARGV[3])
 local now = math.floor(clock / 1000)
--- Always a write: a replica, which may lag behind, must not be the one to say that the entry is gone.
+-- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone.
 if redis.call('HDEL', KEYS[3], owner) == 1 then
   redis.call('LREM', KEYS[2], 0, owner)
 end
 if entry and string.sub(entry, 1, #owner) == owner then
-  redis.call('DEL', KEYS[1])
-  entry = false
+  entry = false -- hand_over ends it
 end
-if grave > 0 then
-  local places = redis.call('HGETALL', KEYS[3])
-  for i = 1, #places, 2 do
-    if tonumber(string.match(places[i + 1], '^%d+')) <= now then
-      redis.call('HDEL', KEYS[3], places[i])
+if tombstone > 0 then
+  -- Removes the tombstones that have ended, but only after as many new ones as were left the last time. Otherwise a
+  -- thousand claims given up while the server is slow would cost it a million steps.
+  local _, _, countdown = record_of(KEYS[3], COUNTDOWN)
+  countdown = tonumber(countdown) or 0
+  if countdown <= 0 then
+    local records = redis.call('HGETALL', KEYS[3])
+    for i = 1, #records, 2 do
+      if tonumber(string.match(records[i + 1], '^%d+')) <= now then
+        redis.call('HDEL', KEYS[3], records[i])
+      else
+        countdown = countdown + 1
+      end
     end
   end
-  set_place(KEYS[3], owner, now + grave, ENDED, '')
-  outlast(KEYS[3], grave)
+  set_record(KEYS[3], owner, now + tombstone, TOMBSTONE, '')
+  set_record(KEYS[3], COUNTDOWN, now + tombstone, TOMBSTONE, string.format('%.0f', countdown - 1))
+  outlast(KEYS[3], tombstone)
 end
 if not entry then
-  ring(KEYS[1], KEYS[4], KEYS[2], KEYS[3], clock, ARGV[5], ARGV[4])
+  hand_over(KEYS[1], KEYS[4], KEYS[2], KEYS[3], clock, ARGV[5], ARGV[4])
 end
 return held

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
-// script is a Lua script and the digest by which a server knows it, once it has
-// seen it.
+// script is a Lua script and its digest. A server knows it by the digest, once it has seen the
+// source.
 type script struct{ source, digest string }
 
 func newScript(source string) script {
@@ -36,77 +40,114 @@ var (
 	breakLua string
 	//go:embed inspect.lua
 	inspectLua string
+	//go:embed probe.lua
+	probeLua string
 
 	tryScript     = newScript(tryLua)
 	releaseScript = newScript(releaseLua)
 	renewScript   = newScript(renewLua)
 	breakScript   = newScript(breakLua)
 	inspectScript = newScript(inspectLua)
+	probeScript   = newScript(probeLua)
 )
 
-// command is one run of a script. It overrides NoRetry, which go-redis asks when an
-// attempt has failed, before it sends the command again by itself (three times, by
-// default): some must not be sent again, and of others one has to know that they
-// were, because the earlier one may still be under way.
+// command is one request to run a script. go-redis sends a request again by itself when a
+// connection fails, three times by default, also a whole pipeline. A script does no harm if it is
+// sent twice, but its caller has to know: the first copy may have been applied, or may still
+// arrive.
+//
+// The fields are atomic because go-redis may go on when the caller has left.
 type command struct {
 	*redis.Cmd
-	once   bool // not to be sent again
-	failed int  // how many attempts have
+	asked   atomic.Int32          // calls of NoRetry
+	lost    atomic.Bool           // an attempt has had no answer, as far as SetErr knows
+	refused atomic.Pointer[error] // the last answer of a server that could not run it yet
 }
 
-var _ redis.Cmder = (*command)(nil)
+func newCommand(ctx context.Context, name, what string, keys []string, args []any) *command {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, name, what, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	// Keys follow the command, the script and the number of keys. The client of a cluster
+	// finds the slot by the first of them.
+	cmd.SetFirstKeyPos(3)
+	cmd.SetStepCount(1) // or the client of a cluster asks some server, which may hang, what it knows of EVAL
+	return &command{Cmd: cmd}
+}
 
-// NoRetry implements redis.Cmder.
+// NoRetry implements redis.Cmder. go-redis asks when an attempt has failed, and the client of
+// a single server says nothing else of that attempt.
 func (c *command) NoRetry() bool {
-	c.failed++
-	return c.once
+	c.asked.Add(1)
+	return false
 }
 
-// run runs s, and sends its source if the server does not know it: the cache of
-// scripts is lost with a restart, a fail-over or SCRIPT FLUSH. It reports whether
-// that was the only request; if not, an earlier one may have been applied unseen, or
-// may yet arrive, and so may this one if it failed.
-func (d *driver) run(ctx context.Context, s script, once bool, keys []string, args ...any) (cmd *redis.Cmd, only bool, err error) {
-	c := newCommand(ctx, "evalsha", s.digest, once, keys, args)
-	err = d.client.Process(ctx, c)
-	failed := c.failed
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		c = newCommand(ctx, "eval", s.source, once, keys, args)
-		err = d.client.Process(ctx, c)
-		// The refusal has counted as a failure in a plain client, not in a
-		// cluster's; it is none, since nothing was run.
-		failed = max(failed-1, 0) + c.failed
-	}
-	return c.Cmd, failed == 0, fault(ctx, err)
-}
-
-// runTogether is run for requests that many send at the same time: it lets them share
-// pipelines. On a cluster it does not, because a server that does not answer would
-// hold up the requests to the others.
-func (d *driver) runTogether(ctx context.Context, s script, once bool, keys []string, args ...any) (*redis.Cmd, bool, error) {
-	if d.cluster != nil {
-		return d.run(ctx, s, once, keys, args...)
-	}
-	c := newCommand(ctx, "evalsha", s.digest, once, keys, args)
-	along, err := d.convoy.process(ctx, c)
-	var answer redis.Error
+// SetErr implements redis.Cmder. An answer stays. When its context ends, the client of a cluster
+// would write that over the answers that the commands of a pipeline have had, and over the latest
+// error of the server. That client sets the error of each attempt.
+func (c *command) SetErr(err error) {
 	switch {
-	case err == nil:
-		return c.Cmd, along || c.failed == 0, nil
-	case ctx.Err() != nil:
-		return nil, false, fault(ctx, err) // the request may be on its way with others
-	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		cmd, only, err := d.run(ctx, s, once, keys, args...)
-		return cmd, only && (along || c.failed <= 1), err
-	case !along || once && errors.As(err, &answer):
-		return c.Cmd, c.failed == 0, fault(ctx, err)
-	case once:
-		// Not the error of another's context, which the caller has never seen.
-		return c.Cmd, false, fmt.Errorf("redislock: sent together with others: %v", err)
+	case err != nil && c.Val() != nil:
+		return
+	case notYet(err):
+		c.refused.Store(&err)
+	case err != nil && !isAnswer(err):
+		c.lost.Store(true)
 	}
-	// What go-redis would have sent again by itself, had it been alone.
-	cmd, _, err := d.run(ctx, s, once, keys, args...)
-	return cmd, false, err
+	c.Cmd.SetErr(err)
+}
+
+// resent reports whether an earlier copy of the command may have been applied, or may still
+// arrive. refusals is how many of its attempts are known to have been refused.
+func (d *store) resent(c *command, refusals int32) bool {
+	return c.lost.Load() || d.cluster == nil && c.asked.Load() > refusals
+}
+
+// sender sends a command and waits for its outcome, or for the end of ctx. After that the
+// command must not be read.
+type sender func(ctx context.Context, cmd *command) error
+
+// run runs s. It reports whether an earlier copy of the request may have been applied, or may
+// still arrive. It reports true after an error, unless a server answered that it has run nothing.
+//
+//	EVALSHA digest ──▶ answer
+//	               ──▶ NOSCRIPT, so nothing has run: EVAL source ──▶ answer
+//	               ──▶ no answer: go-redis sends the same again, and resent is true
+func (d *store) run(ctx context.Context, send sender, s script, keys []string, args ...any) (answer *redis.Cmd, resent bool, err error) {
+	cmd := newCommand(ctx, "evalsha", s.digest, keys, args)
+	err = send(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
+		// NOSCRIPT is one known refusal: any further attempt had no answer.
+		resent = d.resent(cmd, 1)
+		cmd = newCommand(ctx, "eval", s.source, keys, args)
+		err = send(ctx, cmd)
+	}
+	err = fault(ctx, err)
+	d.doubt(err)
+	resent = resent || d.resent(cmd, 0) || err != nil && !notYet(err)
+	if refused := cmd.refused.Load(); refused != nil && ended(err) {
+		err = *refused // says more, but of an earlier attempt: the last one has had no answer
+	}
+	return cmd.Cmd, resent, err
+}
+
+// alone sends a command on a connection of its own.
+func (d *store) alone(ctx context.Context, cmd *command) error {
+	_, err := driver.Detach(ctx, func() (any, error) { return nil, d.client.Process(ctx, cmd) })
+	return err
+}
+
+// batched sends a command together with those of other callers. On a cluster it does not, as a
+// server that hangs would delay the requests to the others.
+func (d *store) batched(ctx context.Context, cmd *command) error {
+	if d.cluster != nil {
+		return d.alone(ctx, cmd)
+	}
+	return d.batcher.do(ctx, cmd)
 }
 
 // execute sends what is in pipe. Each command has its own error then, also where the
@@ -121,35 +162,84 @@ func execute(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-func newCommand(ctx context.Context, name, what string, once bool, keys []string, args []any) *command {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, what, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
+const (
+	minPause      = 50 * time.Millisecond // before the first repetition; it doubles up to
+	maxRetryPause = 200 * time.Millisecond
+	maxRetry      = 10 * time.Second
+)
+
+// repeat calls f while it returns temporary errors, for as long as ctx and maxRetry allow. It
+// returns the error of the last call.
+func repeat(ctx context.Context, temporary func(error) bool, f func() error) error {
+	ends := time.Now().Add(maxRetry)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(ends) {
+		ends = deadline
 	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	cmd.SetFirstKeyPos(3)
-	return &command{Cmd: cmd, once: once}
+	for pause := minPause; ; pause = min(2*pause, maxRetryPause) {
+		err := f()
+		// No pause begins that would end after the deadline: the caller gets the error
+		// while it has time.
+		if !temporary(err) || time.Until(ends) <= pause {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
-// fault returns the error of a request as the caller should see it. Where the
-// context ends a request in flight, go-redis returns the error of the socket.
-func fault(ctx context.Context, err error) error {
+// notYet reports whether err is the answer of a server that has run nothing, and may soon:
+// it moves the slot to another server, waits for the cluster to choose a master, loads
+// its data, or has been in another script for seconds.
+func notYet(err error) bool {
+	for _, prefix := range []string{"TRYAGAIN", "CLUSTERDOWN", "MOVED ", "ASK ", "LOADING", "MASTERDOWN", "BUSY "} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAnswer reports whether a server has said err.
+func isAnswer(err error) bool {
 	var answer redis.Error
-	if err == nil || errors.As(err, &answer) {
+	return errors.As(err, &answer)
+}
+
+func ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// doubt has the topology of a cluster asked for anew if err is not the answer of a server:
+// another may have become the master of the one that does not answer.
+func (d *store) doubt(err error) {
+	if d.cluster != nil && err != nil && !isAnswer(err) {
+		d.cluster.ReloadState(context.Background())
+	}
+}
+
+// fault returns the error of a request as the caller should see it. Where the context ends a
+// request in mid-read, go-redis returns the error of the socket. The deadline of the socket may
+// come before the timer of the context. A client stays closed if its owner has closed it.
+func fault(ctx context.Context, err error) error {
+	deadline, ok := ctx.Deadline()
+	switch {
+	case err == nil || isAnswer(err):
 		return err
-	}
-	if ctx.Err() != nil {
+	// Before the context: a closed client is final, and a retry is of no use.
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	case ctx.Err() != nil:
 		return ctx.Err()
-	}
-	// The deadline of the socket may come before the timer of the context.
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+	case ok && !time.Now().Before(deadline):
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
-// millis rounds up: what Redis keeps must never be shorter than what was asked for.
+// millis rounds up: an entry must never end sooner than was asked for.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -1,12 +1,13 @@
--- Makes the claim the holder if the name is free and nobody comes before it; else puts it into the queue.
+-- Makes the claim the holder if the name is free and no other comes first; else puts it into the queue.
 --
 -- KEYS: entry, token, queue, waiters
 -- ARGV: owner, TTL in ms, holder text, how long to remember the token in ms, 1 to queue or 0, own channel or '',
--- number of this Try
--- Returns the token if the claim holds the name; 0 if the claim was given up; else -1 - n, where n is in how many ms to
--- look again if nothing is heard until then, or 0 if that is not known.
+-- number of this Try, "publish" or "spublish" if the channel is to be tried or ''
+-- Returns the token if the claim holds the name; 0 if the claim was released; else in how many ms to look again if nothing
+-- is heard until then, or 0 if that is not known, and the entry or ''.
 --
--- Sent twice, it finds the entry or the place that it made itself. Arriving late, after the release, it finds ENDED.
+-- Sent twice, it finds the entry or the record that it made itself. Arriving late, after the release, it finds the
+-- TOMBSTONE.
 local owner = ARGV[1]
 
 -- include grant.lua
@@ -17,7 +18,7 @@ local function grant()
   return tonumber(token)
 end
 
--- Who waits has a place in waiters. This decides almost all calls, so it is one look at both.
+-- Every waiter has a record in waiters. This decides almost all calls, so it is one look at both.
 if redis.call('EXISTS', KEYS[1], KEYS[4]) == 0 then
   return grant()
 end
@@ -26,17 +27,19 @@ end
 
 local ttl = tonumber(ARGV[2])
 local entry = redis.call('GET', KEYS[1])
+-- The claim holds the name already: by an earlier copy of this request, an earlier Try, or a release.
 if entry and string.sub(entry, 1, #owner) == owner then
   outlast(KEYS[1], ttl)
   return tonumber(string.match(entry, '^%x+ (%d+)'))
 end
 
 local now = millis()
-local lease, channel = place_of(KEYS[4], owner)
-if lease and lease <= now and (channel == ENDED or channel == ABSENT) then
+local lease, channel = record_of(KEYS[4], owner)
+if lease and lease <= now and (channel == TOMBSTONE or channel == ABSENT) then
   lease, channel = nil, nil
 end
-if channel == ENDED then
+-- Before any grant: a late request must not acquire a name that its claim will not release any more.
+if channel == TOMBSTONE then
   return 0
 end
 
@@ -63,9 +66,14 @@ if ARGV[5] == '1' then
   elseif channel == ABSENT then
     redis.call('LPUSH', KEYS[3], owner)
   end
-  set_place(KEYS[4], owner, now + ttl, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
-  outlast(KEYS[3], ttl)
-  outlast(KEYS[4], ttl)
+  local keep = math.min(ttl, ARGV[6] == SILENT and SILENT_LEASE or LEASE)
+  set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
+  -- The keys of the queue end by themselves after the last lease, so that dead waiters leave nothing.
+  outlast(KEYS[3], keep)
+  outlast(KEYS[4], keep)
+  if ARGV[8] ~= '' then
+    redis.pcall(ARGV[8], ARGV[6], '') -- tells the Locker that its scripts may
+  end
   local before = ahead(KEYS[3], KEYS[4], now, owner)
   if before then
     free = math.min(free or before, before)
@@ -74,4 +82,4 @@ else
   -- Changes nothing, but is a write: "held" must come from a server that may grant, not from a replica.
   redis.call('HDEL', KEYS[4], owner)
 end
-return free and now - free - 1 or -1
+return {free and free - now or 0, entry or ''}

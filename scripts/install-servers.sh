@@ -5,6 +5,7 @@
 #
 #   scripts/install-servers.sh              all four
 #   scripts/install-servers.sh redis etcd   only these (redis, mysql, zk, etcd)
+#   scripts/install-servers.sh cc           a C compiler with the headers of libc, without which Go has no -race
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec:/opt/homebrew/bin:/usr/local/bin # where internal/servers looks, too
@@ -12,9 +13,9 @@ PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec:/opt/homebrew/bin:/usr/local/b
 kinds=${*:-redis mysql zk etcd}
 for kind in $kinds; do
   case $kind in
-  redis | mysql | zk | etcd) ;;
+  redis | mysql | zk | etcd | cc) ;;
   *)
-    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, zk, etcd" >&2
+    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, zk, etcd, cc" >&2
     exit 2
     ;;
   esac
@@ -50,6 +51,13 @@ has_recent_etcd() {
   ((${major:-0} > 3 || (${major:-0} == 3 && ${minor:-0} >= 5)))
 }
 
+# has_compiler: the compiler that go calls can make a program. A compiler without the headers cannot.
+has_compiler() {
+  local cc=${CC:-gcc}
+  ! has go || cc=$(go env CC)
+  has "${cc%% *}" && printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $cc -x c -o /dev/null - 2>/dev/null
+}
+
 # missing prints the packages to install, by the names of the package manager given as $1.
 missing() {
   local apt=() brew=()
@@ -58,6 +66,7 @@ missing() {
   if { wanted redis || wanted mysql; } && ! has_faketime; then apt+=(libfaketime); fi
   if wanted zk && ! has_zookeeper; then apt+=(zookeeper) brew+=(zookeeper); fi
   if wanted zk && ! has_java; then apt+=(default-jre-headless) brew+=(openjdk); fi
+  if wanted cc && ! has_compiler; then apt+=(gcc libc6-dev) brew+=(gcc); fi
   if [[ $1 == apt ]]; then echo "${apt[*]-}"; else echo "${brew[*]-}"; fi
 }
 

@@ -1,354 +1,350 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
-// claim is a node in the queue of a name, or the attempt to make one. It is kept for
-// as long as the lock, so it has little more than what a holder needs: what its path
-// begins with is a part of that once it is known, and uses its memory.
-//
-// Try, Wait and Release call the library on the caller's goroutine, and the library
-// heeds no contexts: a call that hangs ends when the library gives up the
-// connection, after two thirds of the session, or when that is closed. The portable
-// half calls from goroutines that nobody depends on, and makes the next call of the
-// claim when this one has returned; a goroutine of ours for each call would have to
-// wait just as long before the next one, and be paid for with each call.
+// claim is a node in the queue of a name, or the attempt to make one. It is kept for as
+// long as the lock, so it has little more than a holder needs. Once the path is known,
+// stem is a part of it and uses its memory.
 type claim struct {
-	driver *driver
-	stem   string // what the path of our node begins with, up to its number
-	holder string
-	ttl    time.Duration
+	class   *class
+	session *session // of the class; nil when it is not used
+	stem    string   // what the path of our node begins with, up to its number
+	holder  string
+	ttl     time.Duration
 
-	path    string // of our node; "" if none is known
-	session int64  // which our node lives by
-	czxid   int64  // 0 if it is not known yet
-	ahead   string // the node in front of ours when we last looked; "" if there is none
+	path  string // of our node; "" if none is known
+	id    int64  // of the session that our node lives by
+	czxid int64
+	watch *watch // on our node; nil if there is none
 
-	listener // to our node
+	creation *creation   // its outcome is not known; nil if there is none
+	waiting  *waiting    // what a waiter knows; nil for others
+	forget   func() bool // see store.WrapLock; may be nil
 
 	noWait bool
-	unsure bool // a node may have been created: the reply to that was lost
-	next   bool // the node ahead was the only one in front
-	first  bool // and it is gone since
+	fixed  bool // a fixed term
 	won    bool
 }
 
-// Try implements distlock.Claim.
-func (c *claim) Try(ctx context.Context) (distlock.Grant, error) {
-	d, joining := c.driver, c.path == ""
-	children, err := c.look(ctx)
+// maxCut bounds the time that a waiter stays in the queue while no server can be reached.
+const maxCut = 10 * time.Second
+
+// Try implements driver.Claim.
+//
+// The node of a waiter lives by its session, and so outlives the connection. While no
+// server can be reached, the answer is what it was, for as long as the TTL. But no
+// release would wake up the waiter, so it has to look again.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	if c.session == nil {
+		s, err := c.class.use(ctx)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		c.session = s
+	}
+	grant, err := c.try(ctx)
+	if broken(err) && c.path != "" && !c.noWait && c.mayOutlast() {
+		return driver.Grant{}, &driver.HeldError{NoWake: true}
+	}
+	return grant, err
+}
+
+// mayOutlast reports whether a waiter that can reach no server goes on.
+func (c *claim) mayOutlast() bool {
+	if c.waiting == nil {
+		c.waiting = new(waiting)
+	}
+	w := c.waiting
+	if w.cut.IsZero() {
+		w.cut = time.Now()
+	}
+	return time.Since(w.cut) < min(c.ttl, maxCut)
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
+	first, err := c.isFirst(ctx)
 	if err != nil {
-		return distlock.Grant{}, err
+		return driver.Grant{}, err
 	}
-	before, place := inLine(children, path.Base(c.path))
-	if place < 0 {
-		return distlock.Grant{}, c.deleted()
-	}
-	if joining {
-		d.parents.setCrowded(c.parent(), place > 0)
-	}
-	if place > 0 {
-		c.ahead, c.next = c.parent()+"/"+before, place == 1
-		return distlock.Grant{}, c.held()
-	}
-	// The list was read on one server, and may be old. It cannot be too old to
-	// show a claim before ours, as it shows ours. But that our own session is
-	// still alive has to be said by a majority.
-	c.ahead = ""
-	if c.czxid == 0 {
-		c.listen()
-		err := c.settle(ctx)
-		if errors.Is(err, zk.ErrNoNode) {
-			err = c.deleted()
+	if !first {
+		if c.noWait {
+			if err := c.Release(ctx); err != nil {
+				return driver.Grant{}, err // our node may be left in the queue, so Release has to come
+			}
+			return driver.Grant{}, new(driver.HeldError)
 		}
+		return driver.Grant{}, c.waiting.refusal()
+	}
+	// The list that showed us first came from one server, and may be old. It shows our
+	// claim, so it is not too old to show a claim before ours. But a majority has to
+	// say that our own session is still alive.
+	ttl, err := c.promise(ctx, time.Now(), c.ttl, c.ttl)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	c.won, c.waiting = true, nil
+	return driver.Grant{Token: c.czxid, TTL: ttl}, nil
+}
+
+// isFirst reports whether our node is the first on the name. It joins the queue if we are
+// not in it.
+func (c *claim) isFirst(ctx context.Context) (bool, error) {
+	s, w := c.session, c.waiting
+	switch {
+	case c.path == "":
+		alone, err := c.join(ctx)
+		if err != nil || alone {
+			return alone, err
+		}
+	case s.conn.SessionID() != c.id:
+		return false, zk.ErrSessionExpired // and with it our node
+	case w == nil:
+	case w.first && c.watch.armed():
+		return true, nil
+	case w.ahead != "" && !w.watch.fired() && !c.watch.fired():
+		// In a queue of ten thousand, each waiter looks every few seconds. Lists would
+		// bring the servers down. One small question does.
+		stat, err := s.exists(ctx, w.ahead)
 		if err != nil {
-			return distlock.Grant{}, err
+			return false, err
+		}
+		if w.cut = (time.Time{}); stat != nil {
+			return false, nil
 		}
 	}
-	if err := d.prove(ctx, c.session, c.ttl, c.ttl); err != nil {
-		return distlock.Grant{}, err
+	queue, err := s.queue(ctx, c.parent())
+	if err != nil {
+		return false, err
 	}
-	c.won = true
-	return distlock.Grant{Token: c.czxid, TTL: c.ttl}, nil
+	position := slices.IndexFunc(queue, func(n node) bool { return n.name == path.Base(c.path) })
+	switch {
+	case position < 0:
+		return false, fmt.Errorf("the position in the queue is lost: somebody has deleted %s", c.path)
+	case position > 0:
+		c.waiting = &waiting{ahead: c.parent() + "/" + queue[position-1].name, next: position == 1}
+	}
+	return position == 0, nil
 }
 
-func (c *claim) deleted() error {
-	return fmt.Errorf("the place in the queue is lost: somebody has deleted %s", c.path)
+// promise returns the lease of the session for a request of ttl, counted from an
+// instant of this call on. Before that, it confirms the session, by a write sent at
+// most maxAge before that instant. A renewed lock gets the most there is: a node cannot
+// go from session to session, and Extend may ask for more than the lock was taken with.
+func (c *claim) promise(ctx context.Context, from time.Time, ttl, maxAge time.Duration) (time.Duration, error) {
+	s := c.session
+	lease := s.lease()
+	most := lease - lease/sharing
+	if ttl > most && c.fixed {
+		return 0, fmt.Errorf("%w: the TTL is %v, but the session of %v that this fixed term lives by allows %v at the most: "+
+			"it is made for the TTL that the lock is taken with", distlock.ErrInvalid, ttl, s.timeout(), most)
+	}
+	ttl = min(ttl, most)
+	return ttl, s.confirmSession(ctx, c.id, from.Add(-min(maxAge, lease-ttl)))
 }
 
-// held is what Try returns behind another claim.
-func (c *claim) held() error {
-	if c.noWait {
-		if err := c.release(); err != nil {
-			return err // a place may be left in the queue, so Release has to come
-		}
-	}
-	return distlock.ErrHeld
-}
-
-// look returns the children of the name's node, ours among them, and joins the
-// queue if we are not in it. Its error is ErrHeld if nothing has changed.
-func (c *claim) look(ctx context.Context) ([]string, error) {
-	d := c.driver
-	if c.path == "" {
-		return c.join(ctx)
-	}
-	if d.conn.SessionID() != c.session {
-		return nil, zk.ErrSessionExpired // and with it our place
-	}
-	if c.first && c.silent() {
-		return []string{path.Base(c.path)}, nil
-	}
-	c.first = false
-	// In a queue of ten thousand, each of whom looks every few seconds, the list
-	// is what would bring the servers down. One small question does.
-	if c.ahead != "" && !d.watches.fired(c.ahead) && !c.heard() {
-		var there bool
-		err := again(ctx, func() (err error) {
-			there, _, err = d.conn.Exists(c.ahead)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			return nil, distlock.ErrHeld
-		}
-	}
-	return d.children(ctx, c.parent())
-}
-
-// joinTries bounds the rounds of join: the name's node may have to be made, the
-// server may remove it as empty before we are in it, and a reply may be lost.
+// joinTries bounds the rounds of join. The name's node may have to be made, the server
+// may remove it as empty before we are in it, and a reply may be lost.
 const joinTries = 4
 
-// join makes our node, however often that takes, and never two of them.
-func (c *claim) join(ctx context.Context) (children []string, err error) {
+// join makes our node, and never two of them. It reports whether ours was the only one.
+// If it reports false, others may be there.
+func (c *claim) join(ctx context.Context) (alone bool, err error) {
+	names, parent := &c.session.store.names, c.parent()
+	var denied error
 	for range joinTries {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if c.unsure {
-			children, err = c.find(ctx)
-			if err != nil || c.path != "" {
-				return children, err
+		if c.creation == nil && !names.has(parent) {
+			// A user without the right to make it may still find it there, made by an
+			// administrator.
+			denied = c.session.makeNode(ctx, parent, zk.FlagContainer)
+			if denied != nil && !errors.Is(denied, zk.ErrNoAuth) {
+				return false, denied
 			}
+			names.add(parent)
 		}
-		// Who may not make it may still find it there, made by an administrator.
-		denied := c.makeParent(ctx)
-		if denied != nil && !errors.Is(denied, zk.ErrNoAuth) {
-			return nil, denied
+		if c.creation == nil {
+			c.create(ctx)
 		}
-		children, err = c.create(ctx)
-		switch {
-		case err == nil || c.path != "":
-			return children, err
-		case errors.Is(err, zk.ErrNoNode) && denied != nil:
-			return nil, denied
+		n := c.creation
+		if err = c.resolve(ctx); err != nil {
+			return false, err // and n may still change
+		}
+		if c.path != "" {
+			return n.alone, nil
+		}
+		switch err = n.err; {
 		case errors.Is(err, zk.ErrNoNode):
-			c.driver.parents.remove(c.parent())
-		case !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
-			return nil, err
+			if denied != nil {
+				return false, denied
+			}
+			names.remove(parent)
+		case err != nil && !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
+			return false, err
 		}
 	}
-	return nil, err
+	return false, cmp.Or(err, zk.ErrSessionExpired)
 }
 
-// makeParent makes the node of the name, unless it was there lately.
-func (c *claim) makeParent(ctx context.Context) error {
-	parent := c.parent()
-	if c.driver.parents.has(parent) {
+// creation is the request for our node. It may be on its way for longer than the call
+// that sent it, so it has no part of the claim.
+type creation struct {
+	session int64
+	sent    time.Time // before it was sent
+
+	done  chan struct{} // closed when the request has returned; the fields below are set then
+	path  string
+	czxid int64
+	alone bool // it was the only child then
+	err   error
+}
+
+// create asks for our node. If it is the only one, it has the lock, with one request:
+// the second operation of the transaction tells how the parent looks after the first.
+// It also tells our czxid, as the parent's mzxid.
+//
+// The order after that matters, since a reply may be lost or late:
+//
+//	create     done ----------------------------------> adopt the node, if the session
+//	           |                                        is still the one that made it
+//	           +- refused: there is no node
+//	           +- no reply ---> write, list ----------> adopt it, or delete it, or it is
+//	           |                (find)                  certain that there is none
+//	           +- ctx ends ---> the next call waits for done, and goes on there
+func (c *claim) create(ctx context.Context) {
+	s, stem, parent, holder := c.session, c.stem, c.parent(), c.holder
+	n := &creation{session: s.conn.SessionID(), sent: time.Now(), done: make(chan struct{})}
+	c.creation = n
+	_, _ = driver.Detach(ctx, func() (none struct{}, _ error) {
+		defer close(n.done)
+		results, err := s.conn.Multi(
+			&zk.CreateRequest{Path: stem, Data: []byte(holder), Acl: s.store.opts.ACL, Flags: zk.FlagEphemeralSequential},
+			&zk.SetDataRequest{Path: parent, Version: -1})
+		if err != nil {
+			n.err = s.explain(err)
+			return none, nil
+		}
+		stat := results[1].Stat
+		n.path, n.czxid, n.alone = results[0].String, stat.Mzxid, stat.NumChildren == 1
+		return none, nil
+	})
+}
+
+// resolve waits for the outcome of the creation, if there is one, and makes the node
+// ours. Nothing else is done for the claim before that. Otherwise a creation still on
+// its way would come after it. An error means that the outcome is not known.
+func (c *claim) resolve(ctx context.Context) error {
+	n, s := c.creation, c.session
+	if n == nil {
 		return nil
 	}
-	err := c.driver.makeNode(ctx, parent, zk.FlagContainer)
-	if err == nil {
-		c.driver.parents.add(parent)
+	select {
+	case <-n.done:
+	case <-ctx.Done():
+		return s.explain(ctx.Err())
 	}
-	return err
+	switch {
+	case n.err == nil && n.session != 0 && n.session == s.conn.SessionID():
+		s.confirm(n.session, n.sent)
+		c.found(n.path, n.session, n.czxid)
+	case !refused(n.err):
+		if err := c.find(ctx); err != nil {
+			return err
+		}
+	}
+	c.creation = nil
+	return nil
 }
 
-// create makes our node, and where it is alone, that is all it takes to have the
-// lock. On a name that others have had or wanted when this process last looked, the
-// list is needed anyway, and a request that makes the node alone is a third less
-// work for the servers than that transaction.
-func (c *claim) create(ctx context.Context) ([]string, error) {
-	d, parent := c.driver, c.parent()
-	session := d.conn.SessionID()
-	c.unsure = true
-	sent := time.Now()
-	request := c.createAndLook
-	if d.parents.crowded(parent) {
-		request = c.createOnly
-	}
-	made, err := request()
-	if errors.Is(err, zk.ErrNoNode) {
-		c.unsure = false
-	}
-	if err != nil {
-		return nil, err
-	}
-	if session == 0 || session != d.conn.SessionID() {
-		return nil, zk.ErrSessionExpired // or so it seems; find will tell whose the node is
-	}
-	c.unsure = false
-	c.found(made.path, session, made.czxid)
-	d.proved(session, sent)
-	if made.alone {
-		return []string{path.Base(c.path)}, nil
-	}
-	return d.children(ctx, parent)
-}
-
-// creation is what the servers tell of a node that they have made.
-type creation struct {
-	path  string
-	czxid int64 // 0 if they do not tell
-	alone bool  // it is the only child
-}
-
-// createAndLook makes our node and touches its parent: the second operation of the
-// transaction tells how the parent looks after the first. That is also where our
-// czxid is to be had, the same as the parent's mzxid. A list that is asked for in
-// the same round trip would prove it as well, but costs a request.
-func (c *claim) createAndLook() (creation, error) {
-	results, err := c.driver.conn.Multi(
-		&zk.CreateRequest{Path: c.stem, Data: []byte(c.holder), Acl: c.driver.acl, Flags: zk.FlagEphemeralSequential},
-		&zk.SetDataRequest{Path: c.parent(), Version: -1})
-	if err != nil {
-		return creation{}, err
-	}
-	parent := results[1].Stat
-	return creation{results[0].String, parent.Mzxid, parent.NumChildren == 1}, nil
-}
-
-func (c *claim) createOnly() (creation, error) {
-	made, err := c.driver.conn.Create(c.stem, []byte(c.holder), zk.FlagEphemeralSequential, c.driver.acl)
-	return creation{path: made}, err
-}
-
-// found notes which node is ours.
+// found notes that a node is ours. The stem shares its memory.
 func (c *claim) found(path string, session, czxid int64) {
-	c.path, c.session, c.czxid = path, session, czxid
-	c.listener = listener{}
+	c.path, c.id, c.czxid = path, session, czxid
+	c.watch, c.waiting = nil, nil
 	c.stem = path[:len(c.stem)]
 }
 
-// stemOf returns what the paths of the claims of an owner begin with.
-func stemOf(parent, owner string) string { return parent + "/" + claimPrefix + owner + "-" }
-
-func (c *claim) parent() string {
-	return c.stem[:len(c.stem)-len("/")-len(claimPrefix)-ownerDigits-len("-")]
-}
-
-func (c *claim) owner() string {
-	return c.stem[len(c.stem)-ownerDigits-len("-") : len(c.stem)-len("-")]
-}
-
-// find learns what became of a creation whose reply was lost, and adopts the node
-// if it lives by the present session. If it does not, its session has expired: it
-// is about to go, and its order in the queue is worth nothing.
-func (c *claim) find(ctx context.Context) ([]string, error) {
-	d := c.driver
-	// The reconnected server may be behind, and not show a node that is there. A
-	// write of our own brings it past that. A sync would not always: a leader
-	// that has lost its majority still answers one.
-	if err := again(ctx, d.write); err != nil {
-		return nil, err
+// find looks for a node of ours, and adopts it if it lives by the present session. If
+// it does not, its session has expired: it is about to go, and its order in the queue
+// is worth nothing. So find removes it.
+func (c *claim) find(ctx context.Context) error {
+	s, parent := c.session, c.parent()
+	// The reconnected server may be behind, and not show a node that is there. A write
+	// of our own brings it past that. A sync would not always: a leader without a
+	// majority still answers one.
+	if _, err := request(ctx, s, s.write); err != nil {
+		return err
 	}
-	children, err := d.children(ctx, c.parent())
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return nil, err
+	queue, err := s.queue(ctx, parent)
+	if err != nil {
+		return err
 	}
-	for _, n := range lineup(children) {
+	for _, n := range queue {
 		if n.owner != c.owner() {
 			continue
 		}
-		found := c.parent() + "/" + n.name
-		there, stat, err := d.conn.Exists(found)
-		switch {
-		case err != nil:
-			return nil, err
-		case there && stat.EphemeralOwner == d.conn.SessionID():
+		found := parent + "/" + n.name
+		stat, err := s.exists(ctx, found)
+		if err == nil && stat != nil && stat.EphemeralOwner == s.conn.SessionID() {
 			c.found(found, stat.EphemeralOwner, stat.Czxid)
-		case there:
-			if err := d.conn.Delete(found, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return nil, err
-			}
+		} else if err == nil && stat != nil {
+			_, err = request(ctx, s, s.remove(found))
 		}
-	}
-	c.unsure = false
-	return children, nil
-}
-
-// Wait implements distlock.Claim. It watches the claim ahead alone, so that a
-// release wakes one waiter, and our own node, which a session takes along when it
-// expires.
-//
-// Nobody can come in between: a node that is made later is behind ours. So if the
-// node ahead was the only one and the servers say that it is gone, ours is the
-// first, and Try need not list the queue to learn that.
-func (c *claim) Wait(ctx context.Context) error {
-	ahead := c.driver.watches.on(c.ahead)
-	if err := ahead.await(ctx); err != nil {
-		c.first = c.next && errors.Is(err, zk.ErrNoNode)
-		return ctx.Err() // or nil: the node is gone, or the connection broke; Try will see
-	}
-	c.listen()
-	if c.settle(ctx) != nil {
-		return ctx.Err()
-	}
-	select {
-	case e := <-ahead.events:
-		ahead.note(e)
-		c.first = c.next && ahead.deleted.Load()
-	case e := <-c.events:
-		c.note(e)
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
-// Renew implements distlock.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
-	batch := []distlock.Renewal{{Claim: c, TTL: ttl}}
-	c.driver.RenewBatch(ctx, batch)
-	return batch[0].Grant, batch[0].Err
-}
-
-// Release implements distlock.Claim.
-func (c *claim) Release(ctx context.Context) error {
-	if c.unsure {
-		if _, err := c.find(ctx); err != nil {
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
 	}
-	return c.release()
+	return nil
 }
 
-// release deletes our node. A request that got no reply is not repeated here but
-// by the portable half, which knows until when we were the holder.
-func (c *claim) release() error {
-	d := c.driver
-	if c.path == "" {
-		return nil
+// refused reports whether the servers have said that they did not do what was asked.
+func refused(err error) bool {
+	for _, no := range []error{zk.ErrNoNode, zk.ErrNoAuth, zk.ErrNodeExists, zk.ErrInvalidACL, zk.ErrNoChildrenForEphemerals} {
+		if errors.Is(err, no) {
+			return true
+		}
 	}
-	err := d.conn.Delete(c.path, -1)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+	return false
+}
+
+// Release implements driver.Claim.
+func (c *claim) Release(ctx context.Context) error {
+	s := c.session
+	if s == nil {
+		return nil // nothing was ever sent
+	}
+	if err := c.resolve(ctx); err != nil {
 		return err
 	}
-	// With another session than ours, the node was a leftover that the servers
-	// had not come to yet.
-	lost := c.won && (err != nil || c.session != d.conn.SessionID())
-	c.path, c.won = "", false
+	lost := false
+	if c.path != "" {
+		send := request[struct{}]
+		if c.won {
+			send = requestOnce // the engine repeats it: it knows until when we were the holder
+		}
+		_, err := send(ctx, s, s.remove(c.path))
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		// With another session than ours, the node was a leftover that the servers had
+		// not come to yet.
+		lost = c.won && (err != nil || c.id != s.conn.SessionID())
+	}
+	if c.forget != nil {
+		c.forget()
+	}
+	c.path, c.session, c.waiting, c.won = "", nil, nil, false
+	c.class.leave()
 	if lost {
 		return distlock.ErrLost
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -42,14 +44,14 @@ func TestConformance(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup")...)
+	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup"))
 }
 
 // harness lets the suite examine the driver on a server of its own.
 type harness struct {
 	*servers.Server
 	admin *zk.Conn
-	caps  distlock.Capabilities
+	caps  driver.Capabilities
 }
 
 var (
@@ -70,8 +72,8 @@ func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (di
 	return Open(ctx, h.URL(), o)
 }
 
-func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, conformance.Link, error) {
-	p, err := conformance.NewTCPProxy(h.Addr(), 1)
+func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
+	p, err := netfault.NewTCPProxy(h.Addr(), 1)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,10 +98,14 @@ func (h harness) Caps() conformance.Caps {
 	return caps
 }
 
-func (h harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
+func (h harness) Timing() conformance.Timing {
+	t := conformance.TimingFrom(h.caps)
+	t.MaxExtend = 1.25 // a session allows 1.26 times the TTL that the lock was taken with, or more
+	return t
+}
 
-// line lists the claims on a name, first come, first.
-func (h harness) line(name string) ([]node, error) {
+// queue lists the claims on a name, first come, first.
+func (h harness) queue(name string) ([]node, error) {
 	if _, err := h.admin.Sync(DefaultPrefix); err != nil {
 		return nil, err
 	}
@@ -107,23 +113,43 @@ func (h harness) line(name string) ([]node, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		err = nil
 	}
-	return lineup(children), err
+	return queueOf(children), err
 }
 
 func (h harness) Records(ctx context.Context, name string) (int, error) {
-	line, err := h.line(name)
-	return len(line), err
+	queue, err := h.queue(name)
+	return len(queue), err
 }
 
 func (h harness) Waiters(ctx context.Context, name string) (int, error) {
-	line, err := h.line(name)
-	return max(len(line)-1, 0), err
+	queue, err := h.queue(name)
+	return max(len(queue)-1, 0), err
+}
+
+// BlockName implements conformance.NameBlocker: nobody may touch the node of the name.
+func (h harness) BlockName(_ context.Context, name string) (func() error, error) {
+	path := DefaultPrefix + "/" + encode(name)
+	if err := h.admin.AddAuth("digest", []byte("conformance:secret")); err != nil {
+		return nil, err
+	}
+	ours := zk.DigestACL(zk.PermAll, "conformance", "secret")
+	_, err := h.admin.SetACL(path, ours, -1)
+	if errors.Is(err, zk.ErrNoNode) {
+		_, err = h.admin.Create(path, nil, 0, ours)
+	}
+	return func() error {
+		_, err := h.admin.SetACL(path, zk.WorldACL(zk.PermAll), -1)
+		if errors.Is(err, zk.ErrNoNode) { // removed, being empty
+			err = nil
+		}
+		return err
+	}, err
 }
 
 func (h harness) Delete(ctx context.Context, name string) error {
-	line, err := h.line(name)
-	if err != nil || len(line) == 0 {
+	queue, err := h.queue(name)
+	if err != nil || len(queue) == 0 {
 		return err
 	}
-	return h.admin.Delete(DefaultPrefix+"/"+encode(name)+"/"+line[0].name, -1)
+	return h.admin.Delete(DefaultPrefix+"/"+encode(name)+"/"+queue[0].name, -1)
 }

@@ -98,15 +98,19 @@ func TestCreateCutForLong(t *testing.T) {
 	})
 }
 
-// TestLongCutLeavesNoGhost: the server is away for longer than the TTL of a failed
+// TestLongCutLeavesNothing: the server is away for longer than the TTL of a failed
 // attempt, but not for a session. What is left lives by the session, so it would
-// stay for ever if nobody came back for it.
-func TestLongCutLeavesNoGhost(t *testing.T) {
+// stay for ever if it were forgotten.
+func TestLongCutLeavesNothing(t *testing.T) {
 	for _, how := range []string{"silent", "refused"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			w, prefix, conn := newWire(t), freshPrefix(), connect(t)
-			l := open(t, w, prefix, 30*time.Second)
+			l, err := New(w.connect(), &Options{Prefix: prefix, TickTime: tick}) // it has but one session
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
 			unlock(t, lock(t, l, "x"))
 			w.on(func(op int32) fault {
 				switch {
@@ -141,12 +145,12 @@ func TestLongCutLeavesNoGhost(t *testing.T) {
 	}
 }
 
-// TestForeignSessionIsNotAdopted: a node with our owner, but of another session, is
-// a leftover of one that has expired. It is as good as gone.
+// TestForeignSessionIsNotAdopted: a node with our owner, but of another session, is a
+// leftover of an expired session. It is as good as gone.
 func TestForeignSessionIsNotAdopted(t *testing.T) {
 	prefix, dying, conn := freshPrefix(), connect(t), connect(t)
 	c := claimOn(t, conn, prefix, "x", false)
-	if err := c.driver.makeNode(t.Context(), c.parent(), zk.FlagContainer); err != nil {
+	if err := c.class.session.makeNode(t.Context(), c.parent(), zk.FlagContainer); err != nil {
 		t.Fatal(err)
 	}
 	leftover, err := dying.Create(c.parent()+"/"+claimPrefix+c.owner()+"-", nil,
@@ -154,7 +158,9 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.unsure = true
+	c.session = c.class.session
+	c.creation = &creation{done: make(chan struct{}), err: zk.ErrConnectionClosed}
+	close(c.creation.done)
 	grant, err := c.Try(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +202,8 @@ func TestExpiredWhileHeld(t *testing.T) {
 	unlock(t, next)
 }
 
-// TestExpiredWhileWaiting: a waiter whose session has ended is told soon, and does
-// not hold up the queue.
+// TestExpiredWhileWaiting: the session of a waiter has ended. The waiter is told soon,
+// and does not hold up the queue.
 func TestExpiredWhileWaiting(t *testing.T) {
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	holder, doomed, third := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
@@ -261,8 +267,8 @@ func TestFencedBeforeExpiry(t *testing.T) {
 	}
 }
 
-// TestExpiredClaim: what was held by a session that is over is lost, also if the
-// servers have not come to its node yet.
+// TestExpiredClaim: a lock of a past session is lost, even if the servers have not come
+// to its node yet.
 func TestExpiredClaim(t *testing.T) {
 	w, prefix := newWire(t), freshPrefix()
 	conn := w.connect()
@@ -272,17 +278,17 @@ func TestExpiredClaim(t *testing.T) {
 	}
 	w.expire()
 	eventually(t, bound, func() string {
-		if id := conn.SessionID(); id == 0 || id == c.session {
+		if id := conn.SessionID(); id == 0 || id == c.id {
 			return "no new session"
 		}
 		return ""
 	})
-	c.driver.proof = proof{c.session, time.Now()} // good as it was, it proves nothing any more
+	c.session.confirmed = confirmation{c.id, time.Now()} // good as it was, it confirms nothing any more
 	if _, err := c.Renew(t.Context(), time.Second); !errors.Is(err, distlock.ErrLost) {
 		t.Error("Renew:", err)
 	}
 	leftover := c.path
-	if err := c.driver.makeNode(t.Context(), leftover, zk.FlagPersistent); err != nil {
+	if err := c.session.makeNode(t.Context(), leftover, zk.FlagPersistent); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Release(t.Context()); !errors.Is(err, distlock.ErrLost) {
@@ -293,9 +299,9 @@ func TestExpiredClaim(t *testing.T) {
 	}
 }
 
-// TestPlaceDeletedByHand: a waiter that has lost its place is told, and does not
-// wait for the next poll to find out.
-func TestPlaceDeletedByHand(t *testing.T) {
+// TestNodeDeletedByHand: the node of a waiter was deleted. The waiter is told, and
+// does not wait for the next poll to find out.
+func TestNodeDeletedByHand(t *testing.T) {
 	prefix, conn := freshPrefix(), connect(t)
 	holder, waiter := open(t, nil, prefix, 90*time.Second), open(t, nil, prefix, 90*time.Second)
 	held := lock(t, holder, "x")
@@ -328,19 +334,11 @@ func TestPlaceDeletedByHand(t *testing.T) {
 // A read that hangs holds up no renewal beyond its context: five hundred locks go
 // together.
 func TestRenewalHeedsItsContext(t *testing.T) {
-	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
-	c := claimOn(t, w.connect(), prefix, "x", false)
-	if _, err := c.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Renew(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
-	}
-	c.driver.proof = proof{}
+	w, c, byHand := renewedOnce(t)
 	returned := make(chan struct{})
 	w.on(func(op int32) fault {
 		switch op {
-		case opMulti: // the proof; meanwhile the watch fires
+		case opMulti: // confirms the session; meanwhile the watch fires
 			if _, err := byHand.Set(c.path, []byte("note"), -1); err != nil {
 				t.Error(err)
 			}

@@ -31,7 +31,7 @@ func TestOpenRefuses(t *testing.T) {
 		"zks://me:s3cret@h?tls=off":         "tls",
 		"zk://me:s3cret@h/p?tick_time=2m":   "tick_time",
 		"zk://me:s3cret@h/p?ttl=-1s":        "ttl",
-		"zk://me:s3cret@h/other?ttl=2s":     "the prefix is /other in the URL",
+		"zk://me:s3cret@h/other?ttl=2s":     "the prefix is /other, but /mine in the configuration beside the URL",
 		"zk://me:s3cret@h?dial_timeout=now": "dial_timeout",
 	} {
 		_, err := Open(t.Context(), url, &Options{Prefix: "/mine"})
@@ -47,7 +47,8 @@ func TestOpenRefuses(t *testing.T) {
 // TestOpenFails: what cannot be reached fails here, in time, and without a word on
 // standard error.
 func TestOpenFails(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	// The library's Close waits for a second. Open does not wait for that.
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close"))
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,10 +74,10 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestRota: each host gets its turn, the pause comes when all have had one in vain,
-// and none comes just after a connection.
-func TestRota(t *testing.T) {
-	var r rota
+// TestHosts: all hosts are tried one after the other. The pause comes when all were
+// tried in vain, and none comes just after a connection.
+func TestHosts(t *testing.T) {
+	var r hosts
 	if err := r.Init([]string{"a", "b"}); err != nil || r.Len() != 2 {
 		t.Fatal(err)
 	}
@@ -118,9 +119,12 @@ func TestNegotiated(t *testing.T) {
 		if _, err := New(conn, nil); conn.State() != zk.StateHasSession && !errors.Is(err, distlock.ErrInvalid) {
 			t.Error("New before there is a session:", err)
 		}
-		if _, _, err := conn.Exists("/"); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, bound, func() string { // the library gives a session of 1 ms little time to connect
+			if _, _, err := conn.Exists("/"); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 		n, err := New(conn, &Options{TickTime: tick})
 		if err != nil {
 			t.Fatal(err)
@@ -132,9 +136,20 @@ func TestNegotiated(t *testing.T) {
 			t.Error("New with a longer time-out than was granted:", err)
 		}
 	}
-	_, err := Open(t.Context(), server(t).URL()+"?ttl=90s", nil)
-	if !errors.Is(err, distlock.ErrInvalid) {
-		t.Error("a TTL that the longest session does not carry:", err)
+	// The longest session here is one of 120 s.
+	l, err := Open(t.Context(), server(t).URL()+freshPrefix()+"?ttl=90s&tick_time=200ms", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	most := l.Capabilities().MaxTTL
+	held := lock(t, l, "x")
+	if left := time.Until(held.Deadline()); left > most || left < most-2*time.Second {
+		t.Errorf("a lock that asks for 90 s ends in %v, the most there is are %v", left, most)
+	}
+	unlock(t, held)
+	if _, err := l.TryLock(t.Context(), "x", distlock.NoRenewal()); !errors.Is(err, distlock.ErrInvalid) {
+		t.Error("a fixed term that the longest session does not carry:", err)
 	}
 	_, err = Open(t.Context(), server(t).URL()+"?session_timeout=1s&tick_time=2s", nil)
 	if !errors.Is(err, distlock.ErrInvalid) {
@@ -171,8 +186,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/distlock-go/distlock/zklock.(*wire).serve"))
 	var log bytes.Buffer
 	l, err := Open(t.Context(), server(t).URLVia(w.addr()), &Options{
-		Prefix:  prefix,
-		Options: distlock.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+		Prefix:         prefix,
+		SessionTimeout: 30 * time.Second, // the longest, so that no other is tried
+		Options:        distlock.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 	})
 	if err != nil {
 		t.Fatal(err)

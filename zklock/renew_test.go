@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // TestDeletedByHand: what an administrator takes away is lost within a renewal.
@@ -39,17 +42,25 @@ func TestDeletedByHand(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileRenewed: what goes away before the proof is not confirmed by it.
-func TestDeletedWhileRenewed(t *testing.T) {
-	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
-	c := claimOn(t, w.connect(), prefix, "x", false)
+// renewedOnce returns a claim with a lock and a watch, its wire, and another
+// connection. The next renewal needs a write.
+func renewedOnce(t *testing.T) (*wire, *claim, *zk.Conn) {
+	t.Helper()
+	w, byHand := newWire(t), connect(t)
+	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
 	if _, err := c.Try(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Renew(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	c.driver.proof = proof{}
+	c.session.confirmed = confirmation{}
+	return w, c, byHand
+}
+
+// TestDeletedWhileRenewed: what goes away before the write is not confirmed by it.
+func TestDeletedWhileRenewed(t *testing.T) {
+	w, c, byHand := renewedOnce(t)
 	w.on(func(op int32) fault {
 		if op == opMulti {
 			if err := byHand.Delete(c.path, -1); err != nil {
@@ -103,5 +114,38 @@ func TestRenewalIsShared(t *testing.T) {
 	}
 	for _, l := range locks {
 		unlock(t, l)
+	}
+}
+
+// TestSlowRenewalIsShared: a write that takes longer than its answer may be shared with
+// later batches is still the only one of its own batch.
+func TestSlowRenewalIsShared(t *testing.T) {
+	const ttl = time.Second
+	w := newWire(t)
+	first := claimOn(t, w.connect(), freshPrefix(), "0", false)
+	batch := make([]driver.Renewal, 20)
+	for i := range batch {
+		batch[i] = driver.Renewal{TTL: ttl, Claim: first.class.store.Claim(driver.Request{
+			Name: fmt.Sprint(i), Owner: newOwner(), TTL: ttl, Holder: "me"})}
+		if _, err := batch[i].Claim.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.count()
+	w.on(func(op int32) fault {
+		if op == opMulti {
+			time.Sleep(2 * ttl / sharing)
+		}
+		return pass
+	})
+	time.Sleep(2 * ttl / sharing) // since the last Try: it has confirmed the session
+	first.class.store.Renew(t.Context(), batch)
+	for i := range batch {
+		if err := batch[i].Err; err != nil {
+			t.Errorf("renewal %d: %v", i, err)
+		}
+	}
+	if n := w.count()[opMulti]; n != 1 {
+		t.Errorf("%d locks were renewed by %d writes", len(batch), n)
 	}
 }

@@ -44,6 +44,8 @@ type wire struct {
 	gate     sync.RWMutex // locked while nothing comes through
 	away     atomic.Bool  // the server cannot be reached
 
+	connected atomic.Int64 // open connections of clients
+
 	mu       sync.Mutex
 	judge    func(op int32) fault
 	counts   map[int32]int
@@ -158,6 +160,8 @@ func readFrame(r io.Reader) ([]byte, error) {
 
 func (w *wire) serve(client net.Conn, target string) {
 	defer client.Close()
+	w.connected.Add(1)
+	defer w.connected.Add(-1)
 	if w.away.Load() {
 		return
 	}

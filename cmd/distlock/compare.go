@@ -3,20 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
 const compareHelp = `Compare measures lock backends side by side, in alternating rounds:
 
   bare               the store's own commands that no lock can do without: the limit
+  bare_parallel      the same for many keys at once
   solo               one lock and unlock after the other
   parallel           many names at once, by one client
   hot                many clients, one name
@@ -63,68 +63,65 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			report, err := out.report(p, func() (*compare.Report, error) { return runCompare(cmd.Context(), urls, p, c.safety) })
+			found, err := out.report(func() (*report.Report, error) { return runCompare(cmd.Context(), urls, p, c.safety) })
 			if err != nil {
 				return interrupted(signals, err)
 			}
-			return interrupted(signals, out.write(cmd, report))
+			return interrupted(signals, out.write(cmd, found))
 		},
 	}
 	f := cmd.Flags()
 	c.addTo(f)
 	out = reportFlags(f)
+	completeWords(cmd, "profile", false, profileNames()...)
+	completeWords(cmd, "workloads", true, report.WorkloadIDs()...)
 	return cmd
 }
 
-func runCompare(ctx context.Context, urls []string, p compare.Params, safety bool) (*compare.Report, error) {
+func runCompare(ctx context.Context, urls []string, p report.Params, safety bool) (*report.Report, error) {
 	targets, missing, closeAll, err := findTargets(ctx, urls, p.TTL)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll()
-	report, err := compare.Run(ctx, targets, p, progress(os.Stderr))
+	found, err := compare.Run(ctx, targets, p, safety, progress)
 	if err != nil {
 		return nil, err
 	}
-	report.Missing = missing
-	compare.Describe(ctx, report, targets)
-	if safety {
-		compare.Hazards(ctx, report, targets, progress(os.Stderr))
-	}
-	compare.Clean(targets, report)
-	for i, b := range report.Backends {
+	found.Missing = missing
+	for i, b := range found.Backends {
 		if len(urls) > 0 && b.Touched != "" {
-			fmt.Fprintf(os.Stderr, "distlock: on %s touched %s\n", targets[i].URL, b.Touched)
+			fmt.Fprintf(stderr, "distlock: on %s touched %s\n", targets[i].URL, b.Touched)
 		}
 	}
-	return report, nil
+	return found, nil
 }
 
 // progress draws a bar on a terminal, and writes plain lines elsewhere.
-func progress(w *os.File) func(compare.Step) {
-	if !term.IsTerminal(int(w.Fd())) {
+func progress() compare.Progress {
+	if !atTerminal() {
 		last := ""
-		return func(s compare.Step) {
-			if s.Doing != last && s.Done < s.Total {
-				fmt.Fprintf(w, "%3d%%  %s\n", 100*s.Done/s.Total, doing(s))
-				last = s.Doing
+		return func(done, total int, what string, left time.Duration) {
+			if what != last && done < total {
+				fmt.Fprintf(stderr, "%3d%%  %s\n", 100*done/total, doing(what, left))
+				last = what
 			}
 		}
 	}
 	var bar *progressbar.ProgressBar
-	return func(s compare.Step) {
+	return func(done, total int, what string, left time.Duration) {
 		if bar == nil {
-			bar = progressbar.NewOptions(s.Total, progressbar.OptionSetWriter(io.Writer(w)),
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false), progressbar.OptionFullWidth())
 		}
-		bar.Describe(doing(s))
-		_ = bar.Set(s.Done) // a bar that cannot be drawn is no reason to stop
+		bar.Describe(given.message(doing(what, left)))
+		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
 	}
 }
 
-func doing(s compare.Step) string {
-	if s.Left == 0 {
-		return s.Doing // nothing is known
+func doing(what string, left time.Duration) string {
+	if left == 0 {
+		return what // nothing is known
 	}
-	return fmt.Sprintf("%s, about %v left", s.Doing, s.Left.Round(time.Second))
+	return fmt.Sprintf("%s, about %v left", what, left.Round(time.Second))
 }

@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/internal/compare/measure"
+	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
 // compareParams are the parameters of a comparison as flags: a profile, and what
@@ -18,17 +19,17 @@ import (
 type compareParams struct {
 	profile string
 	safety  bool
-	compare.Params
+	report.Params
 }
 
 // addTo declares the flags. The defaults that they show are those of the default
 // profile.
 func (c *compareParams) addTo(f *pflag.FlagSet) {
-	standard := compare.Profiles[0]
+	standard := measure.Profiles[0]
 	p := standard.Params
-	f.StringVar(&c.profile, "profile", standard.Name, "preset of what follows: "+profileNames())
+	f.StringVar(&c.profile, "profile", standard.Name, "preset of what follows: "+strings.Join(profileNames(), ", "))
 	f.BoolVar(&c.safety, "safety", true, "also kill, stop and cut off holders, cancel waiters and restart servers, and look what happens")
-	f.StringSliceVar(&c.Workloads, "workloads", p.Workloads, "what to run: some of "+strings.Join(compare.Workloads(), ", "))
+	f.StringSliceVar(&c.Workloads, "workloads", p.Workloads, "what to run: some of "+strings.Join(report.WorkloadIDs(), ", "))
 	f.DurationVar(&c.Duration, "duration", p.Duration, "of one workload on one backend in one round; 50ms to 1h")
 	f.IntVar(&c.Rounds, "rounds", p.Rounds, "how often the backends take turns; 1 to 100")
 	f.IntVar(&c.Clients, "clients", p.Clients, "clients, with connections of their own, that fight for one name; 2 to 1000")
@@ -41,8 +42,8 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 }
 
 // resolve returns the parameters: those of the profile, over them what was set.
-func (c *compareParams) resolve(f *pflag.FlagSet) (compare.Params, error) {
-	p, err := compare.ProfileParams(c.profile)
+func (c *compareParams) resolve(f *pflag.FlagSet) (report.Params, error) {
+	p, err := measure.ProfileParams(c.profile)
 	if err != nil {
 		return p, err
 	}
@@ -69,12 +70,12 @@ func (c *compareParams) resolve(f *pflag.FlagSet) (compare.Params, error) {
 	return p, p.Check()
 }
 
-func profileNames() string {
+func profileNames() []string {
 	var names []string
-	for _, f := range compare.Profiles {
+	for _, f := range measure.Profiles {
 		names = append(names, f.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // profileHelp describes the profiles.
@@ -82,7 +83,7 @@ func profileHelp() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(&b, "Profiles:\n")
-	for _, f := range compare.Profiles {
+	for _, f := range measure.Profiles {
 		p := f.Params
 		fmt.Fprintf(w, "  %s\t%s;\n", f.Name, f.About)
 		fmt.Fprintf(w, "  \t%s,\n", strings.Join(p.Workloads, " "))

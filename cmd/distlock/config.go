@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/knadh/koanf/parsers/yaml"
@@ -25,24 +27,24 @@ import (
 const configHelp = `
 The backend comes from --url, else from DISTLOCK_URL, else from "url:" in the file
 that --config or DISTLOCK_CONFIG names. The file is YAML with the fields of
-backends.Config: url, ttl, holder, require. DISTLOCK_TTL and DISTLOCK_HOLDER go before
+backends.Config: url, ttl, holder, token_base, require. DISTLOCK_TTL and DISTLOCK_HOLDER go before
 its ttl and holder, and --ttl and --holder of run before those; a ttl or holder in the
 URL must be the same. Others on the machine can see a password in --url, but not in the
 environment or the file.`
 
-// addBackendFlags gives cmd the flags that say which backend to use.
+// addBackendFlags gives cmd the flags for the choice of a backend.
 func addBackendFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.String("url", "", `backend, like "redis://localhost:6379" (default $DISTLOCK_URL)`)
-	f.String("config", "", "YAML `file` with url, ttl, holder and require (default $DISTLOCK_CONFIG)")
+	f.String("config", "", "YAML `file` with url, ttl, holder, token_base and require (default $DISTLOCK_CONFIG)")
 	cmd.Long = strings.TrimSpace(cmd.Long + "\n" + configHelp)
 }
 
-// fields are what the environment and the flags may set. What a backend has to
-// promise is for the file alone: it belongs to the deployment, not to one call.
+// textFields are what the environment and the flags may set. What must be the same in
+// all processes is for the file alone: it belongs to the deployment, not to one call.
 var (
-	fields     = []string{"url", "ttl", "holder"}
-	fileFields = append(slices.Clone(fields), "require")
+	textFields = []string{"url", "ttl", "holder"}
+	fileFields = append(slices.Clone(textFields), "token_base", "require")
 )
 
 // loadConfig puts the configuration together: the file, over it the environment,
@@ -58,14 +60,8 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 		name = os.Getenv("DISTLOCK_CONFIG")
 	}
 	if name != "" {
-		if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
-			return c, usage(fmt.Errorf("the configuration %s: %w", name, err))
-		}
-		for _, field := range k.Keys() {
-			if !slices.Contains(fileFields, field) {
-				return c, usage(fmt.Errorf("the configuration %s has the unknown field %q, allowed are %s",
-					name, field, strings.Join(fileFields, ", ")))
-			}
+		if err := loadFile(k, name); err != nil {
+			return c, usage(fmt.Errorf("the configuration %s%w", name, err))
 		}
 	}
 	environment := env.Provider(".", env.Opt{Prefix: "DISTLOCK_", TransformFunc: envField})
@@ -80,18 +76,61 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 		TagName:    "yaml",
 		DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
 	}})
-	if err != nil { // in the file: the others give texts, and what is not any text has been looked at
-		_, fields, _ := strings.Cut(err.Error(), "error(s):")
-		return c, usage(fmt.Errorf("the configuration %s: %s", name, strings.Join(strings.Fields(fields), " ")))
+	if err != nil { // only of require: all else is a text that has been looked at
+		return c, usage(fmt.Errorf("the configuration %s: require is a list of some of fair, push, durable, quorum", name))
 	}
 	if c.URL == "" {
 		return c, usage(errors.New(`no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL`))
 	}
+	given.learn(c.URL)
 	return c, nil
 }
 
-// checkTTL looks at the TTL that applies, and says whose it is. Zero would be the
-// default, which whoever writes a number does not mean.
+// loadFile reads a file into k. The error completes "the configuration FILE". It quotes
+// nothing of the file: whatever is not understood may be a password.
+func loadFile(k *koanf.Koanf, name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf(": %w", err)
+	}
+	if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
+		return fmt.Errorf(" is not YAML with fields like \"url: redis://localhost\"%s", yamlLine.FindString(err.Error()))
+	}
+	for i, field := range fileFields {
+		value := k.Get(field)
+		_, list := value.([]any)
+		_, fields := value.(map[string]any)
+		if fields || list && i < len(textFields) {
+			return fmt.Errorf(": %s is not a single text", field)
+		}
+	}
+	if _, whole := k.Get("token_base").(int); k.Exists("token_base") && !whole {
+		return errors.New(": token_base is not a whole number")
+	}
+	for _, field := range k.Keys() {
+		if !slices.Contains(fileFields, field) {
+			return fmt.Errorf(" has an unknown field%s, allowed are %s", lineOf(field, text), strings.Join(fileFields, ", "))
+		}
+	}
+	return nil
+}
+
+// yamlLine is what an error of the parser says of the place.
+var yamlLine = regexp.MustCompile(` line \d+`)
+
+// lineOf says in which line of a file a field is, if clear.
+func lineOf(field string, text []byte) string {
+	key, _, _ := strings.Cut(field, ".")
+	for i, line := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, `"'`), key) {
+			return fmt.Sprintf(" in line %d", i+1)
+		}
+	}
+	return ""
+}
+
+// checkTTL looks at the TTL that applies, and names its source in an error. Zero would
+// be the default. A user who writes a number does not mean that.
 func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
 	given := k.Get("ttl")
 	if given == nil {
@@ -105,7 +144,7 @@ func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
 	}
 	var ttl backends.Duration
 	if err := ttl.UnmarshalText([]byte(fmt.Sprint(given))); err != nil {
-		return fmt.Errorf(`%s is %q, allowed is a duration like "30s" or "1m30s"`, whose, fmt.Sprint(given))
+		return fmt.Errorf(`%s is no duration, allowed is one like "30s" or "1m30s"`, whose)
 	}
 	if ttl <= 0 {
 		return fmt.Errorf("%s is %v, allowed is more than 0; leave it out for what the URL says, or %v",
@@ -118,7 +157,7 @@ func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
 // like are for the tests.
 func envField(key, value string) (string, any) {
 	field := strings.ToLower(strings.TrimPrefix(key, "DISTLOCK_"))
-	for _, f := range fields {
+	for _, f := range textFields {
 		if f == field && value != "" {
 			return field, value
 		}
@@ -129,7 +168,7 @@ func envField(key, value string) (string, any) {
 // flagField takes what has a field from the flags that were set.
 func flagField(cmd *cobra.Command) func(f *pflag.Flag) (string, any) {
 	return func(f *pflag.Flag) (string, any) {
-		for _, field := range fields {
+		for _, field := range textFields {
 			if f.Name == field && f.Changed {
 				return field, f.Value.String()
 			}
@@ -142,10 +181,31 @@ func flagField(cmd *cobra.Command) func(f *pflag.Flag) (string, any) {
 type backend struct {
 	locker distlock.Locker
 	url    string // without its password
+
+	renewals renewals
 }
 
-// openBackend opens the Locker that the configuration names. A backend that cannot
-// be reached, and a configuration that is wrong, have exit statuses of their own.
+// renewals is what became of the latest one. It is safe for concurrent use.
+type renewals struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (r *renewals) note(e distlock.Renewed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = e.Err
+}
+
+// last returns why the latest renewal has failed, or nil if it has not.
+func (r *renewals) last() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// openBackend opens the Locker that the configuration names. An unreachable backend and
+// a wrong configuration have exit statuses of their own.
 func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
@@ -158,7 +218,7 @@ func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 // to call the backend.
 func openConfig(ctx context.Context, c backends.Config, name string) (b *backend, err error) {
 	b = &backend{url: name}
-	b.locker, err = c.Open(ctx)
+	b.locker, err = c.Open(ctx, backends.Observer(&distlock.Observer{Renewed: b.renewals.note}))
 	switch {
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
@@ -168,8 +228,8 @@ func openConfig(ctx context.Context, c backends.Config, name string) (b *backend
 	return b, nil
 }
 
-// failed gives an error of the backend its exit status, and says which backend it is
-// about if the error does not.
+// failed gives an error of the backend its exit status. It names the backend if the
+// error does not.
 func (b *backend) failed(err error) error {
 	if strings.Contains(err.Error(), b.url) {
 		return &exit{status: statusUnavailable, err: err}

@@ -58,7 +58,7 @@ func TestManPages(t *testing.T) {
 	cmd := root(nil)
 	cmd.DisableAutoGenTag = true // it has the day's date
 	for _, c := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
-		// cobra/doc reads Markdown, in which a table is a block of code.
+		// cobra/doc reads Markdown, and takes a table for a block of code.
 		c.Long = regexp.MustCompile(`(?m)^  +\S`).ReplaceAllString(c.Long, "  $0")
 	}
 	if err := doc.GenManTree(cmd, &doc.GenManHeader{Section: "1", Source: "distlock", Manual: "distlock"}, folder); err != nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The exit statuses, as far as they are this program's own: those of flock(1)
-// where it has one, of sysexits.h else, and the shell's for what cannot be run.
+// The exit statuses, as far as they are this program's own. They are those of flock(1)
+// where it has one, else of sysexits.h; the shell's for what cannot be run.
 const (
 	statusBusy          = 1
 	statusUsage         = 64 // EX_USAGE
@@ -21,20 +21,21 @@ const exitHelp = `
 Exit status:
   0      the command ran and succeeded, or the request was carried out
   1      the name is held by another, or did not become free in time (-E changes it);
-         break: nobody holds it; check: the contract is not kept
+         break: nobody holds it, or another by now; check: the contract is not kept
   64     usage: a flag, argument, URL or configuration that is not allowed
   69     the backend cannot be reached or failed
-  70     the lock could not be kept for --min-hold or --once-per; another failure
-  75     the lock was lost while the command ran, and the command was ended, or before
-         that, and it was not started
+  70     another failure
+  75     the lock was lost: while the command ran, which was ended unless it had ended by
+         itself, or before that, and it was not started, or while --once-per or --min-hold
+         kept the name
   126    the command cannot be executed
   127    the command was not found
   128+n  the command, or distlock while it waited, was ended by signal n; after Ctrl-C
          distlock ends by that signal itself, so that a script around it ends too
   other  that of the command`
 
-// exit is an error with an exit status. A nil error says nothing more: whoever
-// made it has told the user already.
+// exit is an error with an exit status. A nil error says nothing more: the user has
+// been told already.
 type exit struct {
 	status int
 	err    error

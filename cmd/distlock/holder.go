@@ -9,10 +9,10 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
-	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/internal/compare/hazard"
 )
 
-// holderCommand is a child process of compare, which kills or stops it.
+// holderCommand is a child process of compare. compare kills or stops it.
 func holderCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "holder",
@@ -24,7 +24,7 @@ func holderCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			return compare.HolderMain(cmd.Context(), func(ctx context.Context) (distlock.Locker, error) {
+			return hazard.HolderMain(cmd.Context(), func(ctx context.Context) (distlock.Locker, error) {
 				return config.Open(ctx)
 			}, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
@@ -38,7 +38,7 @@ func holder(url string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self, "holder")
-	// In the environment, not among the arguments, which everybody may read.
+	// In the environment: everybody may read the arguments.
 	cmd.Env = append(os.Environ(), backends.EnvURL+"="+url)
 	return cmd, nil
 }

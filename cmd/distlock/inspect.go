@@ -1,34 +1,37 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/distlock-go/distlock"
 )
 
 func inspectCommand() *cobra.Command {
 	var prefix string
-	var asJSON, watch bool
+	var asJSON, watch, base bool
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] [NAME]",
-		Short: "Show who holds a lock, or all locks",
+		Short: "Show the holder of a lock, or all locks",
 		Long: `Inspect shows the holder of NAME, its token, since when it holds, how long the lease
 still runs unless it is renewed, and how many processes wait. Without NAME it lists
-the names that are held. What the backend does not keep is shown as "-".`,
-		Args: cobra.MaximumNArgs(1),
+the names that are held. What the backend does not keep is shown as "-".
+
+With --token-base it prints one number, at least as high as every token that the store
+has granted until now: the token_base for the URL of another store, if the service moves
+there and its tokens must go on rising. Ask when the last client of the old store has
+stopped. For that it takes and frees a lock, on a random name.`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && cmd.Flags().Changed("prefix") {
 				return usage(errors.New("NAME and --prefix exclude each other"))
@@ -36,11 +39,17 @@ the names that are held. What the backend does not keep is shown as "-".`,
 			if every <= 0 {
 				return usage(fmt.Errorf("--every is %v, allowed is more than 0", every))
 			}
+			if base && (len(args) == 1 || cmd.Flags().Changed("prefix") || asJSON || watch) {
+				return usage(errors.New("--token-base is for the whole store, and excludes NAME, --prefix, --json and --watch"))
+			}
 			b, err := openBackend(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
 			defer closeTelling(b.locker)
+			if base {
+				return b.tokenBase(cmd)
+			}
 			look := func(ctx context.Context) ([]distlock.Status, error) {
 				if len(args) == 0 {
 					return distlock.List(ctx, b.locker, prefix)
@@ -59,6 +68,7 @@ the names that are held. What the backend does not keep is shown as "-".`,
 	f.StringVar(&prefix, "prefix", "", "list only names that start with `text`")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per lock and line")
 	f.BoolVar(&watch, "watch", false, "print again whenever something changes, until interrupted")
+	f.BoolVar(&base, "token-base", false, "print the token_base for the URL of a store to move to")
 	f.DurationVar(&every, "every", time.Second, "how often --watch looks")
 	addBackendFlags(cmd)
 	return cmd
@@ -170,76 +180,4 @@ func showJSON(w io.Writer, sts []distlock.Status) error {
 		}
 	}
 	return nil
-}
-
-func breakCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:   "break [flags] NAME",
-		Short: "Take a lock away from its holder",
-		Long: `Break ends the hold on NAME, whoever has it. The holder is told within a third of its
-TTL, and its token is out of date from then on; but until it is told it works on, so
-break a lock only if its writes are fenced or you know that it does no harm.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := openBackend(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer closeTelling(b.locker)
-			return b.breakLock(cmd, args[0], yes)
-		},
-	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	addBackendFlags(cmd)
-	return cmd
-}
-
-func (b *backend) breakLock(cmd *cobra.Command, name string, yes bool) error {
-	st, err := distlock.Inspect(cmd.Context(), b.locker, name)
-	switch {
-	case errors.Is(err, distlock.ErrInvalid):
-		return usage(err)
-	case err != nil:
-		return b.failed(err)
-	case !st.Held:
-		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q", name)}
-	}
-	if !yes {
-		ok, err := confirm(cmd.Context(), cmd.InOrStdin(), fmt.Sprintf("break %q, held by %s, token %d?", name, printable(st.Holder), st.Token))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return &exit{status: statusBusy, err: errors.New("not broken")}
-		}
-	}
-	err = distlock.Break(cmd.Context(), b.locker, name)
-	switch {
-	case errors.Is(err, distlock.ErrLost):
-		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q any more", name)}
-	case err != nil:
-		return b.failed(err)
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broken: %s, was held by %s, token %d\n", printable(name), printable(st.Holder), st.Token)
-	return err
-}
-
-// confirm asks at the terminal. Without one there is nobody to ask.
-func confirm(ctx context.Context, in io.Reader, question string) (bool, error) {
-	if f, ok := in.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		return false, usage(errors.New("not at a terminal: pass --yes to break without being asked"))
-	}
-	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() { // which Ctrl-C leaves behind: a terminal cannot be told to stop reading
-		line, _ := bufio.NewReader(in).ReadString('\n') // no answer is no
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case a := <-answer:
-		return a == "y" || a == "yes", nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
 }

@@ -38,14 +38,19 @@ func root(signals *interrupts) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "distlock",
 		Short:         "Distributed locks on Redis, MySQL, ZooKeeper and etcd",
-		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.\n" + exitHelp,
+		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.",
 		Version:       version(),
 		SilenceErrors: true, // main prints them, once
 		SilenceUsage:  true, // an error of a backend is no reason to print the flags
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
 	cmd.SetVersionTemplate("distlock {{.Version}}\n")
+	cmd.Flags().Bool("version", false, "print the version")                                    // cobra's own takes -v, elsewhere short for --verbose
+	cmd.SetHelpTemplate(cmd.HelpTemplate() + "{{if not .HasParent}}" + exitHelp + "\n{{end}}") // after the commands
+	cmd.SetHelpCommand(helpCommand())
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
 	cmd.InitDefaultCompletionCmd()

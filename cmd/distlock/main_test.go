@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 func TestServerScripts(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel() // it waits for leases most of the time
 			s := servers.ForTest(t, kind)
 			testscript.Run(t, testscript.Params{
 				Dir:                 "testdata/server",

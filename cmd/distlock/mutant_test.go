@@ -16,15 +16,16 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
-	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/compare/report"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // The schemes of the broken locks on Redis, which only the command of these tests
 // knows: mutant-blindunlock://host:port, like redis://host:port.
 const (
-	blindUnlock = "mutant-blindunlock" // removes the entry on Unlock, whoever it belongs to
-	lateLoss    = "mutant-late-loss"   // tells its holder of a lease twice as long as it is
+	blindUnlock = "mutant-blindunlock" // removes the entry on Unlock, without a look at the holder
+	lateLoss    = "mutant-late-loss"   // has the server keep half of the lease that its holder is told of
 	noExpiry    = "mutant-noexpiry"    // sets no expiry: a dead holder's entry stays
 )
 
@@ -46,7 +47,7 @@ func openMutant(ctx context.Context, rawURL string, o *distlock.Options) (distlo
 	if err := d.Ping(ctx).Err(); err != nil {
 		return nil, err
 	}
-	return distlock.New(d, o)
+	return driver.New(d, o)
 }
 
 // mutant is a lock as tutorials teach it, and with a flaw. Closing the client, which
@@ -56,15 +57,21 @@ type mutant struct {
 	flaw string
 }
 
-func (m *mutant) Capabilities() distlock.Capabilities {
-	return distlock.Capabilities{Backend: m.flaw, Durability: distlock.Volatile, MinTTL: 100 * time.Millisecond}
+func (m *mutant) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Backend: m.flaw, Durability: distlock.Volatile, MinTTL: 100 * time.Millisecond}
 }
 
-func (m *mutant) Claim(r distlock.Request) distlock.Claim { return &mutantClaim{m, r} }
+func (m *mutant) Claim(r driver.Request) driver.Claim { return &mutantClaim{m, r} }
+
+func (m *mutant) Renew(ctx context.Context, batch []driver.Renewal) {
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		return c.(*mutantClaim).renew(ctx, ttl)
+	})
+}
 
 type mutantClaim struct {
 	*mutant
-	request distlock.Request
+	request driver.Request
 }
 
 var (
@@ -85,29 +92,24 @@ func (c *mutantClaim) key() string { return c.flaw + ":" + c.request.Name }
 
 // expiry is what the server is told, in milliseconds; 0 is none.
 func (c *mutantClaim) expiry(ttl time.Duration) int64 {
-	if c.flaw == noExpiry {
+	switch c.flaw {
+	case noExpiry:
 		return 0
+	case lateLoss:
+		return ttl.Milliseconds() / 2
 	}
 	return ttl.Milliseconds()
 }
 
-// lease is what the holder is told.
-func (c *mutantClaim) lease(ttl time.Duration) time.Duration {
-	if c.flaw == lateLoss {
-		return 2 * ttl
-	}
-	return ttl
-}
-
-func (c *mutantClaim) Try(ctx context.Context) (distlock.Grant, error) {
+func (c *mutantClaim) Try(ctx context.Context) (driver.Grant, error) {
 	token, err := mutantTry.Run(ctx, c.Client, []string{c.key()}, c.request.Owner, c.expiry(c.request.TTL)).Int64()
 	switch {
 	case err != nil:
-		return distlock.Grant{}, err
+		return driver.Grant{}, err
 	case token == 0:
-		return distlock.Grant{}, &distlock.HeldError{}
+		return driver.Grant{}, &driver.HeldError{}
 	}
-	return distlock.Grant{Token: token, TTL: c.lease(c.request.TTL)}, nil
+	return driver.Grant{Token: token, TTL: c.request.TTL}, nil
 }
 
 func (c *mutantClaim) Wait(ctx context.Context) error {
@@ -115,12 +117,12 @@ func (c *mutantClaim) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (c *mutantClaim) Renew(ctx context.Context, ttl time.Duration) (distlock.Grant, error) {
+func (c *mutantClaim) renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	ok, err := mutantRenew.Run(ctx, c.Client, []string{c.key()}, c.request.Owner, c.expiry(ttl)).Int()
 	if err == nil && ok == 0 {
 		err = distlock.ErrLost
 	}
-	return distlock.Grant{TTL: c.lease(ttl)}, err
+	return driver.Grant{TTL: ttl}, err
 }
 
 func (c *mutantClaim) Release(ctx context.Context) error {
@@ -139,11 +141,11 @@ func TestCompareConvicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for scheme, bad := range map[string][]compare.Hazard{
+	for scheme, bad := range map[string][]report.Hazard{
 		"redis":     nil,
-		blindUnlock: {compare.DoubleGrants},
-		lateLoss:    {compare.StalledHolder, compare.CutOffHolder},
-		noExpiry:    {compare.KilledHolder, compare.StalledHolder},
+		blindUnlock: {report.DoubleGrants},
+		lateLoss:    {report.StalledHolder, report.CutOffHolder},
+		noExpiry:    {report.KilledHolder, report.StalledHolder},
 	} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
@@ -151,18 +153,18 @@ func TestCompareConvicts(t *testing.T) {
 			own.Scheme = scheme
 			safety := compareSafety(t, own.String())
 			for _, h := range bad {
-				if o := safety[h]; o.Verdict != compare.Bad {
+				if o := safety[h]; o.Verdict != report.Bad {
 					t.Errorf("%s of %s: %s, %q (%s), want bad", h, scheme, o.Verdict, o.Text, o.Detail)
 				}
 			}
-			if o := safety[compare.ServerRestart]; !strings.Contains(o.Text, "no control of the server") {
+			if o := safety[report.ServerRestart]; !strings.Contains(o.Text, "no control of the server") {
 				t.Errorf("a server that was given by URL: %+v", o)
 			}
 			if len(bad) > 0 {
 				return
 			}
 			for h, o := range safety {
-				if o.Verdict == compare.Bad {
+				if o.Verdict == report.Bad {
 					t.Errorf("%s of a sound lock: %q (%s)", h, o.Text, o.Detail)
 				}
 			}
@@ -171,7 +173,7 @@ func TestCompareConvicts(t *testing.T) {
 }
 
 // compareSafety runs the command on a URL and returns what it says of its safety.
-func compareSafety(t *testing.T, rawURL string) map[compare.Hazard]compare.Outcome {
+func compareSafety(t *testing.T, rawURL string) map[report.Hazard]report.Outcome {
 	t.Helper()
 	file := t.TempDir() + "/report.json"
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -183,7 +185,7 @@ func compareSafety(t *testing.T, rawURL string) map[compare.Hazard]compare.Outco
 	if err != nil {
 		t.Fatalf("%v (%v): %s", err, runErr, out)
 	}
-	var r compare.Report
+	var r report.Report
 	if err := json.Unmarshal(text, &r); err != nil || len(r.Backends) != 1 {
 		t.Fatalf("%v: %s", err, text)
 	}

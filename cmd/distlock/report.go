@@ -10,143 +10,84 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/distlock-go/distlock/internal/compare"
+	"github.com/distlock-go/distlock/internal/compare/render"
+	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// reportOptions say where a comparison goes to, and what it is held against.
+// reportOptions say where the report of a comparison comes from and goes to.
 type reportOptions struct {
-	json, csv, html, from string
-	markdown              bool
-	baseline              string
-	tolerance             float64
-	failOnRegression      bool
-
-	old *compare.Report // the baseline, or nil
+	json, html, from string
+	markdown         bool
 }
 
 func reportFlags(f *pflag.FlagSet) *reportOptions {
 	o := &reportOptions{}
 	f.StringVar(&o.json, "json", "", "also write the report, with every round, to `file` (- for standard output)")
-	f.StringVar(&o.csv, "csv", "", "also write every value, one a row, to `file` (- for standard output)")
 	f.StringVar(&o.html, "html", "", "also write a page with charts, complete in one `file` (- for standard output)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the tables as Markdown")
 	f.StringVar(&o.from, "from", "", "measure nothing: read the report of an earlier --json from `file`")
-	f.StringVar(&o.baseline, "baseline", "", "tell what has changed since the report of an earlier --json in `file`")
-	f.Float64Var(&o.tolerance, "tolerance", 0.2, "with --baseline, the `part` by which a median may change without being told")
-	f.BoolVar(&o.failOnRegression, "fail-on-regression", false, "with --baseline, exit with status 70 if something got worse")
 	return o
 }
 
-// report returns what measure finds, or the report of --from. What cannot be
-// written or compared afterwards is refused before anything is measured.
-func (o *reportOptions) report(p compare.Params, measure func() (*compare.Report, error)) (*compare.Report, error) {
-	if err := o.check(); err != nil {
-		return nil, usage(err)
+// report returns what measure finds, or the report of --from. What cannot be written
+// afterwards is refused before anything is measured.
+func (o *reportOptions) report(measure func() (*report.Report, error)) (*report.Report, error) {
+	if o.json == "-" && o.html == "-" {
+		return nil, usage(errors.New("only one of --json and --html can go to standard output"))
 	}
-	var saved *compare.Report
 	if o.from != "" {
-		var err error
-		if saved, err = readReport(o.from); err != nil {
+		saved, err := readReport(o.from)
+		if err != nil {
 			return nil, usage(fmt.Errorf("--from: %w", err))
 		}
-		p = saved.Params
-	}
-	if o.baseline != "" {
-		var err error
-		if o.old, err = readReport(o.baseline); err == nil {
-			err = compare.Comparable(o.old.Params, p)
-		}
-		if err != nil {
-			return nil, usage(fmt.Errorf("--baseline: %w", err))
-		}
-	}
-	if o.failOnRegression && p.Rounds < compare.MinRounds {
-		return nil, usage(fmt.Errorf("--fail-on-regression needs %d rounds to tell a change from noise, not %d", compare.MinRounds, p.Rounds))
-	}
-	if saved != nil {
 		return saved, nil
 	}
-	return measure()
-}
-
-func (o *reportOptions) check() error {
-	stdout := 0
-	for _, name := range []string{o.json, o.csv, o.html} {
-		if name == "-" {
-			stdout++
-		}
+	r, err := measure()
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case stdout > 1:
-		return errors.New("only one of --json, --csv and --html can go to standard output")
-	case o.failOnRegression && o.baseline == "":
-		return errors.New("--fail-on-regression needs --baseline")
-	case !(o.tolerance >= 0 && o.tolerance <= 10):
-		return fmt.Errorf("--tolerance is %v, allowed are 0 to 10", o.tolerance)
-	}
-	return nil
+	r.Mask(given.data)
+	return r, nil
 }
 
 // write prints the report and writes it wherever else it was asked for. What one
 // file cannot take, the others still get.
-func (o *reportOptions) write(cmd *cobra.Command, r *compare.Report) error {
-	errs := []error{toFile(o.json, r.WriteJSON), toFile(o.csv, r.WriteCSV), toFile(o.html, r.WriteHTML)}
+func (o *reportOptions) write(cmd *cobra.Command, r *report.Report) error {
+	errs := []error{
+		toFile(o.json, func(w io.Writer) error { return render.JSON(w, r) }),
+		toFile(o.html, func(w io.Writer) error { return render.HTML(w, r) }),
+	}
 	out := cmd.OutOrStdout()
-	if o.json == "-" || o.csv == "-" || o.html == "-" {
+	if o.json == "-" || o.html == "-" {
 		out = io.Discard // a program reads it: the tables would be in its way
 	}
-	write := r.WriteText
+	write := render.Text
 	switch {
 	case o.markdown:
-		write = r.WriteMarkdown
+		write = render.Markdown
 	case colours(out):
-		write = r.WriteTerminal
+		out, write = painted, render.Terminal
 	}
-	errs = append(errs, write(out))
-	if o.old != nil {
-		errs = append(errs, o.changes(out, r))
-	}
-	return errors.Join(append(errs, r.Err())...)
-}
-
-// changes prints what differs from the baseline.
-func (o *reportOptions) changes(w io.Writer, r *compare.Report) error {
-	diff, err := compare.Since(o.old, r, o.tolerance)
-	if err != nil {
-		return err
-	}
-	write := diff.WriteText
-	switch {
-	case o.markdown:
-		write = diff.WriteMarkdown
-	case colours(w):
-		write = diff.WriteTerminal
-	}
-	if err := write(w); err != nil {
-		return err
-	}
-	if n := diff.Regressions(); n > 0 && o.failOnRegression {
-		return &exit{status: statusFailed, err: fmt.Errorf("%d regressions since %s", n, o.baseline)}
-	}
-	return nil
+	return errors.Join(append(errs, write(out, r), render.Err(r))...)
 }
 
 // colours reports whether w is a terminal that takes them (see no-color.org).
 func colours(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	out := w == io.Writer(stdout) || w == io.Writer(painted)
+	return out && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
 }
 
-func readReport(name string) (*compare.Report, error) {
+func readReport(name string) (*report.Report, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	r, err := compare.ReadReport(f)
+	r, err := report.Read(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	r.Mask(given.data)
 	return r, nil
 }
 
@@ -157,7 +98,7 @@ func toFile(name string, write func(io.Writer) error) error {
 	case "":
 		return nil
 	case "-":
-		return write(os.Stdout)
+		return write(stdout)
 	}
 	f, err := os.Create(name)
 	if err != nil {

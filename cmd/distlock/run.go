@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/openurl"
@@ -20,8 +21,9 @@ const runHelp = `Run runs a command while it holds the lock NAME, and passes its
 The command gets a process group of its own, the terminal if there is one, and in its
 environment DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which rises with every
 grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it is). Signals
-are passed on to the whole group. The rest of the environment is handed down as it is:
-DISTLOCK_URL too, if it was set.
+are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if they
+were, as after nohup(1). The rest of the environment is handed down as it is: DISTLOCK_URL
+too, if it was set.
 
 At a terminal the command is in the foreground, as if the shell had started it: Ctrl-C
 reaches it alone, and Ctrl-Z stops both it and distlock. Nothing renews the lock then:
@@ -32,7 +34,16 @@ If the lock is being lost, because the backend does not answer or somebody broke
 the group gets TERM, and KILL when --kill-after has passed: both before the lease can
 be granted to another, unless it was taken away by force. If distlock itself is
 killed, the name is free when the TTL has passed, and on Linux the command dies with it,
-but not what that has started.`
+but not what that has started.
+
+--once-per and --min-hold keep the name after a command that has succeeded, counted from
+its start. The period of --once-per ends a tenth early, but no more than 30s: so what cron
+starts every hour finds the name free at the same minute of the next, although it never
+starts at the same instant. If the store can keep the name to the end by its own clock,
+distlock leaves it to the store and ends; it stays until then where that would be wrong by
+more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
+for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, and
+the name is free after the TTL.`
 
 type runOptions struct {
 	wait      time.Duration
@@ -80,16 +91,17 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows NAME is the command's
 	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s)")
-	f.String("holder", "", "`text` for whoever inspects the lock (default host, process and command with its arguments)")
+	f.String("holder", "", "`text` that inspect shows for the lock (default host, process and command, without its arguments)")
 	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held")
 	f.IntVarP(&o.busy, "conflict-exit-code", "E", statusBusy, "exit `status` if the name is held or the wait is over")
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost (default a sixth of the TTL, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
-	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long at the least, if the command succeeds faster")
-	f.DurationVar(&o.oncePer, "once-per", 0, "keep the name for this long from the start, if the command succeeds: once per period over all machines")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, and who holds a busy one")
+	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
+	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, and the holder of a busy one")
 	addBackendFlags(cmd)
+	completeWords(cmd, "on-lost", false, "kill", "warn")
 	cmd.Long += "\n" + exitHelp
 	return cmd
 }
@@ -115,16 +127,13 @@ func (o *runOptions) check(waits bool) error {
 
 // checkLease looks at what makes sense only with the TTL that the backend granted.
 func (o *runOptions) checkLease(graceSet bool, lease time.Duration) error {
-	if !graceSet {
-		o.killAfter = min(lease/6, 10*time.Second)
-	}
 	switch {
+	case lease <= 0: // this process has slept since: nothing will be started
+	case !graceSet:
+		o.killAfter = min(lease/6, 10*time.Second)
 	case o.killAfter > lease/3:
 		return fmt.Errorf("--kill-after is %v, allowed with this TTL is up to %v: one renewal that fails must not end the command",
 			o.killAfter, (lease / 3).Round(time.Millisecond))
-	case o.oncePer > 0 && o.oncePer < lease:
-		return fmt.Errorf("--once-per is %v, allowed with this TTL is %v or more: the name stays held for the TTL",
-			o.oncePer, lease.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -135,7 +144,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		return err
 	}
 	if config.Holder == "" && !namesHolder(config.URL) {
-		config.Holder = holderText(args)
+		config.Holder = holderText(args[0])
 	}
 	b, err := openConfig(cmd.Context(), config, openurl.Redact(config.URL))
 	if err != nil {
@@ -163,18 +172,19 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 	return o.underLock(cmd.Context(), signals, b, lock, args)
 }
 
-// holderText says who holds the lock, so that an operator finds the process.
-func holderText(args []string) string {
+// holderText describes this process as the holder, so that an operator finds it. The
+// arguments of a program may be passwords.
+func holderText(program string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown-host"
 	}
-	text := fmt.Sprintf("%s pid %d %s", host, os.Getpid(), strings.Join(args, " "))
+	text := fmt.Sprintf("%s pid %d %s", host, os.Getpid(), program)
 	return strings.ToValidUTF8(text[:min(len(text), distlock.MaxHolder)], "")
 }
 
-// namesHolder reports whether a URL has a holder's text. What is wrong with the URL is
-// for whoever opens it to say.
+// namesHolder reports whether a URL has a holder's text. An error in the URL is
+// reported when the URL is opened.
 func namesHolder(url string) bool {
 	u, err := openurl.Parse(url)
 	return err == nil && u.Text("holder", "") != ""
@@ -186,7 +196,7 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 		ctx, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
-	if o.tryOnly || o.verbose { // who waits should know for whom
+	if o.tryOnly || o.verbose { // a user who waits should know for whom
 		lock, err := l.TryLock(ctx, name)
 		if errors.Is(err, distlock.ErrHeld) {
 			o.toldHolder = o.tellHolder(ctx, l, name)
@@ -198,8 +208,8 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 	return l.Lock(ctx, name)
 }
 
-// tellHolder says who holds the name, as far as that can be known in a moment, and
-// reports whether it was.
+// tellHolder names the holder, as far as that can be known in a moment, and reports
+// whether it could.
 func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name string) bool {
 	if !o.verbose {
 		return false
@@ -217,8 +227,8 @@ func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name str
 // refused turns a failed acquisition into an exit status.
 func (o *runOptions) refused(b *backend, name string, err error) error {
 	switch {
-	case errors.Is(err, distlock.ErrHeld) && (!o.verbose || o.tryOnly && o.toldHolder):
-		return &exit{status: o.busy}
+	case errors.Is(err, distlock.ErrHeld) && (!o.verbose && !atTerminal() || o.tryOnly && o.toldHolder):
+		return &exit{status: o.busy} // in a script the status says it, as with flock(1)
 	case errors.Is(err, distlock.ErrHeld) && o.wait > 0:
 		return &exit{status: o.busy, err: fmt.Errorf("%s did not become free within %v", printable(name), o.wait)}
 	case errors.Is(err, distlock.ErrHeld):
@@ -242,29 +252,38 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		Grace:       o.killAfter,
 		KeepRunning: o.onLost == "warn",
 		Signals:     received,
+		Trouble:     b.renewals.last,
 		Tell:        func(format string, args ...any) { say("%s: %s", b.url, named(fmt.Sprintf(format, args...))) },
 	})
 	signals.takeBack()
-	kept := false
-	if err == nil && out.Status == 0 && out.Lost == nil {
-		if kept, err = o.keep(ctx, lock, time.Since(start)); err != nil {
-			err = fmt.Errorf("the command has succeeded, but the name could not be kept: %w", err)
-		}
+	if errors.Is(err, supervise.ErrNotStarted) {
+		closeWithin(b.locker, time.Second) // the backend may be the reason of the loss
+		return notRun(err)
+	}
+	if err != nil {
+		closeTelling(b.locker) // unlocks
+		return notRun(err)
+	}
+	after := kept{lost: out.Lost}
+	if out.Lost == nil && out.Status == 0 {
+		after = o.keep(ctx, b, lock, start)
 	}
 	switch {
-	case kept:
-	case out.Lost != nil:
+	case after.left:
+	case after.lost != nil:
 		// There is nothing to unlock any more, and the backend may be the
 		// reason: it gets a moment to be tidied up.
 		closeWithin(b.locker, time.Second)
 	default:
-		closeTelling(b.locker) // unlocks
+		after.lost = release(b.locker, lock)
 	}
-	if err != nil {
-		return notRun(err)
+	if after.lost != nil && out.Lost == nil {
+		say("%s: the lock was lost while the command ran, which has ended by itself, or after that: %s", b.url, named(after.lost.Error()))
 	}
 	switch {
-	case out.Lost != nil && o.onLost == "kill":
+	case after.interrupted:
+		return signals.exit()
+	case after.lost != nil && o.onLost == "kill":
 		return &exit{status: statusLost}
 	case out.Interrupted:
 		return &exit{status: out.Status, interrupted: true, group: true}
@@ -274,7 +293,19 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 	return nil
 }
 
-// notRun gives the errors of supervise.Run, and of keep, their exit statuses.
+// release gives the name back and closes l. It returns the loss that only the release
+// has found: somebody has taken the lock away since its last renewal.
+func release(l distlock.Locker, lock distlock.Lock) error {
+	closeTelling(l) // unlocks
+	known, cancel := context.WithCancel(context.Background())
+	cancel() // what the release has found is known by now, or is not waited for
+	if err := lock.Unlock(known); errors.Is(err, distlock.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// notRun gives the errors of supervise.Run their exit statuses.
 func notRun(err error) error {
 	status := statusFailed
 	switch {
@@ -288,36 +319,8 @@ func notRun(err error) error {
 	return &exit{status: status, err: err}
 }
 
-// keep has the name stay held after the command, where --min-hold or --once-per
-// ask for it. The store is told to, so that its clock decides, and this process can
-// go: then kept is true, and the Locker must not be closed. A backend that does not
-// take so long a TTL is held by waiting here.
-func (o *runOptions) keep(ctx context.Context, lock distlock.Lock, ran time.Duration) (kept bool, err error) {
-	left := max(o.minHold, o.oncePer) - ran
-	if left <= 0 {
-		return false, nil
-	}
-	patience, cancel := context.WithTimeout(ctx, keepPatience)
-	defer cancel()
-	err = lock.Extend(patience, left)
-	if !errors.Is(err, distlock.ErrInvalid) {
-		return err == nil, err
-	}
-	o.tell("the backend cannot hold the name for %v by itself; waiting", left.Round(time.Second))
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return false, nil
-	case <-lock.Done():
-		return false, lock.Err()
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-}
-
-// keepPatience is how long the request to keep the name may take.
-const keepPatience = 10 * time.Second
+// atTerminal reports whether a person reads what is said.
+func atTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }
 
 func (o *runOptions) tell(format string, args ...any) {
 	if o.verbose {
@@ -325,17 +328,17 @@ func (o *runOptions) tell(format string, args ...any) {
 	}
 }
 
-// say tells the user something that is no reason to stop.
+// say tells the user something without stopping.
 func say(format string, args ...any) {
-	fmt.Fprintln(os.Stderr, "distlock:", named(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(stderr, "distlock:", named(fmt.Sprintf(format, args...)))
 }
 
-// named leaves out the name of the library at the start of its errors, which is
-// this program's too.
+// named leaves out the name of the library at the start of its errors: it is this
+// program's too.
 func named(text string) string { return strings.TrimPrefix(text, "distlock: ") }
 
-// closeTelling closes l and tells if something could not be released: that is no
-// failure of what the user asked for, and ends with the TTL.
+// closeTelling closes l and tells if something could not be released. The lease then
+// ends with the TTL, and what the user asked for has not failed.
 func closeTelling(l distlock.Locker) {
 	if err := l.Close(); err != nil {
 		say("%v", err)

@@ -28,6 +28,7 @@ func TestServers(t *testing.T) {
 			url := backendURL(servers.ForTest(t, kind))
 			t.Run("interrupted", func(t *testing.T) { interruptedWait(t, url) })
 			t.Run("break", func(t *testing.T) { breakEndsVictim(t, url) })
+			t.Run("break asks", func(t *testing.T) { breakWhatWasSeen(t, url) })
 			t.Run("secrets", func(t *testing.T) { secrets(t, url) })
 		})
 	}
@@ -54,7 +55,7 @@ func interruptedWait(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
 		var err error
 		for range 3 { // the machine may stall, but not each time
 			if err = interruptWait(t, url, l, sig); err == nil {
@@ -173,6 +174,35 @@ func breakEndsVictim(t *testing.T, url string) {
 	}
 }
 
+// breakWhatWasSeen: while the operator reads the question, the holder that it names gives
+// the name up, and another takes it. The answer is about the first.
+func breakWhatWasSeen(t *testing.T, url string) {
+	l, err := backends.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	first, err := l.Lock(t.Context(), "seen", distlock.Holder("the first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newTerminalWith(t, "DISTLOCK_URL="+url, "sh", "-c", `distlock break seen; echo "status $?"`)
+	c.expect(`break "seen", held by the first, token \d+\? \[y/N\] `)
+	if err := first.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.Lock(t.Context(), "seen", distlock.Holder("the second"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send("y\n")
+	c.expect(`not broken: seen is another's by now: held by the second, token ` + fmt.Sprint(second.Token()))
+	c.expect("status 1\r")
+	if err := second.Unlock(t.Context()); err != nil {
+		t.Errorf("the second holder: %v", err)
+	}
+}
+
 // secrets: no password is in any output, nor does a command get one that it was not given.
 func secrets(t *testing.T, raw string) {
 	u, err := url.Parse(raw)
@@ -183,7 +213,7 @@ func secrets(t *testing.T, raw string) {
 	if password, ok := u.User.Password(); ok {
 		urls[password] = raw
 	}
-	u.User = url.UserPassword("someone", "wrongs3cret") // which some servers refuse, and some ignore
+	u.User = url.UserPassword("someone", "wrongs3cret") // some servers refuse it, and some ignore it
 	urls["wrongs3cret"] = u.String()
 	u.Host, u.RawQuery = "127.0.0.1:1", "dial_timeout=300ms"
 	u.User = url.UserPassword("someone", "downs3cret")

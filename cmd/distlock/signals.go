@@ -4,13 +4,14 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 )
 
-// interrupts delivers signals to whoever is in charge: a command that runs under a
-// lock gets them passed on; before and after, the first ends the context, and the
-// second this process, should something not care for the context.
+// interrupts delivers signals. A command that runs under a lock gets them passed on.
+// Before and after, the first one that ends programs ends the context, and the second
+// this process, should something not care for the context.
 type interrupts struct {
 	received chan os.Signal
 	cancel   context.CancelFunc
@@ -23,13 +24,27 @@ type interrupts struct {
 func interruptible(ctx context.Context) (context.Context, *interrupts) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &interrupts{received: make(chan os.Signal, 16), cancel: cancel}
-	signal.Notify(i.received, passedOn...)
+	if heeded := heededSignals(); len(heeded) > 0 { // Notify without any means all
+		signal.Notify(i.received, heeded...)
+	}
 	go func() {
 		for s := range i.received {
 			i.deliver(s)
 		}
 	}()
 	return ctx, i
+}
+
+// heededSignals are those to ask for. A signal ignored when this program began stays
+// ignored, also by the command that it runs, as with any program under nohup(1).
+//
+// The Go runtime tells of an ignored SIGINT and SIGHUP only. But a shell without job
+// control ignores SIGQUIT together with SIGINT in what it starts in the background.
+func heededSignals() []os.Signal {
+	if len(quitting) > 0 && signal.Ignored(syscall.SIGINT) {
+		signal.Ignore(quitting...)
+	}
+	return slices.DeleteFunc(slices.Clone(passedOn), signal.Ignored)
 }
 
 func (i *interrupts) deliver(s os.Signal) {
@@ -41,7 +56,7 @@ func (i *interrupts) deliver(s os.Signal) {
 		case i.forward <- s:
 		default: // sixteen signals wait already; one more says nothing new
 		}
-	case s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP:
+	case slices.Contains(ending, s):
 		if i.first != nil {
 			os.Exit(128 + int(s.(syscall.Signal)))
 		}

@@ -13,6 +13,12 @@ import (
 var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
 
+// ending are those that end this program while it waits; quitting goes the way of SIGINT.
+var (
+	ending   = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	quitting = []os.Signal{syscall.SIGQUIT}
+)
+
 // dieOfInterrupt ends this process by SIGINT, and the rest of its group as well if
 // the terminal has sent it to the command alone.
 func dieOfInterrupt(group bool) {
@@ -22,6 +28,6 @@ func dieOfInterrupt(group bool) {
 		process = 0
 	}
 	if syscall.Kill(process, syscall.SIGINT) == nil {
-		time.Sleep(200 * time.Millisecond) // it arrives in a moment, unless whoever started us ignores it
+		time.Sleep(200 * time.Millisecond) // it arrives in a moment, unless the parent process ignores it
 	}
 }

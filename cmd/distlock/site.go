@@ -5,37 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
-	"github.com/distlock-go/distlock/internal/place"
+	"github.com/distlock-go/distlock/internal/sandbox"
 )
 
-// site is where a check takes place: in a part of the store that is its own, or in
-// what the URL names.
+// site is where a check takes place: in a part of the store of its own, or in what the
+// URL names.
 type site struct {
 	backends.Config
-	given  string       // URL of the user, without its password
-	what   string       // of the store is the check's own
-	client place.Client // nil if nothing is
-	made   bool         // something may be there
+	given  string         // URL of the user, without its password
+	what   string         // of the store is the check's own
+	client sandbox.Client // nil if nothing is
+	made   bool           // something may be there
 }
 
-// settle makes a site. asIs keeps to what the URL names; so does a backend that has
-// no server, or whose servers are not known here.
+// settle makes a site. asIs keeps to what the URL names. So does a backend without a
+// server, or with servers unknown here.
 func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
 	s := &site{Config: c, given: openurl.Redact(c.URL)}
 	if asIs {
 		return s, nil
 	}
-	p, err := place.New(c.URL, "check")
+	p, err := sandbox.New(c.URL, "check")
 	if err != nil {
 		return nil, usage(fmt.Errorf("%w; or check in what it names, with --as-is", err))
 	}
-	if p.Store == "" {
+	switch p.Store {
+	case "":
 		return s, nil
+	case "zk":
+		// Checks wait for sessions to end, for as long as the lag says: that of the longest
+		// TTL that the servers allow, a minute and more. A TTL that is given may need that.
+		if c.TTL == 0 && !p.Has("ttl") {
+			p = p.With("ttl", "2s").With("session_timeout", "8s")
+		}
 	}
 	s.Config.URL, s.what = p.URL(""), p.What
 	if s.client, err = p.Open(ctx); err != nil {
@@ -65,12 +71,8 @@ func (s *site) unsettled(err error) error {
 	return b.failed(fmt.Errorf("%s (a check makes %s, and needs the rights to; with --as-is it does without)", text, s.what))
 }
 
-// removePatience is for a handful of requests, or many where a large database must be
-// searched for keys.
-const removePatience = 10 * time.Second
-
-// leave removes what is the check's own, after its last client, and says so. It
-// returns err, how the check has ended, unless that is well and something stays.
+// leave removes what is the check's own, after its last client, and says so. It returns
+// err, the result of the check, unless err is nil and something stays.
 func (s *site) leave(err error) error {
 	if s.client == nil {
 		return err
@@ -79,7 +81,7 @@ func (s *site) leave(err error) error {
 		_ = s.client.Close() // it has not been used either
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), removePatience) // also after Ctrl-C
+	ctx, cancel := context.WithTimeout(context.Background(), sandbox.RemovePatience) // also after Ctrl-C
 	defer cancel()
 	left := errors.Join(s.client.Remove(ctx), s.client.Close())
 	if left == nil {

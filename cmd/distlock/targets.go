@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -40,7 +39,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 	closeAll = func() {
 		for _, s := range started {
 			if err := s.Close(); err != nil {
-				fmt.Fprintln(os.Stderr, "distlock: stopping a server:", err)
+				fmt.Fprintln(stderr, "distlock: stopping a server:", err)
 			}
 		}
 	}
@@ -54,7 +53,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			missing[string(kind)] = "interrupted"
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "starting %s ...\n", kind)
+		fmt.Fprintf(stderr, "starting %s ...\n", kind)
 		s, err := servers.Start(ctx, kind)
 		if err != nil {
 			missing[string(kind)] = err.Error()
@@ -67,6 +66,9 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			return nil, nil, nil, err
 		}
 		t.Rig.Child = holder
+		if pid := s.PID(); pid != 0 {
+			t.PIDs = []int{pid}
+		}
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
 			t.Rig.Control = s

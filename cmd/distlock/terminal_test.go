@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -10,10 +12,13 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // console is a terminal, with an interactive shell if nothing else, in a folder of its own.
@@ -38,11 +43,20 @@ func newConsole(t *testing.T) *console {
 func newTerminal(t *testing.T, args ...string) *console {
 	t.Helper()
 	t.Parallel()
+	return newTerminalWith(t, "DISTLOCK_URL=mem://console", args...)
+}
+
+// newTerminalWith does so with a variable in the environment.
+func newTerminalWith(t *testing.T, variable string, args ...string) *console {
+	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	c := &console{t: t, folder: t.TempDir()}
 	cmd.Dir = c.folder
-	cmd.Env = append(os.Environ(), "PS1=", "PS2=", "ENV=", "DISTLOCK_URL=mem://console")
+	cmd.Env = append(os.Environ(), "PS1=", "PS2=", "ENV=", variable)
 	tty, err := pty.Start(cmd)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		t.Skip("this machine gives no terminals, as a chroot without /dev/pts:", err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,4 +276,14 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 	if log := c.file("log"); log != "int\n" {
 		t.Errorf("the command has seen %q", log)
 	}
+}
+
+// A person sees why nothing was run; a script has the status.
+func TestBusyAtATerminal(t *testing.T) {
+	url := "DISTLOCK_URL=" + backendURL(servers.ForTest(t, servers.Redis))
+	c := newTerminalWith(t, url, "distlock", "run", "busy", "--", "sh", "-c",
+		`distlock run -n busy -- true; echo "status $?"; distlock run -n busy -- true 2> file; echo "file has $(wc -c < file)"`)
+	c.expect("busy.*held by another")
+	c.expect("status 1\r")
+	c.expect("file has 0\r")
 }

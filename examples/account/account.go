@@ -32,8 +32,8 @@ type exchange struct {
 }
 
 // admit takes note of a token, and says whether it is not stale. Reads pass here as
-// well as writes: if only writes did, a stale write could come between the read and
-// the write of the present holder, who would then overwrite it without knowing.
+// well as writes. If only writes did, a stale write could come between the read and the
+// write of the present holder. The holder would then overwrite it without knowing.
 func (a *account) admit(token int64) bool {
 	if token < a.fence {
 		return false
@@ -68,7 +68,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPut:
 		a.balance = x.Balance
 	}
-	json.NewEncoder(w).Encode(exchange{a.balance, a.fence}) // a reply that is lost shows at the client
+	json.NewEncoder(w).Encode(exchange{a.balance, a.fence}) // a lost reply shows at the client
 }
 
 // open serves the account on a loopback port until stop is called.

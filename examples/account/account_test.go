@@ -30,7 +30,7 @@ func TestModes(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			s := settings{url: servers.ForTest(t, kind).URL(), ttl: testTTL}
-			if kind == servers.MySQL { // whose table somebody has to create
+			if kind == servers.MySQL { // its table has to be created
 				separator := "?"
 				if strings.Contains(s.url, "?") {
 					separator = "&"
@@ -57,17 +57,17 @@ func TestModes(t *testing.T) {
 						}
 						return
 					}
-					checkVisits(t, r.crew.visits())
-					check(t, m, r.crew.visits())
+					checkAttempts(t, r.crew.attempts())
+					check(t, m, r.crew.attempts())
 				})
 			}
 		})
 	}
 }
 
-// checkVisits checks what is true of all runs under a lock: one at a time, each with
+// checkAttempts checks what is true of all runs under a lock: one at a time, each with
 // a higher token, and each reads what the one before has written.
-func checkVisits(t *testing.T, all []visit) {
+func checkAttempts(t *testing.T, all []attempt) {
 	t.Helper()
 	balance := opening
 	for i, v := range all {
@@ -90,7 +90,7 @@ func checkVisits(t *testing.T, all []visit) {
 }
 
 // check checks that a run did what its mode is about.
-func check(t *testing.T, m mode, all []visit) {
+func check(t *testing.T, m mode, all []attempt) {
 	t.Helper()
 	first, last := all[0], all[len(all)-1]
 	switch m.name {

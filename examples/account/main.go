@@ -1,14 +1,13 @@
-// Command account is the classic proof that a lock works. An account has a balance
-// of 1,000, and ten processes withdraw 100 each, at the same time: they read the
-// balance, compute for a while, and write it back.
+// Command account is the classic proof that a lock works. An account has a balance of
+// 1,000, and ten processes withdraw 100 each, at the same time. They read the balance,
+// compute for a while, and write it back.
 //
 //	go run ./examples/account --url redis://localhost:6379
 //
-// It does so four times: without a lock, where withdrawals are lost; with one, where
-// the balance ends at 0; with one worker that works for longer than its lease, which
-// renewal covers; and with one that is stopped for longer than its lease and wakes
-// up as a holder that does not know that it has lost: the account refuses its
-// write, which has a lower fencing token than the account has seen.
+// It does so four times. Without a lock, withdrawals are lost. With one, the balance
+// ends at 0. Then one worker works for longer than its lease: renewal covers it. Last,
+// one is stopped for longer than its lease, and wakes up without knowing that it has
+// lost the lock. The account refuses its write: it has seen a higher fencing token.
 package main
 
 import (
@@ -22,8 +21,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/driver"
 )
 
 func main() {
@@ -31,7 +30,7 @@ func main() {
 		work(os.Stdin, os.Stdout)
 		return
 	}
-	// A worker that is stopped must not be left behind, so ^C ends the run in order.
+	// A stopped worker must not be left behind, so ^C ends the run in order.
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := demonstrate(ctx, os.Args[1:], os.Stdout)
 	cancel()
@@ -97,7 +96,7 @@ func checkBackend(ctx context.Context, s settings) error {
 		return err
 	}
 	defer locker.Close()
-	c, ok := locker.(interface{ Capabilities() distlock.Capabilities })
+	c, ok := locker.(interface{ Capabilities() driver.Capabilities })
 	if ok && c.Capabilities().Backend == "memory" {
 		return errors.New("mem:// is the memory of one process, and this needs several: " +
 			"pass the --url of a server (redis://, mysql://, zk:// or etcd://)")

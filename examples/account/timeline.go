@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// visit is what one worker did between getting the lock and giving it back, or
+// attempt is what one worker did between getting the lock and giving it back, or
 // between reading and writing if there is no lock.
-type visit struct {
+type attempt struct {
 	worker       int
 	token        int64
 	from, to     time.Time // while it had reason to believe that it held the lock
@@ -19,13 +19,13 @@ type visit struct {
 	refused      bool
 }
 
-// visits returns what happened, by the time it began.
-func (c *crew) visits() []visit {
-	var all []visit
-	open := make(map[int]*visit) // by worker
+// attempts returns what happened, by the time it began.
+func (c *crew) attempts() []attempt {
+	var all []attempt
+	open := make(map[int]*attempt) // by worker
 	for _, e := range c.log {
 		if open[e.Worker] == nil {
-			open[e.Worker] = &visit{worker: e.Worker, from: e.At}
+			open[e.Worker] = &attempt{worker: e.Worker, from: e.At}
 		}
 		v := open[e.Worker]
 		switch e.What {
@@ -48,16 +48,16 @@ func (c *crew) visits() []visit {
 			delete(open, e.Worker)
 		}
 	}
-	slices.SortFunc(all, func(a, b visit) int { return a.from.Compare(b.from) })
+	slices.SortFunc(all, func(a, b attempt) int { return a.from.Compare(b.from) })
 	return all
 }
 
 // barWidth is the number of columns of the longest bar.
 const barWidth = 40
 
-// print shows who held the lock when, and how it ended.
+// print shows the holders over time, and how it ended.
 func (r *run) print(w io.Writer) {
-	all := r.crew.visits()
+	all := r.crew.attempts()
 	begin, end := all[0].from, all[0].to
 	for _, v := range all {
 		if v.to.After(end) {

@@ -12,9 +12,9 @@ import (
 	"github.com/distlock-go/distlock/backends"
 )
 
-// job is what a worker process is told, on its standard input rather than in its
-// arguments, which everybody on the machine can read: the URL may hold a password.
-// "go" follows it, once the worker is to begin, and once more if it is to stall.
+// job is what a worker process is told, on its standard input. Everybody on the machine
+// can read its arguments, and the URL may hold a password. "go" follows it, once the
+// worker is to begin, and once more if it is to stall.
 type job struct {
 	Worker  int
 	URL     string // of the backend
@@ -164,8 +164,8 @@ func (w *worker) withdrawLocked(ctx context.Context, locker distlock.Locker) err
 	return err
 }
 
-// withdraw reads the balance, computes and writes: three steps, each of which is
-// atomic, while all of them together are not. A nil lock means none.
+// withdraw reads the balance, computes and writes. Each of the three steps is atomic;
+// all of them together are not. A nil lock means none.
 func (w *worker) withdraw(ctx context.Context, lock distlock.Lock) error {
 	var token int64
 	computing := pause

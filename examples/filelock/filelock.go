@@ -1,17 +1,18 @@
 //go:build unix
 
-// Package filelock is a complete third-party driver for distlock: locks for the
-// processes of one machine, in a directory. It is an example to begin from; see
-// docs/writing-a-driver.md, which builds it step by step.
+// Package filelock is a complete third-party driver for distlock: locks for the processes
+// of one machine, in a directory. It is an example to begin from;
+// docs/writing-a-driver.md builds it step by step.
 //
-// Every name has a record, a JSON file that is replaced as a whole, and beside it a
-// file whose flock(2) makes each operation atomic. The flock is held for
-// microseconds and says nothing about who holds the lock: that is in the record,
-// with the time when it expires. So a process that dies loses its locks when their
-// TTL has passed, and not before.
+// Every name has a record, a JSON file replaced as a whole. Beside it is a file for
+// flock(2): that makes each operation atomic. The flock is held for microseconds and says
+// nothing about the holder of the lock. The record names the holder, and the time when it
+// expires. So a process that dies loses its locks when their TTL has passed, and not
+// before.
 package filelock
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,29 +27,30 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
-// Open returns a Locker for the names in dir, which is made if it is not there.
-func Open(dir string, o *distlock.Options) (*distlock.Client, error) {
+// Open returns a Locker for the names in dir. It makes dir if missing.
+func Open(dir string, o *distlock.Options) (*driver.Client, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return distlock.New(&driver{dir}, o)
+	return driver.New(&store{dir}, o)
 }
 
-type driver struct{ dir string }
+type store struct{ dir string }
 
 // Capabilities promises no more than there is: waiters are not queued and not
-// woken, so the portable half polls.
-func (d *driver) Capabilities() distlock.Capabilities {
-	return distlock.Capabilities{
+// woken, so the engine polls.
+func (d *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{
 		Backend:    "files",
 		Durability: distlock.Restart,
 		MinTTL:     50 * time.Millisecond,
 	}
 }
 
-func (d *driver) Claim(r distlock.Request) distlock.Claim { return &claim{driver: d, request: r} }
+func (d *store) Claim(r driver.Request) driver.Claim { return &claim{driver: d, request: r} }
 
 // record is what the store keeps of a name. It stays when the lock is released,
 // because the next token must be higher.
@@ -67,37 +69,39 @@ func (r *record) held() bool { return r.Owner != "" && time.Now().Before(r.Expir
 
 // path returns the file of a name. A name may be 512 bytes long and hold any
 // character; a hash of 256 bits is short, and two names never have the same.
-func (d *driver) path(name string) string {
+func (d *store) path(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(d.dir, hex.EncodeToString(sum[:]))
 }
 
-// update runs f on the record of name while no other process can, and stores what
-// f has made of it if f returns nil.
-func (d *driver) update(ctx context.Context, name string, f func(*record) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	path := d.path(name)
-	lock, err := os.OpenFile(path+".flock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close() // releases the flock
-	// A flock is held for microseconds, unless its process is stopped just then.
-	// The portable half bounds this call, so it may block.
-	if err := flock(lock); err != nil {
-		return err
-	}
-	r, err := read(path)
-	if err != nil {
-		return err
-	}
-	r.Name = name
-	if err := f(r); err != nil {
-		return err
-	}
-	return write(path, r)
+// update runs f on the record of name while no other process can. It stores what f has
+// made of it if f returns nil, and returns what f does.
+//
+// A flock is held for microseconds, unless its process is stopped just then; and flock(2)
+// knows no contexts. So all this is detached. What its caller has left changes nothing if
+// it has to wait, and what the caller does next waits for what it does change.
+func update[T any](ctx context.Context, d *store, name string, f func(*record) (T, error)) (T, error) {
+	return driver.Detach(ctx, func() (none T, err error) {
+		path := d.path(name)
+		lock, err := os.OpenFile(path+".flock", os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return none, err
+		}
+		defer lock.Close() // releases the flock
+		if err := cmp.Or(flock(lock), ctx.Err()); err != nil {
+			return none, err
+		}
+		r, err := read(path)
+		if err != nil {
+			return none, err
+		}
+		r.Name = name
+		value, err := f(r)
+		if err != nil {
+			return none, err
+		}
+		return value, write(path, r)
+	})
 }
 
 func flock(f *os.File) error {
@@ -134,16 +138,16 @@ func write(path string, r *record) error {
 }
 
 type claim struct {
-	driver  *driver
-	request distlock.Request
+	driver  *store
+	request driver.Request
 	won     bool
 }
 
-// Try implements distlock.Claim: owner, token and expiry change in one step.
-func (c *claim) Try(ctx context.Context) (g distlock.Grant, err error) {
-	err = c.driver.update(ctx, c.request.Name, func(r *record) error {
+// Try implements driver.Claim: owner, token and expiry change in one step.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := update(ctx, c.driver, c.request.Name, func(r *record) (driver.Grant, error) {
 		if r.held() && r.Owner != c.request.Owner {
-			return &distlock.HeldError{Remaining: time.Until(r.Expires)}
+			return driver.Grant{}, &driver.HeldError{Remaining: time.Until(r.Expires), Holder: r.Holder, Token: r.Token}
 		}
 		if !r.held() {
 			r.Token++
@@ -151,56 +155,56 @@ func (c *claim) Try(ctx context.Context) (g distlock.Grant, err error) {
 		}
 		r.Owner, r.Holder = c.request.Owner, c.request.Holder
 		r.Expires = time.Now().Add(c.request.TTL)
-		g = distlock.Grant{Token: r.Token, TTL: c.request.TTL}
-		return nil
+		return driver.Grant{Token: r.Token, TTL: c.request.TTL}, nil
 	})
 	c.won = c.won || err == nil
 	return g, err
 }
 
-// Wait implements distlock.Claim. Nobody could wake it: the portable half ends ctx
-// when it is time to look again.
+// Wait implements driver.Claim. Nothing could wake it: the engine ends ctx when it is
+// time to look again.
 func (c *claim) Wait(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Renew implements distlock.Claim.
-func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g distlock.Grant, err error) {
-	err = c.driver.update(ctx, c.request.Name, func(r *record) error {
+// Renew implements driver.Driver: each record is a file of its own.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		return c.(*claim).renew(ctx, ttl)
+	})
+}
+
+func (c *claim) renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	return update(ctx, c.driver, c.request.Name, func(r *record) (driver.Grant, error) {
 		if !r.held() || r.Owner != c.request.Owner {
-			return distlock.ErrLost
+			return driver.Grant{}, distlock.ErrLost
 		}
 		if end := time.Now().Add(ttl); end.After(r.Expires) {
 			r.Expires = end
 		}
-		g = distlock.Grant{Token: r.Token, TTL: ttl}
-		return nil
+		return driver.Grant{Token: r.Token, TTL: ttl}, nil
 	})
-	return g, err
 }
 
-// Release implements distlock.Claim.
+// Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
-	return c.driver.update(ctx, c.request.Name, func(r *record) error {
+	won := c.won
+	_, err := update(ctx, c.driver, c.request.Name, func(r *record) (none struct{}, err error) {
 		switch {
 		case r.held() && r.Owner == c.request.Owner:
 			r.Owner = ""
-			return nil
-		case c.won:
-			return distlock.ErrLost
+		case won:
+			err = distlock.ErrLost
 		}
-		return nil
+		return none, err
 	})
+	return err
 }
 
 // Inspect implements distlock.Inspector.
-func (d *driver) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
-	err = d.update(ctx, name, func(r *record) error {
-		st = status(r)
-		return nil
-	})
-	return st, err
+func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	return update(ctx, d, name, func(r *record) (distlock.Status, error) { return status(r), nil })
 }
 
 func status(r *record) distlock.Status {
@@ -212,7 +216,7 @@ func status(r *record) distlock.Status {
 }
 
 // List implements distlock.Inspector.
-func (d *driver) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
+func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
 	files, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, err
@@ -235,13 +239,14 @@ func (d *driver) List(ctx context.Context, prefix string) (sts []distlock.Status
 
 // Break implements distlock.Breaker. The token rises, so that the victim is fenced
 // off at once.
-func (d *driver) Break(ctx context.Context, name string) error {
-	return d.update(ctx, name, func(r *record) error {
-		if !r.held() {
-			return distlock.ErrLost
+func (d *store) Break(ctx context.Context, name string, token int64) error {
+	_, err := update(ctx, d, name, func(r *record) (none struct{}, err error) {
+		if !r.held() || r.Token != token {
+			return none, distlock.ErrLost
 		}
 		r.Owner = ""
 		r.Token++
-		return nil
+		return none, nil
 	})
+	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/examples/filelock"
 )
 
@@ -22,7 +23,7 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	conformance.Run(t, &harness{dir, admin})
+	conformance.Run(t, &harness{dir, admin}, nil)
 }
 
 func TestMain(m *testing.M) {
@@ -36,7 +37,7 @@ const childDir = "FILELOCK_CHILD_DIR"
 
 type harness struct {
 	dir   string
-	admin *distlock.Client
+	admin *driver.Client
 }
 
 func (h *harness) Open(context.Context, *conformance.C) (distlock.Locker, error) {

@@ -1,321 +1,104 @@
-// Package compare measures lock backends side by side: the same workloads on each,
-// in turn, in one run. The machine is never quiet and never the same twice, so
-// only figures taken in alternation can be set against each other, and what is
-// reported of each is its median and its spread over the rounds.
+// Package compare sets lock backends side by side. It measures them in turn, causes the
+// failures that it can, and adds what is known of them. Package render shows the
+// report.
 package compare
 
 import (
 	"cmp"
 	"context"
-	"errors"
-	"slices"
+	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/internal/place"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/compare/hazard"
+	"github.com/distlock-go/distlock/internal/compare/measure"
+	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// Target is one backend to measure.
+// Target is one backend to compare.
 type Target struct {
-	Name    string // "redis"
-	Store   string // the kind of server: "redis", "mysql", "zk", "etcd"; empty if none of these
-	URL     string // redacted
-	Origin  string // "local process redis-server"
-	Version string // asked of the server if empty
-	Notes   []string
-
-	// Open returns a new Locker with connections of its own.
-	Open func(ctx context.Context) (distlock.Locker, error)
-
-	// Bare returns the store through its client library alone. It is nil if the
-	// backend has no server. The first call makes the place of the run.
-	Bare func(ctx context.Context) (place.Client, error)
-
-	// Place is what of the store belongs to this run alone, and Remove removes it;
-	// Remove is nil if nothing outlasts the Lockers. See Clean.
-	Place  string
-	Remove func(ctx context.Context) error
-
-	// Addr is the host:port of the server, empty if traffic cannot be led through
-	// a proxy; then NoRoute says why.
-	Addr    string
-	NoRoute error
-
-	// OpenVia is Open by way of the proxy at via, a host:port, where Addr allows it.
-	OpenVia func(ctx context.Context, via string) (distlock.Locker, error)
-
-	// Locate returns the URL of the place, also by way of a proxy unless via is
-	// empty, for clients of other processes or with other TTLs. It contains the
-	// password. It is nil if the backend is not reached by a URL.
-	Locate func(via string) string
-
-	// Rig is what Hazards needs.
-	Rig Rig
+	measure.Target
+	Rig hazard.Rig
 }
 
-// Step tells the progress of a run: what is about to be done, and how far it is.
-type Step struct {
-	Done, Total int
-	Doing       string
-	Left        time.Duration // estimate for the rest
+// NewTarget returns the target behind a URL, confined to a sandbox. Run removes the
+// sandbox. Nothing is sent until Run. ttl is the TTL of the run's locks.
+func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target, error) {
+	t, err := measure.NewTarget(name, rawURL, origin, version, ttl)
+	if err != nil {
+		return Target{}, err
+	}
+	if t.Store == "" {
+		t.Version = cmp.Or(version, Version()) // it is part of the program
+	}
+	return Target{Target: t, Rig: hazard.NewRig(t.Sandbox, t.Used)}, nil
 }
 
-// Run measures the targets and returns what it found, also if ctx ends early: then
-// with what was measured until then. A workload that fails on a backend is recorded
-// there and does not stop the others. What it makes on the servers is removed by
-// Clean, so that more can be measured before.
-func Run(ctx context.Context, targets []Target, p Params, progress func(Step)) (*Report, error) {
-	if err := p.Check(); err != nil {
+// Progress is told how much of a part of the run is done and what is being done. left
+// is about how long the rest of the part will take, 0 if unknown.
+type Progress func(done, total int, doing string, left time.Duration)
+
+// Run compares the targets: it measures, describes, has go wrong what can if safety is
+// set, and removes what it has made on the servers. If ctx ends early, it returns what
+// it has until then. part returns the progress of the next part of the run.
+func Run(ctx context.Context, targets []Target, p report.Params, safety bool, part func() Progress) (*report.Report, error) {
+	var measured []measure.Target
+	var rigs []hazard.Rig
+	for _, t := range targets {
+		measured, rigs = append(measured, t.Target), append(rigs, t.Rig)
+	}
+	told := part()
+	r, err := measure.Run(ctx, measured, p, func(s measure.Step) { told(s.Done, s.Total, s.Doing, s.Left) })
+	if err != nil {
 		return nil, err
 	}
-	r := newReport(p)
-	var benches []*bench
-	for _, t := range targets {
-		b := newBench(t)
-		b.connect(ctx)
-		benches = append(benches, b)
-		r.Backends = append(r.Backends, b.result)
+	r.Machine.Version = Version()
+	describe(ctx, r, measured)
+	if safety {
+		told := part()
+		hazard.Run(ctx, r, rigs, func(done, total int, doing string) { told(done, total, doing, 0) })
 	}
-	defer closeAll(benches)
-	steps := plan(benches, p)
-	clock := newEstimate(steps, p)
-	for i, s := range steps {
-		if ctx.Err() != nil {
-			break
-		}
-		progress(Step{Done: i, Total: len(steps), Doing: s.bench.target.Name + ": " + s.work.title, Left: clock.left(i)})
-		start := time.Now()
-		s.run(ctx, p)
-		clock.took(i, time.Since(start))
-	}
-	r.Interrupted = ctx.Err() != nil
-	for _, b := range benches {
-		b.conclude()
-	}
-	progress(Step{Done: len(steps), Total: len(steps), Doing: "done"})
-	r.Finished = time.Now()
+	measure.Clean(measured, r)
 	return r, nil
 }
 
-// step is one workload on one backend in one round.
-type step struct {
-	bench *bench
-	work  workload
-	round int
-}
-
-// plan puts the steps in order: all backends do the first workload, then all do
-// the second, and so on; then the next round. Neighbours in time are the same
-// workload on different backends, which is what is to be compared. Round 0 is a
-// warm-up and is not recorded.
-func plan(benches []*bench, p Params) []step {
-	var steps []step
-	for round := range p.Rounds + 1 {
-		for _, w := range workloads {
-			if !w.inRound(round, p) {
-				continue
-			}
-			for _, b := range benches {
-				if !b.refused && (w.id != "bare" || b.bare != nil) {
-					steps = append(steps, step{b, w, round})
-				}
-			}
+// describe fills in the Facts of each backend. One that cannot be opened has none; why
+// not, the workloads tell.
+func describe(ctx context.Context, r *report.Report, targets []measure.Target) {
+	var all sync.WaitGroup
+	for i, t := range targets {
+		if r.Backends[i].Failed["open"] == "" {
+			all.Go(func() { r.Backends[i].Facts = factsOf(ctx, t) })
 		}
 	}
-	return steps
+	all.Wait()
 }
 
-// inRound reports whether the workload is part of a round.
-func (w workload) inRound(round int, p Params) bool {
-	switch {
-	case !slices.Contains(p.Workloads, w.id):
-		return false
-	case round == 0:
-		return w.warm
-	}
-	return round == 1 || !w.once
-}
-
-// expect returns how long the step takes if all goes well.
-func (s step) expect(p Params) time.Duration {
-	if s.work.routed && s.bench.target.Addr == "" {
-		return 0
-	}
-	return s.work.takes(s.adapt(p))
-}
-
-// adapt shortens the warm-up.
-func (s step) adapt(p Params) Params {
-	if s.round == 0 {
-		p.Duration = min(p.Duration/4, 250*time.Millisecond)
-	}
-	return p
-}
-
-func (s step) run(ctx context.Context, p Params) {
-	result := s.bench.result
-	if result.Failed[s.work.id] != "" {
-		return // a backend that cannot do it says so once
-	}
-	if s.work.routed && s.bench.target.Addr == "" {
-		result.Unmeasured[s.work.id] = s.bench.target.NoRoute.Error()
-		return
-	}
-	p = s.adapt(p)
-	s.bench.recording = s.round > 0
-	// A workload that hangs is a finding, not a reason to hang.
-	bounded, cancel := context.WithTimeout(ctx, 4*s.work.takes(p)+30*time.Second)
+func factsOf(ctx context.Context, t measure.Target) []report.Fact {
+	bounded, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	figures, err := s.work.run(bounded, s.bench, p)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		result.Failed[s.work.id] = err.Error()
-	case s.round > 0:
-		for id, v := range figures {
-			result.Figures[id] = append(result.Figures[id], v)
-		}
+	l, err := t.Open(bounded)
+	if err != nil {
+		return nil
 	}
+	defer l.Close()
+	c, ok := l.(interface{ Capabilities() driver.Capabilities })
+	if !ok {
+		return nil
+	}
+	return facts(c.Capabilities())
 }
 
-// estimate tells how long the rest of a run will take: as long as the workloads say,
-// times what those that are done have taken more, or less, than they said.
-type estimate struct {
-	expected []time.Duration
-	planned  time.Duration // of the steps that are done
-	actual   time.Duration
-}
+// version is set by the linker if the sources are not those of a git commit. Go would
+// take it from the commit.
+var version string
 
-func newEstimate(steps []step, p Params) *estimate {
-	e := new(estimate)
-	for _, s := range steps {
-		e.expected = append(e.expected, s.expect(p))
+// Version returns the version of distlock that this program was built from.
+func Version() string {
+	built := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		built = info.Main.Version
 	}
-	return e
-}
-
-func (e *estimate) took(i int, d time.Duration) {
-	e.planned += e.expected[i]
-	e.actual += d
-}
-
-// left returns the estimate before step i.
-func (e *estimate) left(i int) time.Duration {
-	var rest time.Duration
-	for _, d := range e.expected[i:] {
-		rest += d
-	}
-	// A second of trust in the plan keeps the first steps, which open connections,
-	// from being taken for the rule.
-	factor := float64(e.actual+time.Second) / float64(e.planned+time.Second)
-	return time.Duration(float64(rest) * factor)
-}
-
-// bench is a target with what is open on it. Lockers are opened once and kept, as
-// a service keeps them.
-type bench struct {
-	target    Target
-	result    *Backend
-	run       string // random: names of this run meet nobody else's, even without a place of its own
-	lockers   []distlock.Locker
-	bare      place.Client // nil if there is none
-	refused   bool         // no Locker could be opened
-	recording bool         // this is not the warm-up
-
-	durations map[string]*durations // by workload
-	curves    map[string]*curve
-}
-
-func newBench(t Target) *bench {
-	return &bench{target: t, run: "compare-" + place.RandomID() + "/", durations: make(map[string]*durations), curves: make(map[string]*curve),
-		result: &Backend{
-			Name: t.Name, URL: t.URL, Origin: t.Origin, Version: t.Version, Notes: slices.Clone(t.Notes),
-			Figures: make(map[Figure]Series), Failed: make(map[string]string), Unmeasured: make(map[string]string),
-			Distributions: make(map[string]Distribution), Curves: make(map[string]Curve), Traffic: make(map[string]Traffic),
-		}}
-}
-
-// connectPatience is how long an address where nobody answers may hold up the run.
-const connectPatience = 10 * time.Second
-
-// connect opens the bare client, before any Locker: it makes the place of the run;
-// and then a Locker, so that a backend that cannot be had says so once, and not after
-// the patience of each workload.
-func (b *bench) connect(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, connectPatience)
-	defer cancel()
-	failed := func(what string, err error) {
-		if ctx.Err() == nil {
-			b.result.Failed[what] = err.Error()
-		}
-	}
-	if b.target.Bare != nil {
-		bare, err := b.target.Bare(bounded)
-		if err != nil {
-			failed("bare", err)
-		} else {
-			b.bare, b.result.BareCommands = bare, bare.Commands()
-		}
-	}
-	if _, err := b.clients(bounded, 1); err != nil {
-		b.refused = true
-		failed("open", err)
-		return
-	}
-	if b.bare != nil { // and somebody is there to answer
-		b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, b.bare))
-	}
-}
-
-func versionOf(ctx context.Context, bare place.Client) string {
-	ctx, cancel := context.WithTimeout(ctx, connectPatience/4)
-	defer cancel()
-	return bare.Version(ctx)
-}
-
-// clients returns n Lockers, each with connections of its own.
-func (b *bench) clients(ctx context.Context, n int) ([]distlock.Locker, error) {
-	for len(b.lockers) < n {
-		l, err := b.target.Open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		b.lockers = append(b.lockers, l)
-	}
-	return b.lockers[:n], nil
-}
-
-// conclude puts into the result what comes from all rounds together.
-func (b *bench) conclude() {
-	for id, d := range b.durations {
-		if d.count > 0 {
-			b.result.Distributions[id] = d.distribution()
-		}
-	}
-	for id, c := range b.curves {
-		if len(c.points) < 2 {
-			continue // a point is no curve
-		}
-		b.result.Curves[id] = c.medians()
-	}
-}
-
-// closeAll closes all Lockers at the same time: some need a second each.
-func closeAll(benches []*bench) {
-	var wg sync.WaitGroup
-	for _, b := range benches {
-		errs := make([]error, len(b.lockers))
-		var own sync.WaitGroup
-		for i, l := range b.lockers {
-			own.Go(func() { errs[i] = l.Close() })
-		}
-		wg.Go(func() {
-			own.Wait()
-			if err := errors.Join(errs...); err != nil {
-				b.result.Failed["close"] = err.Error()
-			}
-		})
-	}
-	wg.Wait()
+	return cmp.Or(version, built, "(devel)")
 }

@@ -1,11 +1,12 @@
 package compare
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
 // The facts of a report, in their order.
@@ -20,29 +21,9 @@ var factTitles = []struct{ id, title string }{
 	{"replication", "replication"},
 }
 
-// Describe fills in the Facts of each backend in the report, which must be that of
-// the same targets. One that cannot be opened has none; why not, the workloads tell.
-func Describe(ctx context.Context, r *Report, targets []Target) {
-	_ = each(len(targets), func(i int) error {
-		if err := r.Backends[i].refusal(); err != nil {
-			return err
-		}
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		l, err := targets[i].Open(bounded)
-		if err != nil {
-			return err
-		}
-		if c, ok := l.(capable); ok {
-			r.Backends[i].Facts = facts(c.Capabilities())
-		}
-		return l.Close()
-	})
-}
-
-// facts returns what a driver promises, and what its page in docs/ says of its
-// store. Of a driver that is not known here only the promises are told.
-func facts(c distlock.Capabilities) []Fact {
+// facts returns what a driver promises, and what its page in docs/ says of its store. A
+// driver unknown here has only the promises.
+func facts(c driver.Capabilities) []report.Fact {
 	texts := map[string]string{
 		"durability": durabilityFact(c.Durability),
 		"fairness":   fairnessFact(c),
@@ -54,10 +35,10 @@ func facts(c distlock.Capabilities) []Fact {
 		}
 		texts[id] = text
 	}
-	var all []Fact
+	var all []report.Fact
 	for _, f := range factTitles {
 		if texts[f.id] != "" {
-			all = append(all, Fact{ID: f.id, Title: f.title, Text: texts[f.id]})
+			all = append(all, report.Fact{ID: f.id, Title: f.title, Text: texts[f.id]})
 		}
 	}
 	return all
@@ -75,7 +56,7 @@ func durabilityFact(d distlock.Durability) string {
 	return "not declared"
 }
 
-func fairnessFact(c distlock.Capabilities) string {
+func fairnessFact(c driver.Capabilities) string {
 	text := "no order across clients"
 	if c.Fair {
 		text = "first come, first served across clients"
@@ -86,7 +67,7 @@ func fairnessFact(c distlock.Capabilities) string {
 	return text + "; waiters poll"
 }
 
-func ttlFact(c distlock.Capabilities) string {
+func ttlFact(c driver.Capabilities) string {
 	text := fmt.Sprintf("from %v, in steps of %v", max(c.MinTTL, time.Millisecond), max(c.TTLGranularity, 1))
 	if 0 < c.MaxTTL && c.MaxTTL < distlock.MaxTTL {
 		text += fmt.Sprintf(", up to %v in the session of this run", c.MaxTTL.Round(time.Millisecond))
@@ -117,7 +98,7 @@ var storeFacts = map[string]map[string]string{
 	},
 	"zookeeper": {
 		"exclusion":      "ephemeral sequential nodes: the lowest number holds",
-		"crashed_holder": "the end of its session, however short its TTL was",
+		"crashed_holder": "the end of its session, of about twice its TTL, four ticks at the least",
 		"token":          "the transaction number (czxid) of the node",
 		"clock":          "sessions by the leader's ticks, which are monotonic; no wall clock",
 		"replication":    "by majority; a lease counts for two thirds of a session less half a tick, since followers report to the leader late",

@@ -36,9 +36,9 @@ import (
 //
 //	scheme://[user:password@]host[:port][,host[:port]...][/path][?key=value&...]
 //
-// User, password, path and query may be percent-encoded, and must be where they
-// contain characters that separate the parts. It is not safe for concurrent use,
-// and it does not change after Err.
+// User, password, path and query may be percent-encoded. They must be where they
+// contain characters that separate the parts. It is not safe for concurrent use, and it
+// does not change after Err.
 type URL struct {
 	scheme string
 	secure bool        // the scheme is the TLS form of another one
@@ -52,13 +52,13 @@ type URL struct {
 	err   error            // the first error of a getter
 }
 
-// credentials are a function, because package fmt prints its address, with whatever
-// verb and flag; it looks into structs, and for a wrong verb also behind pointers.
+// credentials are a function: package fmt prints its address, with whatever verb and
+// flag. fmt looks into structs, and for a wrong verb also behind pointers.
 type credentials func() (name, password string)
 
-// Parse splits raw, whose scheme must be one of schemes, or any if there are none.
-// If they contain both "x" and "xs", the second means TLS. The query is checked by
-// the getters and Err.
+// Parse splits raw. Its scheme must be one of schemes, or any if there are none. If
+// they contain both "x" and "xs", the second means TLS. The query is checked by the
+// getters and Err.
 func Parse(raw string, schemes ...string) (*URL, error) {
 	u, reason := split(raw)
 	if reason != "" {
@@ -85,8 +85,8 @@ func Scheme(raw string) string {
 }
 
 // split parses raw by the grammar alone. The reason for a failure completes the
-// sentence "the URL ..." and quotes nothing: in a URL that is not well-formed, any
-// part may be a piece of the password.
+// sentence "the URL ..." and quotes nothing. Any part of a malformed URL may be a piece
+// of the password.
 func split(raw string) (u *URL, reason string) {
 	u = &URL{scheme: Scheme(raw)}
 	switch {
@@ -99,8 +99,8 @@ func split(raw string) (u *URL, reason string) {
 	}
 	authority, tail := cutBefore(raw[len(u.scheme)+len("://"):], "/?")
 	if strings.Contains(tail, "@") {
-		// Either harmless, or a password with a raw "/" or "?" in it, in which
-		// case the rest of it would be taken for a host and a path.
+		// Either harmless, or a password with a raw "/" or "?" in it. In that case the
+		// rest of it would be taken for a host and a path.
 		return nil, `contains "@" after the host; write it as %40, and in a password "/" as %2F and "?" as %3F`
 	}
 	at := strings.LastIndex(authority, "@")
@@ -120,7 +120,7 @@ func split(raw string) (u *URL, reason string) {
 		return nil, reason
 	}
 	// Without a host this may be a DSN, "me://part:of-password@/db".
-	u.text = u.scheme + "://" + redactUser(authority[:at+1], len(u.hosts) > 0) + authority[at+1:] + redactQuery(tail)
+	u.text = u.scheme + "://" + redactUser(authority[:at+1], len(u.hosts) > 0) + authority[at+1:] + redactKeys(redactQuery(tail))
 	return u, ""
 }
 
@@ -214,6 +214,9 @@ func parseQuery(s string) (map[string]string, string) {
 			return nil, fmt.Sprintf(`has a "%%" in parameter %d that is not followed by two hexadecimal digits`, i+1)
 		}
 		if _, dup := values[key]; dup {
+			if !showKey(key) {
+				return nil, fmt.Sprintf("gives a parameter twice, in place %d", i+1)
+			}
 			return nil, fmt.Sprintf("gives the parameter %q twice", key)
 		}
 		values[key] = value
@@ -229,8 +232,8 @@ func (u *URL) Scheme() string { return u.scheme }
 func (u *URL) Hosts() []string { return slices.Clone(u.hosts) }
 
 // HostsDefault returns the hosts as "host:port", with the given port where none is
-// written, and localhost if the URL names no host. A host that is listed twice is
-// an error of Err: it would count as two servers.
+// written, and localhost if the URL names no host. A host listed twice is an error of
+// Err: it would count as two servers.
 func (u *URL) HostsDefault(port string) []string {
 	if len(u.hosts) == 0 {
 		return []string{net.JoinHostPort("localhost", port)}

@@ -190,16 +190,39 @@ func TestGettersRefuse(t *testing.T) {
 	}
 }
 
+// A password in a parameter that there is not, or as one, is never shown.
+func TestUnknownParameterMayBeAPassword(t *testing.T) {
+	const password = "Hunter2Hunter2"
+	for _, query := range []string{
+		"pw=" + password, "passwrd=" + password, "x=" + password, "ttl=1s&me=" + password, password + "=", password + "=x",
+		"pw=a%40b&" + password + "=x", password, password + "=1&" + password + "=2", "pw=" + password + "&pw=" + password,
+	} {
+		u, err := openurl.Parse("redis://h?"+query, "redis")
+		if err == nil {
+			var o distlock.Options
+			u.Common(&o)
+			err = u.Err()
+		}
+		wantInvalid(t, err, "parameter")
+		for _, text := range []string{err.Error(), openurl.Redact("redis://h?" + query)} {
+			if strings.Contains(text, password) {
+				t.Errorf("%q is shown: %s", query, text)
+			}
+		}
+	}
+}
+
 func TestUnknownParameter(t *testing.T) {
 	for query, want := range map[string]string{
-		"tll=1s":          `unknown parameter "tll" (did you mean "ttl"?), allowed are dial_timeout, holder, prefix, ttl`,
+		"tll=1s":          `unknown parameter "tll" (did you mean "ttl"?), allowed are dial_timeout, holder, prefix, token_base, ttl`,
+		"tsl=on":          `unknown parameter "tsl" (did you mean`,
 		"TTL=1s":          `did you mean "ttl"?`,
 		"dial-timeout=1s": `did you mean "dial_timeout"?`,
 		"dialtimeout=1s":  `did you mean "dial_timeout"?`,
 		"dail_timeout=1s": `did you mean "dial_timeout"?`,
 		"prefx=x":         `did you mean "prefix"?`,
 		"database=x":      `unknown parameter "database", allowed`,
-		"ttl=1s&foo=x":    `unknown parameter "foo", allowed`,
+		"ttl=1s&foo=x":    `an unknown parameter, allowed`,
 		"ttl%20=1s":       `unknown parameter "ttl "`,
 	} {
 		t.Run(query, func(t *testing.T) {
@@ -233,8 +256,8 @@ func TestCommon(t *testing.T) {
 		{query: "", have: distlock.Options{TTL: ten, Holder: "me"}, want: distlock.Options{TTL: ten, Holder: "me"}},
 		{query: "?ttl=10s&holder=me", want: distlock.Options{TTL: ten, Holder: "me"}},
 		{query: "?ttl=10s&holder=me", have: distlock.Options{TTL: ten, Holder: "me"}, want: distlock.Options{TTL: ten, Holder: "me"}},
-		{query: "?ttl=20s", have: distlock.Options{TTL: ten}, err: "the ttl is 20s, but 10s in the options"},
-		{query: "?holder=you", have: distlock.Options{Holder: "me"}, err: "the holder is you, but me in the options"},
+		{query: "?ttl=20s", have: distlock.Options{TTL: ten}, err: "the ttl is 20s, but 10s in the configuration beside the URL"},
+		{query: "?holder=you", have: distlock.Options{Holder: "me"}, err: "the holder is you, but me in the configuration beside the URL"},
 		{query: "?ttl=0s", err: "1ms to 8760h"},
 		{query: "?ttl=9000h", err: "1ms to 8760h"},
 	} {
@@ -264,11 +287,11 @@ func TestMerge(t *testing.T) {
 		{raw: "zk://h", have: "mine", want: "table: mine"},
 		{raw: "zk://h?table=url", want: "table: url"},
 		{raw: "zk://h?table=url", have: "url", want: "table: url"},
-		{raw: "zk://h?table=url", have: "mine", err: "the table is url, but mine in the options"},
-		{raw: "zk://h?table=default", have: "mine", err: "the table is default, but mine in the options"},
+		{raw: "zk://h?table=url", have: "mine", err: "the table is url, but mine in the configuration beside the URL"},
+		{raw: "zk://h?table=default", have: "mine", err: "the table is default, but mine in the configuration beside the URL"},
 		{raw: "zk://h/url", want: "path: /url"},
 		{raw: "zk://h", have: "/mine", want: "path: /mine"},
-		{raw: "zk://h/url", have: "/mine", err: "the prefix is /url, but /mine in the options"},
+		{raw: "zk://h/url", have: "/mine", err: "the prefix is /url, but /mine in the configuration beside the URL"},
 	} {
 		t.Run(tc.raw+" "+tc.have, func(t *testing.T) {
 			u, got := parse(t, tc.raw), tc.have
@@ -311,5 +334,14 @@ func TestPrintingHidesPassword(t *testing.T) {
 	}
 	if want := "redis://me:xxxxx@h/0?ttl=10s"; u.String() != want {
 		t.Errorf("String is %q, want %q", u, want)
+	}
+}
+
+// Two parameters may be as near as each other: the error names both.
+func TestNearest(t *testing.T) {
+	for name, want := range map[string]string{"tll": "tls ttl", "ttl_": "ttl", "holdr": "holder", "x": ""} {
+		if got := strings.Join(openurl.Nearest(name, []string{"holder", "tls", "ttl"}), " "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }

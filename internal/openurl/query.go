@@ -3,6 +3,7 @@ package openurl
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,22 +24,25 @@ type Param struct {
 type UnknownParamError struct {
 	URL     string // redacted
 	Name    string
-	Nearest string  // the known one that it looks like, or ""
-	Known   []Param // sorted by name
+	Nearest []string // the known ones that it looks like, sorted
+	Known   []Param  // sorted by name
 }
 
-// Error names the parameter, the nearest one and all that are known.
+// Error names the nearest parameter and all known ones. It names the unknown one only
+// if it is clearly a name.
 func (e *UnknownParamError) Error() string {
 	names := make([]string, len(e.Known))
 	for i, p := range e.Known {
 		names[i] = p.Name
 	}
-	hint := ""
-	if e.Nearest != "" {
-		hint = fmt.Sprintf(" (did you mean %q?)", e.Nearest)
+	which := "an unknown parameter" // not shown: it may be a password that was written in place of a name
+	switch {
+	case len(e.Nearest) > 0:
+		which = fmt.Sprintf("the unknown parameter %q (did you mean %s?)", e.Name, quoted(e.Nearest))
+	case showKey(e.Name):
+		which = fmt.Sprintf("the unknown parameter %q", e.Name)
 	}
-	return fmt.Sprintf("%v: the URL %s has the unknown parameter %q%s, allowed are %s",
-		distlock.ErrInvalid, e.URL, e.Name, hint, strings.Join(names, ", "))
+	return fmt.Sprintf("%v: the URL %s has %s, allowed are %s", distlock.ErrInvalid, e.URL, which, strings.Join(names, ", "))
 }
 
 // Unwrap returns distlock.ErrInvalid.
@@ -54,8 +58,8 @@ func (u *URL) Text(key, def string) string {
 	return s
 }
 
-// Strings returns the parameter key as a list that is separated by commas, without
-// empty entries, or def.
+// Strings returns the parameter key as a list separated by commas, without empty
+// entries, or def.
 func (u *URL) Strings(key string, def ...string) []string {
 	s, ok := u.get(Param{Name: key, Type: "list", Default: strings.Join(def, ",")})
 	if !ok {
@@ -68,25 +72,30 @@ func (u *URL) Strings(key string, def ...string) []string {
 	return list
 }
 
-// Int returns the parameter key, which must lie within min and max, or def, which
+// Int returns the parameter key, or def. The parameter must lie within min and max; def
 // need not.
 func (u *URL) Int(key string, def, min, max int) int {
+	return int(u.Int64(key, int64(def), int64(min), int64(max)))
+}
+
+// Int64 is Int for more than an int can hold.
+func (u *URL) Int64(key string, def, min, max int64) int64 {
 	p := Param{Name: key, Type: "integer", Allowed: fmt.Sprintf("%d to %d", min, max)}
 	if min <= def && def <= max {
-		p.Default = strconv.Itoa(def)
+		p.Default = strconv.FormatInt(def, 10)
 	}
 	s, ok := u.get(p)
 	if !ok {
 		return def
 	}
-	n, err := strconv.Atoi(s)
+	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < min || n > max {
 		u.failParam(key, s, "an integer from "+p.Allowed)
 	}
 	return n
 }
 
-// Bool returns the parameter key, which must be true or false, or def.
+// Bool returns the parameter key, or def. The parameter must be true or false.
 func (u *URL) Bool(key string, def bool) bool {
 	s, ok := u.get(Param{Name: key, Type: "boolean", Default: strconv.FormatBool(def), Allowed: "true, false"})
 	if !ok {
@@ -98,8 +107,8 @@ func (u *URL) Bool(key string, def bool) bool {
 	return s == "true"
 }
 
-// Duration returns the parameter key, a text like "1m30s" that must lie within min
-// and max, or def, which need not.
+// Duration returns the parameter key, a text like "1m30s", or def. The parameter must
+// lie within min and max; def need not.
 func (u *URL) Duration(key string, def, min, max time.Duration) time.Duration {
 	p := Param{Name: key, Type: "duration", Allowed: Short(min) + " to " + Short(max)}
 	if min <= def && def <= max {
@@ -116,8 +125,8 @@ func (u *URL) Duration(key string, def, min, max time.Duration) time.Duration {
 	return d
 }
 
-// OneOf returns the parameter key, which must be one of words, or the first of
-// them.
+// OneOf returns the parameter key, or the first of words. The parameter must be one of
+// words.
 func (u *URL) OneOf(key string, words ...string) string {
 	allowed := strings.Join(words, ", ")
 	s, ok := u.get(Param{Name: key, Type: "word", Default: words[0], Allowed: allowed})
@@ -130,33 +139,38 @@ func (u *URL) OneOf(key string, words ...string) string {
 	return s
 }
 
-// Common fills in what means the same on every backend: ttl and holder, by the
-// rules of Merge, but without the defaults, which the root package knows.
+// Common fills in what means the same on every backend: ttl, holder and token_base, by
+// the rules of Merge. The root package knows the defaults, and Common leaves them out.
 func (u *URL) Common(o *distlock.Options) {
 	ttl := u.Duration("ttl", distlock.DefaultTTL, time.Millisecond, distlock.MaxTTL)
 	if _, given := u.query["ttl"]; given {
 		Merge(u, "ttl", ttl, &o.TTL)
 	}
 	Merge(u, "holder", u.Text("holder", ""), &o.Holder)
+	base := u.Int64("token_base", 0, 0, math.MaxInt64)
+	if _, given := u.query["token_base"]; given && base == 0 && o.TokenBase != 0 {
+		u.fail("the token_base is 0, but %d in the configuration beside the URL", o.TokenBase)
+	}
+	Merge(u, "token_base", base, &o.TokenBase)
 }
 
-// Merge sets *option to value, which a getter has returned for the parameter key or
-// which another part of the URL, called key in errors, gives. An option that is set
-// already and not the same is an error: neither overrides the other silently. It
-// is kept, though, if value is no more than the default of the parameter, or zero.
+// Merge sets *option to value. A getter has returned value for the parameter key, or
+// another part of the URL, called key in errors, gives it. An option that is set
+// already to something else is an error: neither overrides the other silently. It is
+// kept, though, if value is no more than the default of the parameter, or zero.
 func Merge[T comparable](u *URL, key string, value T, option *T) {
 	var none T
 	_, param := u.known[key]
 	_, given := u.query[key]
 	if *option != none && value != *option && value != none && (given || !param) {
-		u.fail("the %s is %v, but %v in the options", key, value, *option)
+		u.fail("the %s is %v, but %v in the configuration beside the URL", key, value, *option)
 	}
 	if *option == none {
 		*option = value
 	}
 }
 
-// Err returns the first error of a getter; or, if there is none, an
+// Err returns the first error of a getter. If there is none, it returns an
 // UnknownParamError if the URL has a parameter that no getter has asked for. It is
 // called after the getters and before a server is asked.
 func (u *URL) Err() error {
@@ -168,7 +182,7 @@ func (u *URL) Err() error {
 			continue
 		}
 		names := slices.Sorted(maps.Keys(u.known))
-		e := &UnknownParamError{URL: u.text, Name: name, Nearest: nearest(name, names)}
+		e := &UnknownParamError{URL: u.text, Name: name, Nearest: Nearest(name, names)}
 		for _, n := range names {
 			e.Known = append(e.Known, u.known[n])
 		}
@@ -207,17 +221,30 @@ func Short(d time.Duration) string {
 	return s
 }
 
-// nearest returns the name that takes the fewest edits to reach, if they are so few
-// that a slip is more likely than another meaning.
-func nearest(name string, names []string) string {
+// Nearest returns the names that take the fewest edits to reach: "tll" may be "tls" or
+// "ttl". It returns none if so many edits are more likely another meaning than a slip.
+func Nearest(name string, names []string) []string {
 	clean := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	best, found := 1+len(name)/3, ""
+	best := 1 + len(name)/3
+	var found []string
 	for _, n := range names {
-		if d := edits(clean(name), clean(n)); d <= best {
-			best, found = d-1, n
+		switch d := edits(clean(name), clean(n)); {
+		case d < best:
+			best, found = d, []string{n}
+		case d == best:
+			found = append(found, n)
 		}
 	}
 	return found
+}
+
+// quoted words a choice: "a" or "b".
+func quoted(names []string) string {
+	var list []string
+	for _, n := range names {
+		list = append(list, strconv.Quote(n))
+	}
+	return strings.Join(list, " or ")
 }
 
 // edits returns the number of bytes to insert, delete, replace or swap with their

@@ -1,7 +1,9 @@
 package openurl
 
 import (
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -10,9 +12,16 @@ import (
 // the length of what it stands for.
 const mask = "xxxxx"
 
-// secretKey finds parameters that are secret by their names. No backend takes its
-// password from a parameter; but somebody may have thought so.
-var secretKey = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|pwd|secret|token|auth|cred)[^=&]*=)[^&]*`)
+// shown are the parameters with visible values: those that some backend takes. The
+// value of any other may be a password, under a guessed parameter name.
+var shown = []string{
+	"acl", "cluster", "create", "dial_timeout", "holder", "master", "max_conns", "pool_size", "prefix",
+	"request_timeout", "sentinel_auth", "session_timeout", "table", "tick_time", "tls", "tls_ca", "tls_cert", "tls_key",
+	"tls_server_name", "token_base", "token_memory", "ttl", "wait_conns",
+}
+
+// param finds the parameters of what may be a URL: separator and key, key, value.
+var param = regexp.MustCompile(`([?&]([^=&]*)=)([^&]*)`)
 
 // Redact returns raw without its password, for logs and errors. raw may be a URL,
 // well-formed or not, a DSN of go-sql-driver/mysql, or anything else. Where it is
@@ -32,10 +41,10 @@ func Redact(raw string) string {
 		// Nothing says where the host is: "redis://:password", for example.
 		return prefix + mask
 	}
-	// A password may contain any separator, raw, also "@"; but what follows the
-	// last "@" of all can be part of one only if it was given as a parameter.
+	// A password may contain any separator, raw, also "@". But what follows the last
+	// "@" of all can be part of one only if it was given as a parameter.
 	head, tail := rest[:at+1], rest[at+1:]
-	if secretKey.MatchString(head) {
+	if redactQuery(head) != head {
 		_, tail = cutBefore(tail, "&")
 		tail = mask + tail
 	}
@@ -58,7 +67,40 @@ func redactUser(s string, showUser bool) string {
 }
 
 func redactQuery(s string) string {
-	return secretKey.ReplaceAllString(s, "${1}"+mask)
+	return param.ReplaceAllStringFunc(s, func(pair string) string {
+		if part := param.FindStringSubmatch(pair); !slices.Contains(shown, part[2]) {
+			return part[1] + mask
+		}
+		return pair
+	})
+}
+
+// Secrets returns the passwords in raw, as they are written there and decoded. They are
+// what Redact hides of a URL, as far as it is clear what to hide.
+func Secrets(raw string) []string {
+	_, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		rest = raw
+	}
+	var written []string
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		if _, password, ok := strings.Cut(rest[:at], ":"); ok {
+			written = append(written, password)
+		}
+	}
+	for _, part := range param.FindAllStringSubmatch(rest, -1) {
+		if !slices.Contains(shown, part[2]) {
+			written = append(written, part[3])
+		}
+	}
+	var secrets []string
+	for _, s := range written {
+		secrets = append(secrets, s)
+		if decoded, err := url.PathUnescape(s); err == nil && decoded != s {
+			secrets = append(secrets, decoded)
+		}
+	}
+	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
 // printable keeps what is not a URL from breaking lines in a log.

@@ -2,6 +2,7 @@ package openurl_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,13 +26,16 @@ func TestRedact(t *testing.T) {
 		"redis://:pw":                               "redis://xxxxx",
 		"zk://u:pw@a:1,u:pw@b:2/x":                  "zk://u:xxxxx@b:2/x",
 		"redis://h?password=pw&ttl=1s":              "redis://h?password=xxxxx&ttl=1s",
+		"redis://h?pw=s3cret&ttl=1s":                "redis://h?pw=xxxxx&ttl=1s",
+		"redis://h?ttl=1s&tt1=s3cret":               "redis://h?ttl=1s&tt1=xxxxx",
+		"redis://h?tt%6c=s3cret":                    "redis://h?tt%6c=xxxxx",
 		"redis://h?PWD=pw":                          "redis://h?PWD=xxxxx",
 		"redis://h?password=a@b&ttl=1s":             "redis://xxxxx@xxxxx&ttl=1s",
 		"redis://h?auth=digest:u:pw":                "redis://h?auth=xxxxx",
 		"redis:me:pw@h":                             "redis:xxxxx@h",
 		"redis:/me:pw@h":                            "redis:xxxxx@h",
 		"//me:pw@h":                                 "xxxxx@h",
-		"user:pw@tcp(127.0.0.1:3306)/db?timeout=1s": "user:xxxxx@tcp(127.0.0.1:3306)/db?timeout=1s",
+		"user:pw@tcp(127.0.0.1:3306)/db?timeout=1s": "user:xxxxx@tcp(127.0.0.1:3306)/db?timeout=xxxxx",
 		"user:p@/w(@unix(/tmp/mysql.sock)/db":       "user:xxxxx@unix(/tmp/mysql.sock)/db",
 		"user:pw@/db":                               "user:xxxxx@/db",
 		"tcp(127.0.0.1:3306)/db":                    "xxxxx",
@@ -41,6 +45,23 @@ func TestRedact(t *testing.T) {
 	} {
 		if got := openurl.Redact(raw); got != want {
 			t.Errorf("Redact(%q) is %q, want %q", raw, got, want)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	for raw, want := range map[string][]string{
+		"redis://h:6379/0?ttl=10s":           nil,
+		"redis://me:pw@h":                    {"pw"},
+		"-uredis://me:p%40w@h?ttl=1s&key=k2": {"p%40w", "p@w", "k2"},
+		"redis://me:p@s:w/o?r#d% @h":         {"p@s:w/o?r#d% "},
+		"redis://h?pw=s3cret":                {"s3cret"},
+		"user:pw@tcp(h)/db":                  {"pw"},
+		"redis://:@h":                        nil,
+		"job":                                nil,
+	} {
+		if got := openurl.Secrets(raw); !slices.Equal(got, want) {
+			t.Errorf("Secrets(%q) is %q, want %q", raw, got, want)
 		}
 	}
 }

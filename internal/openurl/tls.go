@@ -10,12 +10,11 @@ import (
 //
 //	tls=off|on|insecure-skip-verify   on by default if the scheme says so (rediss)
 //	tls_ca=file                       PEM; trusted instead of the system's roots
-//	tls_cert=file, tls_key=file       PEM; shown to a server that asks who we are
+//	tls_cert=file, tls_key=file       PEM; shown to a server that asks for one
 //	tls_server_name=name              what the certificate must be for
 //
-// The server is verified unless tls is insecure-skip-verify. Unless
-// tls_server_name is given, the name to verify is that of the host that is dialled,
-// which the client library fills in.
+// The server is verified unless tls is insecure-skip-verify. Without tls_server_name,
+// the name to verify is that of the dialled host: the client library fills it in.
 func (u *URL) TLS() *tls.Config {
 	words := []string{"off", "on", "insecure-skip-verify"}
 	if u.secure {

@@ -95,7 +95,7 @@ func TestTLSHandshake(t *testing.T) {
 	}
 }
 
-// handshake uses a real connection: over a net.Pipe, which has no buffer, a client
+// handshake uses a real connection: a net.Pipe has no buffer. Over it, a client
 // that refuses and a server that is still writing would wait for each other.
 func handshake(t *testing.T, server, client *tls.Config) error {
 	t.Helper()
@@ -126,7 +126,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	return err
 }
 
-// writeCertificate writes a self-signed certificate, which is its own root.
+// writeCertificate writes a self-signed certificate. It is its own root.
 func writeCertificate(t *testing.T) (ca, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -15,9 +15,10 @@ import (
 // errNoClock is what Jump returns for a server that shares the clock of the machine.
 var errNoClock = errors.New("servers: this server's clock cannot be moved: start it with StartClocked")
 
-// StartClocked is [Start] for a local process whose wall clock [Server.Jump] can move: Redis or MySQL, under libfaketime.
-// Reading the clock takes it longer, so nothing is to be measured on it. ZooKeeper and etcd end leases by a monotonic
-// clock, which no jump moves. The error is [ErrUnavailable] where the server or libfaketime is not installed.
+// StartClocked is [Start] for a local process with a wall clock that [Server.Jump] can move: Redis or MySQL, under
+// libfaketime. Reading the clock takes it longer, so nothing is to be measured on it. ZooKeeper and etcd end leases by
+// a monotonic clock. No jump moves that. The error is [ErrUnavailable] where the server or libfaketime is not
+// installed.
 func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
 	if kind != Redis && kind != MySQL {
 		return nil, fmt.Errorf("servers: a %s server has no clock that could be moved", kind)
@@ -35,8 +36,9 @@ func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
 		}
 		run.clock = filepath.Join(at.dir, "clock")
 		run.env = []string{
-			// libfaketime allocates when it is called first, and jemalloc, which Redis is built with, asks for the time
-			// when it allocates first: each would wait for the other. This allocator, glibc's own, asks for no time.
+			// Redis is built with jemalloc. libfaketime allocates when it is called first, and jemalloc asks for the
+			// time when it allocates first: each would wait for the other. This allocator, glibc's own, asks for no
+			// time.
 			"LD_PRELOAD=libc_malloc_debug.so.0:" + lib,
 			"FAKETIME_TIMESTAMP_FILE=" + run.clock,
 			"FAKETIME_NO_CACHE=1", // a jump is seen by the next look at the clock
@@ -53,7 +55,7 @@ func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
 	return s, nil
 }
 
-// Jump moves the wall clock of a server of [StartClocked] by d, which may be negative, at once. Restarts keep it.
+// Jump moves the wall clock of a server of [StartClocked] by d, at once. d may be negative. Restarts keep the jump.
 func (s *Server) Jump(_ context.Context, d time.Duration) error {
 	p, ok := s.ctl.(*process)
 	if !ok || p.launch.clock == "" {

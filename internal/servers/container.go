@@ -30,7 +30,7 @@ const ContainerLabel = "distlock.test"
 // engineBound is for an engine that accepts connections and says nothing; a healthy one answers in milliseconds.
 const engineBound = 10 * time.Second
 
-// dockerd is the engine, reached through testcontainers, which knows the many places where one may listen.
+// dockerd is the engine, reached through testcontainers: that knows the many places where an engine may listen.
 type dockerd struct {
 	provider *testcontainers.DockerProvider
 	client.APIClient
@@ -63,7 +63,7 @@ func engine(ctx context.Context) (*dockerd, error) {
 		}
 		return &dockerd{a.provider, a.provider.Client()}, nil
 	case <-bounded.Done():
-		// Remembered, or each test of the binary would wait anew; unless it was the caller who gave up.
+		// Remembered, or each test of the binary would wait anew; unless the caller gave up.
 		engineSilent.Store(ctx.Err() == nil)
 		return nil, unavailable{"the Docker engine does not answer"}
 	}
@@ -154,7 +154,7 @@ func (r recipe) request(at site, name string) testcontainers.GenericContainerReq
 }
 
 // withHub is the name under which testcontainers will look for an image of the Docker Hub, if the user has told it to
-// use a mirror; images that name their registry are not touched.
+// use a mirror. Images that name their registry are not touched.
 func withHub(prefix, image string) string {
 	if first, _, many := strings.Cut(image, "/"); prefix == "" || many && strings.ContainsAny(first, ".:") {
 		return image
@@ -162,7 +162,7 @@ func withHub(prefix, image string) string {
 	return path.Join(prefix, image)
 }
 
-// pulls remembers what came of pulling each image: a registry that could not be reached a moment ago is not asked
+// pulls remembers what came of pulling each image. A registry that could not be reached a moment ago is not asked
 // again by every test of the binary.
 var pulls struct {
 	sync.Mutex

@@ -104,7 +104,7 @@ func TestContainerSwept(t *testing.T) {
 	}
 }
 
-// TestFolder: two servers never share a port, whoever has it and whether or not he listens.
+// TestFolder: two servers never share a port, whatever process has it and whether or not it listens.
 func TestFolder(t *testing.T) {
 	f, err := newFolder()
 	must(t, err)

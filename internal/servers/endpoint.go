@@ -8,7 +8,7 @@ import (
 )
 
 // endpoint is a distlock URL cut at its address. It is cut by hand because the address may be a list of hosts
-// (zk://a:2181,b:2181/chroot), which is not a host to net/url.
+// (zk://a:2181,b:2181/chroot). net/url does not take such a list for a host.
 type endpoint struct {
 	scheme   string
 	userinfo string // as written, still escaped
@@ -80,7 +80,7 @@ func (e endpoint) addr() string    { return e.addrs()[0] }
 func (e endpoint) rest() (*url.URL, error) {
 	u, err := url.Parse(e.at("host").String())
 	if err != nil {
-		// The cause is left out: it quotes the piece it stumbled over, which may be of the password.
+		// The cause is left out: it quotes the piece it stumbled over, perhaps a part of the password.
 		return nil, errors.New("its user, path or query is not valid in a URL")
 	}
 	return u, nil

@@ -32,9 +32,9 @@ var etcdRecipe = recipe{
 	probe: probeEtcd,
 }
 
-// etcdArgs is a cluster of one. No other member ever dials its peer address, so that may be any port.
-// Without fsync a killed etcd still finds its log and its database as it wrote them, in the page cache; only a power
-// cut could reorder the two.
+// etcdArgs is a cluster of one. No other member ever dials its peer address, so that may be any port. Without fsync
+// a killed etcd still finds its log and its database as it wrote them, in the page cache. Only a power cut could
+// reorder the two.
 func etcdArgs(data, listen, advertise string) []string {
 	const nobody = "http://127.0.0.1:0"
 	return []string{
@@ -50,8 +50,8 @@ func etcdArgs(data, listen, advertise string) []string {
 	}
 }
 
-// findEtcd is the etcd in PATH if it is new enough, else one built from its module. Distributions still ship 3.4,
-// whose leases could be revoked while alive (etcd issues 12528 and 15247).
+// findEtcd is the etcd in PATH if it is new enough, else one built from its module. Distributions still ship 3.4.
+// Its leases could be revoked while alive (etcd issues 12528 and 15247).
 func findEtcd(ctx context.Context, dir string) (string, error) {
 	if path, ok := findProgram("etcd"); ok {
 		out, err := runTool(ctx, dir, path, "--version")
@@ -84,14 +84,14 @@ func probeEtcd(ctx context.Context, at endpoint) (string, error) {
 		Username:  user,
 		Password:  password,
 		Context:   ctx,
-		Logger:    zap.NewNop(), // a server that is not up yet is no news
+		Logger:    zap.NewNop(), // that a server is not up yet is no news
 	}
 	client, err := clientv3.New(config)
 	if err != nil {
 		return "", err
 	}
 	defer client.Close()
-	// A read goes through the leader: one that is answered, and be it by a refusal, proves that there is one.
+	// A read goes through the leader: any answer, even a refusal, proves that there is one.
 	if _, err := client.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return "", err
 	}

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// etcdModule is the go.mod and go.sum of a module whose only content is the requirement of the etcd server. They bear
-// other names so that they can be embedded, which the files of a nested module cannot; so a distlock that was
-// installed with "go install …@version", without its sources at hand, builds the same etcd with the same checksums.
-// A module apart keeps etcd's hundred dependencies out of everybody's go.sum.
+// etcdModule is the go.mod and go.sum of a module that only requires the etcd server. They bear other names: files of
+// a nested module cannot be embedded. So a distlock installed with "go install …@version", without its sources at
+// hand, builds the same etcd with the same checksums. A module apart keeps etcd's hundred dependencies out of
+// everybody's go.sum.
 //
-// To move to another release, in an empty folder: go mod init, go get -tool go.etcd.io/etcd/server/v3@RELEASE,
-// go mod tidy; then copy the two files here.
+// To move to another release, in an empty folder: go mod init, go get -tool go.etcd.io/etcd/server/v3@RELEASE, go mod
+// tidy; then copy the two files here.
 //
 //go:embed etcd/etcd.mod etcd/etcd.sum
 var etcdModule embed.FS
@@ -104,7 +104,7 @@ func compileEtcd(ctx context.Context, golang, dir, binary string) error {
 	return os.Rename(built, binary)
 }
 
-// waitLock locks a folder, waiting for whoever has it.
+// waitLock locks a folder, and waits for its present holder.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -55,7 +55,7 @@ func TestBuildEtcd(t *testing.T) {
 	}
 }
 
-// TestNoEtcd: without etcd and without Go there is nothing to be had, which is no fault.
+// TestNoEtcd: without etcd and without Go there is nothing to be had. That is no fault.
 func TestNoEtcd(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

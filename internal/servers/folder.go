@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Ports are taken below the range from which systems draw the local ports of outgoing connections (32768 and up on
-// Linux, 49152 on others). Otherwise, while a server is killed, a client that dials its port again and again could be
-// given that very port as its own, connect to itself, and keep the server from coming back.
+// Ports are taken below the range of the local ports of outgoing connections (32768 and up on Linux, 49152 on
+// others). Otherwise a client that dials the port of a killed server again and again could be given that very port as
+// its own. It would connect to itself, and keep the server from coming back.
 const (
 	firstPort = 20000
 	lastPort  = 31999

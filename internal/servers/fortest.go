@@ -12,7 +12,7 @@ import (
 
 // ForTest is [Start] for a test: the server is closed when the test ends. Where nothing can be had the test is
 // skipped, unless DISTLOCK_REQUIRE (a comma-separated list of kinds, or "all") names the kind: then it fails. A server
-// that is there but does not start always fails the test.
+// found here that does not start always fails the test.
 func ForTest(t testing.TB, kind Kind) *Server {
 	t.Helper()
 	return forTest(t, kind, Start)
@@ -24,7 +24,7 @@ func forTest(t testing.TB, kind Kind, start func(context.Context, Kind) (*Server
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.Context(): it ends before the clean-ups run, which may still restart a server.
+	// Not t.Context(): it ends before the clean-ups run, and they may still restart a server.
 	s, err := start(context.WithoutCancel(t.Context()), kind)
 	if errors.Is(err, ErrUnavailable) && !must {
 		t.Skip(err)
@@ -44,8 +44,8 @@ func forTest(t testing.TB, kind Kind, start func(context.Context, Kind) (*Server
 	return s
 }
 
-// required reads a list such as "redis,etcd". A name that is no kind is an error: a misspelt one would let a whole
-// suite be skipped in silence.
+// required reads a list such as "redis,etcd". An unknown name is an error: a misspelt one would let a whole suite be
+// skipped in silence.
 func required(list string, kind Kind) (bool, error) {
 	must := false
 	for name := range strings.SplitSeq(list, ",") {

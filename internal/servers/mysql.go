@@ -3,6 +3,7 @@ package servers
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	_ "embed"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ var mysqlArgs = []string{
 //go:embed mysql_init.sql
 var mysqlInit string
 
-// localMySQL runs MySQL or MariaDB, whichever is installed, with nothing taken from the system's configuration: a
+// localMySQL runs MySQL or MariaDB, whichever is installed. It takes nothing from the system's configuration: a
 // system server on the same machine is neither used nor disturbed.
 func localMySQL(ctx context.Context, at site) (launch, error) {
 	path, ok := findProgram("mysqld", "mariadbd")
@@ -120,11 +121,7 @@ func initMariaDB(ctx context.Context, dir string, args []string) error {
 }
 
 func probeMySQL(ctx context.Context, at endpoint) (version string, err error) {
-	config := mysql.NewConfig()
-	config.Net, config.Addr, config.DBName = "tcp", at.addr(), at.path()
-	config.User, config.Passwd = at.login()
-	config.Logger = &mysql.NopLogger{} // a server that is not up yet is no news
-	connector, err := mysql.NewConnector(config)
+	connector, err := mysqlConnector(at)
 	if err != nil {
 		return "", err
 	}
@@ -135,4 +132,12 @@ func probeMySQL(ctx context.Context, at endpoint) (version string, err error) {
 	}
 	err = db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version)
 	return version, err
+}
+
+func mysqlConnector(at endpoint) (driver.Connector, error) {
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "tcp", at.addr(), at.path()
+	config.User, config.Passwd = at.login()
+	config.Logger = &mysql.NopLogger{} // that a server is not up yet is no news
+	return mysql.NewConnector(config)
 }

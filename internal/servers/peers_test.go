@@ -73,7 +73,7 @@ func (c zookeeperClient) put(_ context.Context, value string) error {
 	return err
 }
 
-// get races the call, which takes no context.
+// get races the call: the call takes no context.
 func (c zookeeperClient) get(ctx context.Context) (string, error) {
 	type answer struct {
 		value []byte

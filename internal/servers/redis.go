@@ -29,8 +29,8 @@ var redisRecipe = recipe{
 }
 
 // redisArgs: the append-only file keeps tokens and locks across a kill. With "appendfsync no" each write is handed to
-// the kernel before its reply goes out, always; "everysec", the customary choice, holds the write back for up to two
-// seconds while an fsync is under way, replies none the less, and so loses acknowledged writes when killed just then.
+// the kernel before its reply goes out, always. "everysec", the customary choice, holds the write back for up to two
+// seconds while an fsync is under way. It replies none the less, and loses acknowledged writes when killed just then.
 // No snapshots and no rewrites: either forks a child that outlives a killed server.
 var redisArgs = []string{"--save", "", "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"}
 

@@ -1,23 +1,25 @@
 // Package servers gives tests and tools a real Redis, MySQL, ZooKeeper or etcd, and the power to do it harm.
 //
-// [Start] takes the first of three ways that works and says which ([Server.Origin]): a URL the user gave in
-// DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_ZK_URL or DISTLOCK_ETCD_URL; a container, where a Docker engine
-// answers and has or can pull the image; a local process on a free loopback port with its data in a temporary folder.
-// DISTLOCK_SERVERS=container or =local leaves only that way (a given URL still comes first); =auto is the default.
+// [Start] takes the first of three ways that works. [Server.Origin] names it. First comes a URL the user gave in
+// DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_ZK_URL or DISTLOCK_ETCD_URL. Second comes a container, where a
+// Docker engine answers and has or can pull the image. Third comes a local process on a free loopback port with its
+// data in a temporary folder. DISTLOCK_SERVERS=container or =local leaves only that way (a given URL still comes
+// first); =auto is the default.
 //
-// A server that was started here can be paused, resumed, killed and restarted on the same port and the same data.
+// A server started here can be paused, resumed, killed and restarted on the same port and the same data.
 //
 // # What a started server keeps
 //
-// Every one is set so that what it acknowledged outlives a SIGKILL of the process, but not a power cut: the write
-// reaches the kernel before the reply, no fsync is waited for. A killed process does not take the page cache with it,
-// so the fault checks lose nothing by it, and a shared disk does not set the pace of every check. Throughput measured
-// on such a server is that of the protocol and the code, not of the disk.
+// Every acknowledged write outlives a SIGKILL of the process, but not a power cut: the write reaches the kernel
+// before the reply, no fsync is waited for. A killed process does not take the page cache with it, so the fault
+// checks lose nothing by it. A shared disk does not set the pace of every check. Throughput measured on such a server
+// is that of the protocol and the code, not of the disk. The exceptions are a Redis of [StartConfigured] and the
+// servers of [StartDurable].
 //
 // # What stays behind
 //
-// Nothing after [Server.Close]. If the test binary dies without it, the kernel kills its local servers with it, and
-// folders and containers left over are removed by the next run that starts a server.
+// Nothing after [Server.Close]. If the test binary dies without it, the kernel kills its local servers with it. The
+// next run that starts a server removes the folders and containers left over.
 package servers
 
 import (
@@ -40,14 +42,14 @@ const (
 	Etcd      Kind = "etcd"
 )
 
-// Kinds lists every kind, in the order in which the project names them.
+// Kinds lists every kind, in the project's order.
 var Kinds = []Kind{Redis, MySQL, ZooKeeper, Etcd}
 
 // ErrNoControl is what Pause, Resume, Kill and Restart return for a server given by URL: it is somebody else's.
 var ErrNoControl = errors.New("servers: a server given by URL cannot be paused, killed or restarted")
 
 // ErrUnavailable is in the error of [Start] where nothing could be tried: no URL, no engine or image, nothing
-// installed. A server that was found and then failed to start is another error: that is a fault, not an absence.
+// installed. If a server was found and then failed to start, the error is another: a fault, not an absence.
 var ErrUnavailable = errors.New("no server available")
 
 // envURL is the environment variable that may hold a URL of this kind.
@@ -105,8 +107,8 @@ func (s *Server) URL() string { return s.url.String() }
 // a host:port: the place of a fault proxy.
 func (s *Server) URLVia(addr string) string { return s.url.at(addr).String() }
 
-// AdminURL returns the URL of a user who may create other users, for tests of missing rights. It is empty except for
-// a MySQL or MariaDB server that was started here.
+// AdminURL returns the URL of a user with the right to create other users, for tests of missing rights. It is empty
+// except for a MySQL or MariaDB server started here.
 func (s *Server) AdminURL() string { return s.admin }
 
 // Addr returns the host:port clients connect to; of several in a given URL, the first.
@@ -121,8 +123,8 @@ func (s *Server) Note() string { return s.note }
 // Version is what the server calls itself, asked by its own protocol; empty where it does not say.
 func (s *Server) Version() string { return s.version }
 
-// PID returns the process ID of a server that was started here as a local process and has been neither killed nor
-// closed; 0 for all others.
+// PID returns the process ID of a local process started here that has been neither killed nor closed; 0 for all
+// others.
 func (s *Server) PID() int {
 	p, ok := s.ctl.(*process)
 	if !ok {

@@ -116,7 +116,7 @@ func testPause(t *testing.T, s *Server, value string) {
 	defer c.close()
 	must(t, s.Pause(t.Context()))
 	must(t, s.Pause(t.Context()))
-	// The wait can only hide a server that answers late, not fail one that is frozen.
+	// The wait can only hide a server that answers late, not fail a frozen one.
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if got, err := c.get(ctx); err == nil {
@@ -178,7 +178,7 @@ func wantLoopback(t *testing.T, b *box) {
 	}
 }
 
-// wantAdmin checks who may do what on MySQL; the other stores have no users here.
+// wantAdmin checks the rights of users on MySQL; the other stores have no users here.
 func wantAdmin(t *testing.T, s *Server) {
 	t.Helper()
 	if s.kind != MySQL {

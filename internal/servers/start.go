@@ -64,14 +64,14 @@ var recipes = map[Kind]recipe{
 }
 
 // Bounds of a start. A healthy local server is ready within two seconds and a first MySQL container within twenty;
-// the rest is for a machine that is busy with something else. They only decide when a hopeless wait is given up.
+// the rest is for a busy machine. They only decide when a hopeless wait is given up.
 const (
 	probeBound = 5 * time.Second
 	readyBound = 2 * time.Minute
 	probeEvery = 25 * time.Millisecond
 )
 
-// unavailable is a way that is closed on this machine, as opposed to one that was tried and failed.
+// unavailable is a way closed on this machine, as opposed to one that was tried and failed.
 type unavailable struct{ reason string }
 
 func (u unavailable) Error() string { return u.reason }

@@ -26,8 +26,8 @@ func tryLock(f *os.File) error {
 	return err
 }
 
-// ownGroup gives the command its own process group, so that Ctrl-C at the terminal reaches us and not the server: it
-// would be gone before the check that uses it could say so.
+// ownGroup gives the command its own process group: Ctrl-C at the terminal reaches us and not the server. Otherwise
+// the server would be gone before the check that uses it could say so.
 func ownGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

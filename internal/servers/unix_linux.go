@@ -11,7 +11,7 @@ import (
 )
 
 // parentThread runs functions on one OS thread that lives as long as the process. The kernel sends the parent-death
-// signal when the *thread* that forked ends, and the Go runtime ends threads as it likes: a server started from any
+// signal when the *thread* that forked ends, and the Go runtime ends threads as it likes. A server started from any
 // goroutine could be killed in the middle of a test.
 var parentThread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func()) // never closed: the thread must not end

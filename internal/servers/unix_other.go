@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// startTied starts a command and beside it a shell that kills it when this process dies, by whatever cause: only we
+// startTied starts a command and beside it a shell that kills it when this process dies, by whatever cause. Only we
 // hold the other end of the shell's standard input, and the system closes it for us. The returned function is to be
 // called once the command has ended: it sends the shell away.
 func startTied(cmd *exec.Cmd) (untie func(), err error) {
@@ -37,5 +37,5 @@ func startTied(cmd *exec.Cmd) (untie func(), err error) {
 }
 
 // awaitStopped has no portable equivalent of Linux's: the stop takes effect at each thread's next return from the
-// kernel, which nothing here can see.
+// kernel, and nothing here can see that.
 func awaitStopped(int) error { return nil }

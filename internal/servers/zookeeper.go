@@ -38,8 +38,8 @@ admin.enableServer=false
 4lw.commands.whitelist=srvr,mntr,ruok
 `
 
-// zookeeperJVM keeps a JVM small and quick to start beside others, removes empty containers within a second (a minute
-// by default), and does not wait for fsync.
+// zookeeperJVM keeps a JVM small and quick to start beside others. It removes empty containers within a second (a
+// minute by default), and does not wait for fsync.
 var zookeeperJVM = []string{
 	"-Xmx256m",
 	"-XX:+UseSerialGC",
@@ -50,7 +50,7 @@ var zookeeperJVM = []string{
 	"-Dzookeeper.preAllocSize=1024", // KiB; the default writes 64 MiB of zeros for each start
 }
 
-// zookeeperLogback quiets releases whose logger is logback, which without a configuration writes every detail. Debian's
+// zookeeperLogback quiets releases with the logger logback. Without a configuration it writes every detail. Debian's
 // build logs by slf4j-simple and takes a system property instead.
 const zookeeperLogback = `<configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -100,8 +100,8 @@ func findJava() (string, bool) {
 	return findProgram("java")
 }
 
-// zookeeperClasses is the class path of an installed ZooKeeper: an unpacked release, Debian's package (whose jar names
-// the jars it needs, except for a logger), or Homebrew's.
+// zookeeperClasses is the class path of an installed ZooKeeper: an unpacked release, Debian's package, or Homebrew's.
+// The jar of Debian's package names the jars it needs, except for a logger.
 func zookeeperClasses() (string, bool) {
 	var homes []string
 	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
@@ -123,8 +123,8 @@ func zookeeperClasses() (string, bool) {
 }
 
 func probeZooKeeper(ctx context.Context, at endpoint) (string, error) {
-	// A first look without the client: a connection of its that is made while the server still loads its data is
-	// neither served nor closed, and the next one comes only after a time-out.
+	// A first look without the client. A connection of the client, made while the server still loads its data, is
+	// neither served nor closed. The next one comes only after a time-out.
 	status, err := askZooKeeper(ctx, at.addr())
 	if err != nil {
 		return "", err
@@ -161,13 +161,13 @@ func probeZooKeeper(ctx context.Context, at endpoint) (string, error) {
 	return version, nil
 }
 
-// quiet is a logger that says nothing: a server that is not up yet is no news.
+// quiet is a logger that says nothing: that a server is not up yet is no news.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// askZooKeeper returns the first line of the answer to the four-letter word srvr. A server may have switched it off
-// and answer with a refusal: that is no error.
+// askZooKeeper returns the first line of the answer to the four-letter word srvr. A server may have switched it off and
+// answer with a refusal: that is no error.
 func askZooKeeper(ctx context.Context, addr string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {

@@ -29,6 +29,9 @@ type Command struct {
 	// Signals are passed on to the program and all that it has started.
 	Signals <-chan os.Signal
 
+	// Trouble returns why the lock was not renewed the last time, or nil.
+	Trouble func() error
+
 	// Tell receives what the user should know while the program runs.
 	Tell func(format string, args ...any)
 }
@@ -76,6 +79,9 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 		"DISTLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10),
 		"DISTLOCK_DEADLINE="+lock.Deadline().UTC().Format(time.RFC3339Nano))
 	g, err := start(cmd)
+	if script, ok := shellScript(cmd, err); ok {
+		g, err = start(script)
+	}
 	if err != nil {
 		return Outcome{}, startError(c.Args[0], err)
 	}
@@ -130,8 +136,7 @@ func (w *watch) until(done <-chan struct{}) {
 				timer.Reset(left)
 				continue
 			}
-			if !w.command.KeepRunning && w.lose(fmt.Errorf("lock %q: %w: the backend has not renewed it, and it ends in %v",
-				w.lock.Name(), distlock.ErrLost, time.Until(w.lock.Deadline()).Round(time.Millisecond))) {
+			if !w.command.KeepRunning && w.lose(w.ending()) {
 				w.end(done, time.Until(w.lock.Deadline())-settle)
 				return
 			}
@@ -150,6 +155,19 @@ func (w *watch) awake(done <-chan struct{}) bool {
 	}
 	w.group.resume()
 	return false
+}
+
+// ending is the loss of a lock that is not renewed any more, but has not ended yet.
+func (w *watch) ending() error {
+	when := "it has ended"
+	if left := time.Until(w.lock.Deadline()).Round(time.Millisecond); left > 0 {
+		when = fmt.Sprintf("it ends in %v", left)
+	}
+	err := fmt.Errorf("lock %q: %w: the backend has not renewed it, and %s", w.lock.Name(), distlock.ErrLost, when)
+	if w.command.Trouble == nil || w.command.Trouble() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, w.command.Trouble())
 }
 
 // untilTerm is how long the program may run if the lock is not renewed any more.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +71,21 @@ func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
 		t.Errorf("got %+v, %v, want status 137", out, err)
 	}
 	<-told
+}
+
+// What is told of a loss names the reason, and no time that has passed already.
+func TestWordsOfALoss(t *testing.T) {
+	_, lock := hold(t, 50*time.Millisecond)
+	w := &watch{lock: lock, command: Command{Trouble: func() error { return errors.New("wrong password") }}}
+	if got := w.ending().Error(); !strings.Contains(got, "it ends in ") || !strings.HasSuffix(got, ": wrong password") {
+		t.Error(got)
+	}
+	if err := lock.Unlock(t.Context()); err != nil { // nothing moves its deadline any more
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(lock.Deadline()))
+	w.command.Trouble = nil
+	if got := w.ending().Error(); !strings.HasSuffix(got, "it has ended") {
+		t.Error(got)
+	}
 }

@@ -2,15 +2,15 @@
 -- reply, on every path and whatever clientFoundRows makes of the row count. (As a value it is unsigned: a negative one
 -- must not be compared or stored.)
 --   > 0  the name is this claim's, with this token
---   < 0  twice the microseconds for which it is still held, or kept for those at the doorbell, plus 1 if the claim is
---        to go there too, as a negative number
+--   < 0  twice the microseconds for which it is still held, or kept for those who wait for its named lock, plus 1 if the
+--        claim is to wait for that too, as a negative number
 --   = 0  this claim was undone
 -- Sent again by the same claim it keeps the token and starts the lease anew.
 --
--- {via} says how the claim comes: 3 with the bell, for which it has waited, 2 with the bell, which nobody had, 1 on the
--- way there, 0 past it (a TryLock, or the bell is of no use). What has to wait, for the name or for its bell, leaves the
--- time in waited, in every hold, and then to half a second, which costs fewer writes. It is sent to the bell if the holder
--- came with it, or has had the time to get it.
+-- {via} says how the claim comes: 3 with the named lock after a wait for it, 2 with the named lock after finding it
+-- free, 1 on the way there, 0 without (a TryLock, or the named lock is of no use). A claim that has to wait leaves the
+-- time in waited, once in every hold, and again after half a second, so that it costs few writes. It is sent to the
+-- named lock if the holder came with that, or has had the time to take it.
 --
 -- A new row's token is the clock's reading, so that it rises above that of a row that was swept, or that a fail-over
 -- lost; an old row's rises by at least one, so that it does not depend on the clock.
@@ -18,18 +18,18 @@
 -- Assignments are carried out from left to right, each seeing those before it. They are ordered so that it does not
 -- matter (MariaDB can be told otherwise, by SIMULTANEOUS_ASSIGNMENT): what is assigned to waited leaves {takes} as it
 -- is, and once owner is set, {takes} stays true because the row is then this claim's own.
-INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, rings)
+INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, wakes)
 VALUES ({name}, {owner}, LAST_INSERT_ID({now}), {now} + {ttl}, {now}, {holder}, x'', IF({via} = 3, {now}, 0), {via} >= 2)
 ON DUPLICATE KEY UPDATE
   token = IF({takes},
     LAST_INSERT_ID(IF(owner = {owner}, token, GREATEST(token + 1, {now}))),
     IF(LAST_INSERT_ID(
       IF(LOCATE({owner}, undone) > 0, 0,
-        IF(expires > {now}, ({now} - expires) * 2 - (rings OR acquired < {now} - {bell-taken}),
+        IF(expires > {now}, ({now} - expires) * 2 - (wakes OR acquired < {now} - {lock-taken}),
           ({now} - waited - 1000000) * 2 - 1))), token, token)),
   acquired = IF({takes}, {now}, acquired),
   holder = IF({takes}, {holder}, holder),
-  rings = IF({takes}, {via} >= 2, rings),
+  wakes = IF({takes}, {via} >= 2, wakes),
   waited = IF(IF({takes}, {via} = 3,
     {via} > 0 AND expires > {now} AND (waited < acquired OR ABS({now} - waited) >= 500000)), {now}, waited),
   owner = IF({takes}, {owner}, owner),

@@ -1,2 +1,4 @@
--- Takes the lock away from whoever holds it: one row, or none.
-UPDATE {table} SET owner = REPEAT(x'00', 16), expires = {now} WHERE name = {name} AND expires > {now}
+-- Takes the lock away from the holder that has this token: one row, or none. If a claim has come for it meanwhile, it is
+-- kept for that, as after a release.
+UPDATE {table} SET owner = REPEAT(x'00', 16), waited = IF(waited >= acquired, {now}, waited), expires = -{now}
+WHERE name = {name} AND token = {token} AND expires > {now}

@@ -2,10 +2,10 @@
 --
 -- UTC_TIMESTAMP is read once, when the statement starts. That is what makes the parts of a statement agree with each
 -- other in any order of evaluation, and replicas with their source. SYSDATE moves while a statement waits for a row,
--- but then every mention of it is another instant: "expired" could be false where the token is computed and true
--- where the owner is. A statement that waited errs on the safe side here: it judges expiry by an earlier moment, and
--- it grants a lease counted from that moment, which Try notices and renews. And one that is applied long after its
--- caller has left leaves a lease that has run down meanwhile, where SYSDATE would leave a full one.
+-- but then every mention of it is another instant: "expired" could be false where the token is computed and true where
+-- the owner is. A statement that waited errs on the safe side here. It judges expiry by an earlier moment, and it
+-- grants a lease counted from that moment; Try notices that and renews the lease. If a statement is applied long after
+-- its caller has left, its lease has run down meanwhile. SYSDATE would leave a full one.
 --
 -- The literal says that it is a time, because a text would be parsed each time that this is computed.
 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))

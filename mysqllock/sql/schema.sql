@@ -11,9 +11,9 @@ CREATE TABLE IF NOT EXISTS {table} (
   token    BIGINT         NOT NULL COMMENT 'fencing token of the latest acquisition',
   expires  BIGINT         NOT NULL COMMENT 'end of the lease, us since 1970 UTC; negative: when it was given back',
   acquired BIGINT         NOT NULL COMMENT 'us since 1970 UTC',
-  holder   VARBINARY(255) NOT NULL COMMENT 'free text, for whoever inspects',
+  holder   VARBINARY(255) NOT NULL COMMENT 'free text, for operators',
   undone   VARBINARY(512) NOT NULL COMMENT 'owners whose late requests are refused, 16 bytes each',
-  waited   BIGINT         NOT NULL COMMENT 'when somebody last had to wait for the name, us since 1970 UTC',
-  rings    TINYINT        NOT NULL COMMENT 'whether the holder came with the bell of the name',
+  waited   BIGINT         NOT NULL COMMENT 'when a claim last had to wait for the name, us since 1970 UTC',
+  wakes    TINYINT        NOT NULL COMMENT 'whether the holder came with the named lock of the name',
   PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='distlock: one row per lock name'

@@ -1,2 +1,4 @@
--- The hint keeps it from locking more than the rows it names.
-DELETE t FROM {table} AS t FORCE INDEX (PRIMARY) WHERE name IN ({name}) AND {idle-row}
+-- Removes rows, passing over locked ones, for the reasons of renew.sql.
+DELETE t FROM (SELECT name FROM {table} FORCE INDEX (PRIMARY)
+  WHERE name IN ({name}) AND {idle-row} LIMIT 100000 FOR UPDATE SKIP LOCKED) AS idle
+STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.name = idle.name

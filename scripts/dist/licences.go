@@ -17,7 +17,7 @@ var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([
 
 // embedded is what the command contains that is no Go module, by the folder that it
 // and its licences are in.
-var embedded = map[string]string{"Apache ECharts, in the pages of distlock compare": "internal/compare/html/echarts"}
+var embedded = map[string]string{"Apache ECharts, in the pages of distlock compare": "internal/compare/render/html/echarts"}
 
 // thirdParty returns the licences and notices of all that is linked into the
 // command on any target, and of Go's own library.

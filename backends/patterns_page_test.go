@@ -1,0 +1,124 @@
+package backends_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+)
+
+// The bodies of these functions are the code blocks of docs/patterns.md, letter by letter,
+// as TestPatternsPage sees to.
+
+func pageElect(ctx context.Context, locker distlock.Locker, schedule func(context.Context, int64) error) error {
+	election := distlock.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
+		return schedule(ctx, term) // until ctx ends: with the term, or with the context of Elect
+	})
+	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if _, leads := election.Leader(); !leads {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	err := election.Wait()
+	return err
+}
+
+func pageOncePer(ctx context.Context, locker distlock.Locker, sendInvoices func(context.Context) error) error {
+	for range time.Tick(time.Hour) {
+		ran, err := distlock.OncePer(ctx, locker, "invoices", time.Hour, sendInvoices)
+		if err != nil {
+			return err // of the job, of the store, or that the lock was lost in the middle of a run
+		}
+		log.Println("ran it here:", ran)
+	}
+	return nil
+}
+
+func pageMaxHold(ctx context.Context, locker distlock.Locker, writeReport func(context.Context) error) error {
+	limited := distlock.MaxHold(locker, 10*time.Minute)
+	err := distlock.Do(ctx, limited, "report", func(ctx context.Context) error {
+		return writeReport(ctx) // its context ends after nine minutes
+	})
+	return err
+}
+
+func pageSemaphore(ctx context.Context, locker distlock.Locker) error {
+	uploads := distlock.Semaphore(locker, 5)
+	permit, err := uploads.Lock(ctx, "uploads")
+	if err != nil {
+		return err
+	}
+	defer permit.Unlock(ctx)
+	return nil
+}
+
+func pageReadWrite(ctx context.Context, locker distlock.Locker) error {
+	read, write := distlock.ReadWrite(locker, 8) // eight readers at a time, the same in all processes
+	reader, err := read.Lock(ctx, "catalogue")
+	if err != nil {
+		return err
+	}
+	defer reader.Unlock(ctx)
+	_ = write
+	return nil
+}
+
+func TestPatternsPage(t *testing.T) {
+	code := strings.ReplaceAll(read(t, "patterns_page_test.go"), "\n\t", "\n")
+	blocks := fenced(read(t, "../docs/patterns.md"))
+	if len(blocks) != 5 {
+		t.Errorf("docs/patterns.md has %d code blocks, want 5", len(blocks))
+	}
+	for _, block := range blocks {
+		if !strings.Contains(code, "\n"+block+"\n") {
+			t.Errorf("a block of docs/patterns.md is not compiled by this test:\n%s", block)
+		}
+	}
+}
+
+// The blocks do what the page says of them.
+func TestPatternsPageRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		locker, err := backends.Open(ctx, "mem://")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locker.Close()
+		if err := pageElect(ctx, locker, func(_ context.Context, term int64) error {
+			if term <= 0 {
+				t.Errorf("term %d", term)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		runs, failed := 0, errors.New("no paper")
+		if err := pageOncePer(ctx, locker, func(context.Context) error {
+			if runs++; runs == 24 {
+				return failed
+			}
+			return nil
+		}); !errors.Is(err, failed) || runs != 24 {
+			t.Errorf("the job ran %d times: %v", runs, err)
+		}
+		began := time.Now()
+		err = pageMaxHold(ctx, locker, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+		if took := time.Since(began); took != 9*time.Minute || !errors.Is(err, distlock.ErrLost) {
+			t.Errorf("a report that is stuck: %v after %v", err, took)
+		}
+		if err := errors.Join(pageSemaphore(ctx, locker), pageReadWrite(ctx, locker)); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/distlock-go/distlock"
+)
+
+func breakCommand() *cobra.Command {
+	var yes bool
+	var token int64
+	cmd := &cobra.Command{
+		Use:   "break [flags] NAME",
+		Short: "Take a lock away from its holder",
+		Long: `Break shows who holds NAME, asks, and ends that hold, or nothing: if it has ended
+meanwhile, and the name is another's by now, nobody loses it, and the exit status is 1.
+With --token it does not look and does not ask, but ends the hold with that token, as
+inspect has shown it.
+
+The holder is told within a third of its TTL, and its token is out of date from then on;
+but until it is told it works on, so break a lock only if its writes are fenced or you
+know that it does no harm.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed("token")
+			if given && token <= 0 {
+				return usage(fmt.Errorf("--token is %d, allowed is more than 0, as inspect shows it", token))
+			}
+			b, err := openBackend(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer closeTelling(b.locker)
+			if given {
+				return b.breakHold(cmd, args[0], token, "")
+			}
+			return b.breakSeen(cmd, args[0], yes)
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().Int64Var(&token, "token", 0, "end the hold that has this `token`, without looking or asking")
+	addBackendFlags(cmd)
+	return cmd
+}
+
+// breakSeen looks up the holder of the name, asks, and ends the hold that it has shown.
+func (b *backend) breakSeen(cmd *cobra.Command, name string, yes bool) error {
+	st, err := distlock.Inspect(cmd.Context(), b.locker, name)
+	switch {
+	case errors.Is(err, distlock.ErrInvalid):
+		return usage(err)
+	case err != nil:
+		return b.failed(err)
+	case !st.Held:
+		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %s", printable(name))}
+	}
+	if !yes {
+		ok, err := confirm(cmd.Context(), cmd.InOrStdin(), fmt.Sprintf("break %q, held by %s, token %d?", name, printable(st.Holder), st.Token))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return &exit{status: statusBusy, err: errors.New("not broken")}
+		}
+	}
+	return b.breakHold(cmd, name, st.Token, fmt.Sprintf(" was held by %s,", printable(st.Holder)))
+}
+
+// breakHold ends the hold with this token, or names the present holder instead. seen is
+// what is known of the holder.
+func (b *backend) breakHold(cmd *cobra.Command, name string, token int64, seen string) error {
+	err := distlock.Break(cmd.Context(), b.locker, name, token)
+	switch {
+	case errors.Is(err, distlock.ErrLost):
+		return &exit{status: statusBusy, err: b.notBroken(cmd.Context(), name, token)}
+	case errors.Is(err, distlock.ErrInvalid):
+		return usage(err)
+	case err != nil:
+		return b.failed(err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broken: %s,%s token %d\n", printable(name), seen, token)
+	return err
+}
+
+// notBroken says what has become of a name after its hold was gone.
+func (b *backend) notBroken(ctx context.Context, name string, token int64) error {
+	st, err := distlock.Inspect(ctx, b.locker, name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("not broken: nobody holds %s with token %d any more", printable(name), token)
+	case !st.Held:
+		return fmt.Errorf("not broken: nobody holds %s any more", printable(name))
+	}
+	return fmt.Errorf("not broken: %s is another's by now: held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+}
+
+// confirm asks at the terminal. Without one there is nobody to ask.
+func confirm(ctx context.Context, in io.Reader, question string) (bool, error) {
+	if f, ok := in.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return false, usage(errors.New("not at a terminal: pass --yes to break without being asked"))
+	}
+	fmt.Fprintf(stderr, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() { // Ctrl-C leaves it behind: a terminal cannot be told to stop reading
+		line, _ := bufio.NewReader(in).ReadString('\n') // no answer is no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answer:
+		return a == "y" || a == "yes", nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}

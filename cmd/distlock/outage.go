@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+)
+
+const (
+	// lookEvery is how often the store is asked whether it is there. lookPatience is how
+	// long it may take to answer: the checks have leases of a second and less.
+	lookEvery    = 250 * time.Millisecond
+	lookPatience = time.Second
+)
+
+// storeWatch looks, beside the checks, whether the store answers at all. What fails while
+// it does not is no fault of the driver.
+type storeWatch struct {
+	end   context.CancelFunc
+	ended chan struct{}
+
+	mu     sync.Mutex
+	looked chan struct{} // closed when the look under way is over; then made anew
+	spans  []span        // the store did not answer in them
+	over   map[string]span
+}
+
+type span struct{ from, to time.Time }
+
+func (s span) meets(t span) bool { return s.from.Before(t.to) && t.from.Before(s.to) }
+
+func watchStore(admin distlock.Locker) *storeWatch {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &storeWatch{end: cancel, ended: make(chan struct{}), looked: make(chan struct{}), over: make(map[string]span)}
+	go func() {
+		defer close(w.ended)
+		for ctx.Err() == nil && w.look(ctx, admin) {
+			select {
+			case <-time.After(lookEvery):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return w
+}
+
+// look asks once. It reports false if the backend cannot be asked.
+func (w *storeWatch) look(ctx context.Context, admin distlock.Locker) bool {
+	bounded, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	from := time.Now()
+	_, err := distlock.Inspect(bounded, admin, "conf-watch")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, distlock.ErrUnsupported) {
+		if n := len(w.spans); n > 0 && from.Sub(w.spans[n-1].to) < 2*lookEvery { // the same outage
+			from, w.spans = w.spans[n-1].from, w.spans[:n-1]
+		}
+		w.spans = append(w.spans, span{from, time.Now().Add(lookEvery)})
+	}
+	close(w.looked)
+	w.looked = make(chan struct{})
+	return !errors.Is(err, distlock.ErrUnsupported)
+}
+
+func (w *storeWatch) stop() {
+	w.end()
+	<-w.ended
+}
+
+// excuse returns the result of a check that has just ended. It is inconclusive if it failed
+// and the store did not answer meanwhile. A look may still be about to find that.
+func (w *storeWatch) excuse(r conformance.Result) conformance.Result {
+	ran := span{time.Now().Add(-r.Took), time.Now()}
+	w.mu.Lock()
+	w.over[r.ID] = ran
+	looked := w.looked
+	w.mu.Unlock()
+	if r.Status == conformance.Failed {
+		select {
+		case <-looked:
+		case <-w.ended:
+		}
+	}
+	return w.excused(r)
+}
+
+func (w *storeWatch) excused(r conformance.Result) conformance.Result {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, down := range w.spans {
+		if r.Status == conformance.Failed && down.meets(w.over[r.ID]) {
+			r.Status = conformance.Inconclusive
+			r.Reason = fmt.Sprintf("the store did not answer for %v while this check ran, so it says nothing; seen: %s",
+				down.to.Sub(down.from).Round(100*time.Millisecond), r.Reason)
+		}
+	}
+	return r
+}
+
+// judge does the same with all results of a report, and returns how many are inconclusive
+// because the store did not answer.
+func (w *storeWatch) judge(report *conformance.Report) (unanswered int) {
+	for i, r := range report.Results {
+		r = w.excused(r)
+		report.Results[i] = r
+		w.mu.Lock()
+		for _, down := range w.spans {
+			if r.Status == conformance.Inconclusive && down.meets(w.over[r.ID]) {
+				unanswered++
+				break
+			}
+		}
+		w.mu.Unlock()
+	}
+	return unanswered
+}
+
+// down returns for how long the store did not answer, in all.
+func (w *storeWatch) down() (sum time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.spans {
+		sum += s.to.Sub(s.from)
+	}
+	return sum
+}

@@ -1,0 +1,323 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func breakChecks() []Check {
+	return []Check{
+		{
+			ID: "break/ends-hold", Clause: "O2", Mandatory: true, Run: breakEndsHold,
+			Rule: "Break frees the name at once, the next token is higher, and the victim learns of it at its next renewal and ends nothing of the next holder's",
+		},
+		{
+			ID: "break/seen-token", Clause: "O2", Mandatory: true, Run: breakSeenToken,
+			Rule: "Break with another token than the holder's, or of a name that nobody holds, is ErrLost and changes nothing",
+		},
+		{
+			ID: "break/waiters-stay", Clause: "O3", Mandatory: true, Run: breakWaitersStay,
+			Rule: "a broken lock goes to the next waiter, as after an Unlock: nobody loses a place, and nobody overtakes",
+		},
+		{
+			ID: "break/only-that", Clause: "O2", Mandatory: true, Run: breakOnlyThat,
+			Rule: "Break ends no other lock, neither of the same client nor on names that are alike",
+		},
+		{
+			ID: "break/late-renewal", Clause: "O2", Mandatory: true, Needs: []Cap{capProxy}, Run: breakLateRenewal,
+			Rule: "a renewal that was on its way when the lock was broken brings nothing back",
+		},
+		{
+			ID: "break/late-request", Clause: "O2", Mandatory: true, Needs: []Cap{capProxy}, Run: breakLateRequest,
+			Rule: "a Break that reaches the store late, or twice, ends the hold that was seen or nothing",
+		},
+	}
+}
+
+// breaks calls Break, and skips the check if the driver cannot.
+func (p *client) breaks(name string, token int64) error {
+	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	defer cancel()
+	err := p.breakHold(ctx, name, token)
+	if errors.Is(err, distlock.ErrUnsupported) {
+		p.c.Skipf("the driver is no Breaker")
+	}
+	return err
+}
+
+// mustBreak breaks a held lock and returns when.
+func (p *client) mustBreak(h *lease) time.Duration {
+	c, end := p.c, h.end()
+	err := p.breaks(h.Name(), h.Token())
+	switch {
+	case err == nil:
+	case c.now()+c.skew(h.asked) >= end:
+		c.Inconclusivef("%s came too late to break %q, whose lease ended at %s: %v", p.who, h.Name(), millis(end), err)
+	default:
+		c.Failf("%s holds %q with token %d until %s; %s broke it with that token, and Break returned: %v", h.p.who, h.Name(), h.Token(), millis(end), p.who, err)
+	}
+	return c.now()
+}
+
+// mustNotBreak demands that Break with this token is told ErrLost.
+func (p *client) mustNotBreak(name string, token int64, why string) {
+	if err := p.breaks(name, token); !errors.Is(err, distlock.ErrLost) {
+		p.c.Failf("%s called Break(%q) with token %d, %s; the answer must match ErrLost, it was %s", p.who, name, token, why, describe(err))
+	}
+}
+
+// mustBeVictim demands that the holder of a broken lock is told so by everything.
+func (h *lease) mustBeVictim() {
+	c := h.p.c
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	if err := h.Extend(ctx, h.asked); !errors.Is(err, distlock.ErrLost) {
+		c.Failf("%s's lock of %q was broken, but its Extend returned %s; it must match ErrLost", h.p.who, h.Name(), describe(err))
+	}
+	if err := h.unlock(); !errors.Is(err, distlock.ErrLost) {
+		c.Failf("%s's lock of %q was broken, but its Unlock returned %s; it must match ErrLost", h.p.who, h.Name(), describe(err))
+	}
+}
+
+// mustFollow takes a name that was broken.
+func (p *client) mustFollow(victim *lease) *lease {
+	next := p.mustTry(victim.Name(), fmt.Sprintf("which Break has freed, its answer having come; %s had held it", victim.p.who))
+	if next.Token() <= victim.Token() {
+		p.c.Failf("%s held %q with token %d and was broken; the next grant has token %d, which must be greater", victim.p.who, victim.Name(), victim.Token(), next.Token())
+	}
+	return next
+}
+
+func breakEndsHold(c *C) {
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	stalls := c.stalls()
+	taken := a.mustTry(c.Name("taken"), "which is fresh")
+	left := a.mustTry(c.Name("left"), "which is fresh")
+	early := a.mustTry(c.Name("early"), "which is fresh")
+	own := a.mustTry(c.Name("own"), "which is fresh")
+	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(3*c.Unit())))
+
+	since := b.mustBreak(taken)
+	after := []*lease{third.mustFollow(taken)}
+	b.mustBreak(left)
+	b.mustBreak(early)
+	after = append(after, third.mustFollow(early))
+	if err := early.unlock(); !errors.Is(err, distlock.ErrLost) {
+		c.Failf("A's lock of %q was broken and C has it now, but A's Unlock, its first sign of life since, returned %s; it must match ErrLost", early.Name(), describe(err))
+	}
+	a.mustBreak(own)
+	after = append(after, third.mustFollow(own))
+	b.mustBreak(fixed)
+	after = append(after, third.mustFollow(fixed))
+	fixed.mustBeVictim()
+	for _, h := range []*lease{taken, left, own} {
+		h.mustLearn(since, fmt.Sprintf("Break(%q) returned nil", h.Name()))
+		h.mustBeVictim()
+	}
+	c.records(left.Name(), "after it was broken and its holder was told so", 0)
+	after = append(after, third.mustFollow(left))
+	c.sleep(c.Unit() * 5 / 4)
+	c.mustKeep(after, b, stalls, "the holders before were broken, and have called Unlock and Extend")
+	c.freeAll(after)
+}
+
+func breakSeenToken(c *C) {
+	a, b, third, dead := c.open("A"), c.open("B"), c.open("C"), c.openMortal("D")
+	stalls := c.stalls()
+	name := c.Name("x")
+	third.mustNotBreak(name, 1, "although nobody has ever held the name")
+	old := a.mustTry(name, "which is fresh")
+	old.free()
+	third.mustNotBreak(name, old.Token(), "the last one granted, which was unlocked")
+	beside := a.mustTry(c.Name("X"), "which is fresh")
+	h := b.mustTry(name, "which A has unlocked")
+	ended := dead.mustTry(c.Name("ended"), "which is fresh", distlock.NoRenewal())
+	dead.cutOff()
+	tokens := map[int64]string{
+		old.Token():    "that of a holder before",
+		h.Token() + 1:  "which was not granted yet",
+		math.MaxInt64:  "the greatest there is",
+		beside.Token(): "that of another name",
+		1:              "the least there is",
+	}
+	if h.Token() > 1 {
+		tokens[h.Token()-1] = "one less than the holder's"
+	}
+	delete(tokens, h.Token()) // two names may have the same
+	for token, why := range tokens {
+		third.mustNotBreak(name, token, fmt.Sprintf("%s; the holder's, B's, is %d", why, h.Token()))
+		third.mustBeBusyAfter(name, h, fmt.Sprintf("Break was called with token %d, %s", token, why))
+		c.mustHold(h, "Break was called with other tokens only")
+	}
+	c.sleepUntil(ended.gone() + c.skew(c.Unit()))
+	third.mustNotBreak(ended.Name(), ended.Token(), fmt.Sprintf("whose holder is dead, its lease being over since %s", millis(ended.gone())))
+	c.sleep(c.Unit() / 4)
+	c.mustKeep([]*lease{h, beside}, third, stalls, "Break was called with other tokens only, more than a TTL ago")
+	third.mustBreak(h)
+	third.mustNotBreak(name, h.Token(), "for the second time")
+	beside.free()
+}
+
+func breakWaitersStay(c *C) {
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	var peers []*client
+	for i := range 4 {
+		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
+	}
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	b.mustNotBreak(name, h.Token()+1, "not the holder's") // before anybody waits in vain
+	fair := c.harness.Caps().Fair == Yes && c.inspector() != nil
+	var queue []*pending
+	if fair {
+		queue = c.enqueue(name, peers, ttl)
+	} else {
+		for _, p := range peers {
+			queue = append(queue, p.begin(name, ttl))
+		}
+		c.awaitQueued(name, len(peers))
+	}
+	for len(queue) > 0 {
+		broken := c.now()
+		if len(queue)%2 == 0 { // a hand-over after each, so that the two meet
+			b.mustBreak(h)
+		} else {
+			h.free()
+		}
+		next := c.served(queue, fair, fmt.Sprintf("the lock of %s on it was broken, or unlocked, at %s", h.p.who, millis(broken)))
+		won := queue[next].lease(0, "")
+		if won.Token() <= h.Token() {
+			c.Failf("%s was granted %q with token %d after a Break; %s had token %d before", won.p.who, name, won.Token(), h.p.who, h.Token())
+		}
+		if got := third.try(name); got.err == nil {
+			c.Failf("C's TryLock was granted %q at %s although %s holds it since %s", name, millis(got.ret), won.p.who, millis(won.ret))
+		}
+		h, queue = won, append(queue[:next:next], queue[next+1:]...)
+	}
+	h.free()
+}
+
+// served returns the index of the waiter that has got the name. In a fair driver it
+// has to be the first.
+func (c *C) served(queue []*pending, fair bool, why string) int {
+	began := c.now()
+	got := -1
+	if !c.eventually(c.soon(), func() bool {
+		for i, w := range queue {
+			if c.within(w.done, 0) {
+				got = i
+				return true
+			}
+		}
+		return false
+	}) {
+		c.Failf("%s; nobody of the %d who wait for it has got it within %v", why, len(queue), c.now()-began)
+	}
+	if w := queue[got]; w.a.err != nil {
+		c.Failf("%s waits for %q; %s, and its Lock returned: %v", w.p.who, w.name, why, w.a.err)
+	}
+	if fair && got != 0 {
+		c.Failf("%s; then %s got it, although %s had been waiting for longer: it has lost its place", why, queue[got].p.who, queue[0].p.who)
+	}
+	return got
+}
+
+func breakOnlyThat(c *C) {
+	a, b := c.open("A"), c.open("B")
+	stalls := c.stalls()
+	var held []*lease
+	for _, label := range []string{"x", "X", "x ", "x/", "x/y", "/x", "x%", "xx", "%", "_", "*", "x\x00", "other"} {
+		held = append(held, a.mustTry(c.Name(label), "which is fresh"))
+	}
+	victims, rest := []*lease{held[0], held[8], held[9], held[10]}, append(held[1:8:8], held[11:]...)
+	since := c.now()
+	for _, h := range victims {
+		b.mustBreak(h)
+	}
+	for _, h := range victims {
+		h.mustLearn(since, fmt.Sprintf("Break(%q) returned nil", h.Name()))
+	}
+	c.mustKeep(rest, b, stalls, "names that are alike were broken")
+	c.sleepUntil(since + c.Unit()*5/4)
+	c.mustKeep(rest, b, stalls, "names that are alike were broken more than a TTL ago")
+	c.freeAll(rest)
+}
+
+func breakLateRenewal(c *C) {
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.requireFired(2)
+	for i, label := range []string{"left", "taken"} {
+		a, b, third := c.openVia("A-"+label), c.openMortal("B-"+label), c.open("C-"+label)
+		h := a.mustTry(c.Name(label), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
+		third.mustNotBreak(h.Name(), h.Token()+1, "not the holder's") // before anything waits in vain
+		answer := h.extendLate(c.fits(4 * c.Unit()))
+		third.mustBreak(h)
+		if i == 0 {
+			answer("it was broken before its request arrived")
+			third.mustTry(h.Name(), "which was broken, before a renewal of its holder arrived; was it brought back?").free()
+			continue
+		}
+		next := b.mustTry(h.Name(), "which was broken", distlock.NoRenewal())
+		answer(fmt.Sprintf("it was broken, and B was granted the name at %s", millis(next.ret)))
+		c.untouched(next, third, "a late renewal of A, which was broken,")
+	}
+}
+
+func breakLateRequest(c *C) {
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.requireFired(1)
+	a, third := c.open("A"), c.open("C")
+	stalls := c.stalls()
+	for k := range 3 {
+		op := c.openVia(fmt.Sprint("B", k+1))
+		h := a.mustTry(c.Name(fmt.Sprint("held", k)), "which is fresh", distlock.TTL(c.long()))
+		op.mustNotBreak(h.Name(), h.Token()+1, "not the holder's")
+		op.link.HoldRequest(k + 1)
+		answered := make(chan struct{})
+		c.Go(func() {
+			defer close(answered)
+			_ = op.breaks(h.Name(), h.Token())
+		})
+		if !c.eventually(c.Unit()/4, func() bool { return op.link.Fired() > 0 || c.within(answered, 0) }) {
+			c.Inconclusivef("Break has neither returned nor sent its request number %d", k+1)
+		}
+		_ = h.unlock()
+		next := c.pollFor(third, h.Name(), c.soon(), "A had unlocked it, or B broken it", distlock.TTL(c.long()))
+		op.link.Heal()
+		if !c.within(answered, patience+c.Slack()) {
+			c.Inconclusivef("Break has not returned within %v", patience+c.Slack())
+		}
+		c.mustStay(next, a, stalls, fmt.Sprintf("a Break of A's lock before it, with token %d, whose request number %d was held up, has arrived", h.Token(), k+1))
+
+		h = a.mustTry(c.Name(fmt.Sprint("cut", k)), "which is fresh", distlock.TTL(c.long()))
+		c.warm(op)
+		op.link.CutReply(k + 1)
+		err := op.breaks(h.Name(), h.Token())
+		op.link.Heal()
+		c.warm(op)
+		if again := op.breaks(h.Name(), h.Token()); err != nil && again != nil && !errors.Is(again, distlock.ErrLost) {
+			c.Failf("Break of %q failed, its answer being lost (%v); called again it must return nil or ErrLost, it was %v", h.Name(), err, again)
+		}
+		next = c.pollFor(third, h.Name(), c.soon(), "Break, whose first answer was lost, had returned the second time", distlock.TTL(c.long()))
+		_ = op.breaks(h.Name(), h.Token())
+		c.mustStay(next, a, stalls, fmt.Sprintf("Break was called once more with token %d of the holder before", h.Token()))
+	}
+}
+
+// mustStay demands that h is what it was, and frees it.
+func (c *C) mustStay(h *lease, probe *client, stalls func() time.Duration, why string) {
+	c.mustKeep([]*lease{h}, probe, stalls, why)
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	if err := h.Extend(ctx, h.asked); err != nil {
+		c.Failf("%s holds %q; %s, and its Extend returned: %v", h.p.who, h.Name(), why, err)
+	}
+	h.free()
+}

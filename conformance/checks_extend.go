@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// extendFractions extends fixed terms at several moments, by several TTLs, and looks
+// when they end.
+func extendFractions(c *C) {
+	eighths := []time.Duration{2, 6}
+	by := []time.Duration{c.Unit() / 2, c.Unit(), 2 * c.Unit()}
+	if c.Virtual() {
+		eighths = []time.Duration{0, 1, 3, 5, 7}
+		by = append(by, c.timing.MinTTL, c.Unit()/4, 4*c.Unit(), time.Minute, time.Hour)
+	}
+	b := c.open("B")
+	cases := len(eighths) * len(by)
+	long := []time.Duration{25 * day, 50 * day, c.longest()}
+	if !c.Virtual() {
+		long = nil
+	}
+	c.side(cases+len(long), func(i int) {
+		eighth, first, ttl := time.Duration(3), c.fits(2*time.Hour), time.Duration(0)
+		if i < cases {
+			eighth, first, ttl = eighths[i%len(eighths)], c.Unit(), c.extends(c.Unit(), by[i/len(eighths)])
+		} else {
+			ttl = c.extends(first, long[i-cases])
+		}
+		a := c.openVia(fmt.Sprint("A", i+1))
+		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", distlock.TTL(first), distlock.NoRenewal())
+		c.sleepUntil(h.ret + (h.Ends()-h.ret)*eighth/8)
+		e := c.extended(h, ttl)
+		how := fmt.Sprintf("%s had got it at %s for a fixed term of %v, and extended it at %s by %v", a.who, millis(h.ret), h.asked, millis(e.call), ttl)
+		c.approach(b, h, e.call+ttl, how)
+		a.cutOff()
+		c.outlives(b, h, max(h.call+h.asked, e.call+ttl), max(h.ret+h.granted(), e.ret+c.atMost(ttl)), how)
+		a.revive()
+	})
+}
+
+// extension is a call of Extend that has succeeded.
+type extension struct{ call, ret time.Duration }
+
+// extended extends h and demands that the Deadline shows it.
+func (c *C) extended(h *lease, ttl time.Duration) extension {
+	before := h.Ends()
+	call, ret := h.mustExtend(ttl)
+	after := h.Ends()
+	who, name := h.p.who, h.Name()
+	switch {
+	case after < before:
+		c.Failf("%s had %q until %s; Extend by %v took the Deadline back to %s", who, name, millis(before), ttl, millis(after))
+	case after < call+c.leastShown(ttl):
+		c.Failf("%s extended %q by %v at %s, Extend returned nil, but the Deadline is %s, only %v after the call", who, name, ttl, millis(call), millis(after), after-call)
+	case after > max(before+time.Second, h.ret+h.granted(), ret+c.atMost(ttl)): // the margin that a holder takes off is up to a second, and may be another now
+		c.Failf("%s extended %q by %v at %s, when its Deadline was %s, and the Deadline is %s now: more than was asked for, counted from the call, by %v",
+			who, name, ttl, millis(call), millis(before), millis(after), after-ret-ttl)
+	}
+	return extension{call, ret}
+}
+
+// extendRenewed extends locks with renewal, lets some renewals go by, and their holder
+// die.
+func extendRenewed(c *C) {
+	by := []time.Duration{3 * c.Unit()}
+	if c.Virtual() {
+		by = append(by, 8*c.Unit(), time.Hour, 20*time.Hour)
+	}
+	b := c.open("B")
+	c.side(len(by), func(i int) {
+		ttl := c.extends(c.Unit(), by[i])
+		a := c.openVia(fmt.Sprint("A", i+1))
+		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh")
+		c.sleep(c.Unit() / 4)
+		e := c.extended(h, ttl)
+		c.sleep(ttl / 2)
+		if err := h.Err(); err != nil {
+			c.Failf("%s extended %q by %v at %s, and half of that later it has lost it: %v", a.who, h.Name(), ttl, millis(e.call), err)
+		}
+		a.cutOff()
+		death := c.now()
+		c.outlives(b, h, e.call+ttl, max(e.ret+c.atMost(ttl), death+h.granted()), fmt.Sprintf(
+			"%s held it with a TTL of %v, extended it by %v at %s, went on renewing it, and died at %s", a.who, h.asked, ttl, millis(e.call), millis(death)))
+		a.revive()
+	})
+}
+
+func renewalRhythm(c *C) {
+	c.unjudged("the entry is removed behind the back of its holder, which may believe in it for a renewal period")
+	a := c.open("A")
+	stalls := c.stalls()
+	h := a.mustTry(c.Name("x"), "which is fresh")
+	done := h.Done()
+	c.sleep(c.Unit() / 4)
+	ttl := c.extends(c.Unit(), 10*c.Unit())
+	h.mustExtend(ttl)
+	c.sleep(c.Unit())
+	c.mustLive(h, stalls, fmt.Sprintf("after it was extended by %v", ttl))
+	if err := c.inspector().Delete(c.ctx, h.Name()); err != nil {
+		c.Failf("the harness could not delete the entry of %q, which A holds: %v", h.Name(), err)
+	}
+	deleted := c.now()
+	if !c.within(done, c.Unit()/2+c.Slack()) {
+		c.Failf("A held %q with a TTL of %v and had extended it by %v; its entry was removed at %s, and A's Done is not closed by %s: a renewal period of its own TTL is %v",
+			h.Name(), h.asked, ttl, millis(deleted), millis(c.now()), c.Unit()/3)
+	}
+	_ = h.unlock() // ErrLost: lost/record-deleted looks at that
+}

@@ -1,0 +1,332 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// handoverChecks look at grants that come by another's hand: a release, an expiry or a
+// wake-up decides about the successor.
+func handoverChecks() []Check {
+	return []Check{
+		{
+			ID: "handover/lease", Clause: "E2", Mandatory: true, Run: handoverLease, span: day,
+			Rule: "a waiter gets a lease of its own TTL, counted from its grant: not that of the holder before, and not what was left of it",
+		},
+		{
+			ID: "handover/deadline", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverDeadline,
+			Rule: "the Deadline of a waiter is counted from before the store granted it the name, not from when it heard of that",
+		},
+		{
+			ID: "handover/identity", Clause: "F1", Needs: []Cap{capInspector}, Run: handoverIdentity,
+			Rule: "a grant to a waiter has a token and a holder of its own, like any other",
+		},
+		{
+			ID: "handover/chain", Clause: "W1", Mandatory: true, Run: handoverChain, span: time.Hour,
+			Rule: "releases that follow each other at once each wake the next waiter",
+		},
+		{
+			ID: "handover/many-names", Clause: "W1", Mandatory: true, Run: handoverManyNames,
+			Rule: "releases of many names at the same moment wake the waiters of all of them",
+		},
+		{
+			ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
+			Rule: "a wake-up that comes to a waiter on its way out is passed on to the next",
+		},
+		{
+			ID: "handover/dead-waiter", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: deadWaiter,
+			Rule: "a waiter that has died neither delays the release nor keeps the name from those behind it for longer than its own lease",
+		},
+		{
+			ID: "handover/crowd", Clause: "A3", Mandatory: true, Alone: true, Run: handoverCrowd, span: time.Hour,
+			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came",
+		},
+		{
+			ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: time.Hour,
+			Rule: "waiters are served in the order in which they came, however long they wait, and although some leave or die",
+		},
+		{
+			ID: "handover/lock-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: lockDoesNotBarge,
+			Rule: "a Lock that comes while the name is handed over does not overtake the queue",
+		},
+	}
+}
+
+// relay is a name that goes from one client to another.
+type relay struct {
+	holder, waiter time.Duration // their TTLs
+	wait           time.Duration // how long the waiter waits
+	latency        time.Duration // of the waiter's network, both ways together
+}
+
+func handoverLease(c *C) {
+	u := c.Unit()
+	relays := []relay{
+		{holder: c.fits(4 * u), waiter: u},
+		{holder: u, waiter: c.fits(3 * u)},
+		{holder: u, waiter: u, wait: u * 3 / 2},
+		{holder: u, waiter: c.fits(2 * u), wait: u * 3 / 4},
+	}
+	if c.Virtual() {
+		relays = append(relays, relay{holder: c.fits(time.Hour), waiter: u, wait: 20 * u}, relay{holder: u, waiter: c.fits(20 * u), wait: 20 * u})
+	}
+	c.side(len(relays), func(i int) { c.handOver(i, relays[i]) })
+}
+
+func handoverDeadline(c *C) {
+	u := c.Unit()
+	relays := []relay{
+		{holder: c.fits(4 * u), waiter: u, latency: u / 8},
+		{holder: u, waiter: c.fits(2 * u), latency: u / 4},
+		{holder: u, waiter: u, latency: u / 8, wait: u * 5 / 4},
+	}
+	c.requireFired(len(relays))
+	c.side(len(relays), func(i int) { c.handOver(i, relays[i]) })
+}
+
+// handOver lets A unlock a name that B waits for, and B die with it. What C gets, and
+// when, shows the lease that the store has given to B.
+func (c *C) handOver(i int, r relay) {
+	a, b, third := c.open(fmt.Sprint("A", i+1)), c.openMortal(fmt.Sprint("B", i+1)), c.open(fmt.Sprint("C", i+1))
+	name := c.Name(fmt.Sprint(i))
+	if b.link != nil {
+		b.mustTry(c.Name(fmt.Sprint("warm", i)), "which is fresh").free()
+	}
+	first := a.mustTry(name, "which is fresh", distlock.TTL(r.holder))
+	w := b.begin(name, distlock.TTL(r.waiter), distlock.NoRenewal())
+	c.awaitQueued(name, 1)
+	if r.latency > 0 {
+		b.link.Delay(r.latency, 0)
+	}
+	c.sleep(r.wait)
+	freed := c.now()
+	first.free()
+	h := w.lease(c.soon()+4*r.latency, fmt.Sprintf("%s had unlocked it", a.who))
+	b.cutOff()
+
+	how := fmt.Sprintf("%s waited for it with a TTL of %v and got it when %s unlocked it, at %s, which had it with a TTL of %v; %s heard of that by %s and died",
+		b.who, r.waiter, a.who, millis(freed), r.holder, b.who, millis(h.ret))
+	deadline := h.Ends()
+	if deadline < freed+r.waiter/2 {
+		c.Failf("the Deadline of %s for %q is %s, %v after it can have been granted at the earliest: %s", b.who, name, millis(deadline), deadline-freed, how)
+	}
+	if most := h.ret + c.atMost(r.waiter); deadline > most {
+		c.Failf("the Deadline of %s for %q is %s, %v after it had it: %s", b.who, name, millis(deadline), deadline-h.ret, how)
+	}
+	c.takenFrom(h, third, freed, r, how)
+}
+
+// takenFrom lets another client take the name of the dead h as soon as it can. The
+// store has granted it to h at the instant freed at the earliest. If entries live by
+// something renewed before, it is up to a quarter of a TTL sooner.
+func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how string) {
+	due := freed + r.waiter*3/4
+	limit := h.gone() + c.soon()
+	next := c.succession(third, h.Name(), max(due, h.Ends()), h.ret+h.granted(), limit, how)
+	deadline := h.Ends()
+	switch {
+	case next.ret < due-c.skew(r.waiter):
+		c.Failf("%s was granted %q at %s, %v after the hand-over: the lease of who had waited for it was shorter than its TTL; %s",
+			third.who, h.Name(), millis(next.ret), next.ret-freed, how)
+	case next.ret < deadline:
+		c.breach("H3", "%s was granted %q at %s, but %s was told a Deadline of %s, which lies %v after the end that the store saw: it must be counted from before the grant, which may be older than its news; %s",
+			third.who, h.Name(), millis(next.ret), h.p.who, millis(deadline), deadline-next.ret, how)
+	}
+	next.free()
+}
+
+// succession has p try for a name after the death of its holder, and ends the check if
+// p does not get it before the limit.
+func (c *C) succession(p *client, name string, from, until, limit time.Duration, how string) *lease {
+	began := c.now()
+	for {
+		late := c.now() > limit
+		a := p.try(name, distlock.TTL(c.long()))
+		if a.err == nil {
+			return a.lease
+		}
+		if late {
+			c.Failf("%s still cannot have %q at %s; it had to be free by %s: %s: %v", p.who, name, millis(c.now()), millis(limit), how, a.err)
+		}
+		c.sleep(c.untilLook(began, from, until, limit))
+	}
+}
+
+func handoverIdentity(c *C) {
+	const n = 4
+	watch := c.open("D")
+	name, last := c.Name("x"), int64(0)
+	peers := make([]*client, n)
+	for i := range peers {
+		peers[i] = c.openMortal(fmt.Sprint("W", i+1))
+	}
+	var h *lease
+	for i := range 3 * n {
+		p := peers[i%n]
+		text := fmt.Sprintf("%s, round %d", p.who, i)
+		opts := []distlock.Option{distlock.TTL(c.long()), distlock.Holder(text)}
+		if i%3 == 2 { // the successor gets it by an expiry
+			opts = []distlock.Option{distlock.TTL(c.short()), distlock.Holder(text), distlock.NoRenewal()}
+		}
+		if h == nil {
+			h = p.mustTry(name, "which is fresh", opts...)
+		} else {
+			w := p.begin(name, opts...)
+			c.awaitQueued(name, 1)
+			if h.asked == c.long() {
+				h.free()
+			}
+			h = w.lease(max(h.gone()-c.now(), 0)+c.soon(), "the one before had unlocked it, or its lease was over")
+		}
+		c.rises(&last, h, "the one that was handed over")
+		c.mustBeKnown(watch, h, text)
+	}
+}
+
+// mustBeKnown demands that the store knows the holder of a name that has gone from
+// hand to hand.
+func (c *C) mustBeKnown(watch *client, h *lease, text string) {
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	end := h.end()
+	st, err := watch.inspect(ctx, h.Name())
+	switch {
+	case c.now() >= end:
+	case err != nil:
+		c.breach("O1", "Inspect of %q, which %s holds, failed: %v", h.Name(), h.p.who, err)
+	case !st.Held || st.Holder != text:
+		c.breach("O1", "%s holds %q as %q, which it got from another waiter's or holder's hand; Inspect says: held %v, by %q", h.p.who, h.Name(), text, st.Held, st.Holder)
+	case st.Token != h.Token():
+		c.Failf("%s holds %q with token %d, which it got from another's hand; Inspect says token %d", h.p.who, h.Name(), h.Token(), st.Token)
+	}
+}
+
+func handoverChain(c *C) {
+	const clients = 6
+	a := c.open("A")
+	var peers []*client
+	for i := range clients {
+		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
+	}
+	ttl := distlock.TTL(c.long())
+	for round := range c.rounds(20) {
+		name := c.Name(fmt.Sprint(round % 3))
+		h := c.pollFor(a, name, c.soon(), "everybody had unlocked it", ttl)
+		over := make(chan struct{}, clients)
+		for _, p := range peers {
+			c.Go(func() {
+				if got := p.lock(name, 2*c.long(), ttl); got.err == nil {
+					got.free() // at once
+				} else if c.ctx.Err() == nil {
+					c.Failf("%s waited for %q, and Lock returned: %v", p.who, name, got.err)
+				}
+				over <- struct{}{}
+			})
+		}
+		c.awaitQueued(name, clients)
+		freed := c.now()
+		h.free()
+		// A lost wake-up is found out at the next look, a third of a TTL later.
+		bound := 2*c.soon() + clients*c.timing.WakeLag
+		for served := range clients {
+			if left := bound - (c.now() - freed); !c.received(over, max(left, time.Millisecond)) {
+				c.Failf("A unlocked %q at %s, when %d clients waited for it, each of which unlocks it as soon as it has it; %d were served by %s: a release that came right after another woke nobody (the TTL is %v)",
+					name, millis(freed), clients, served, millis(c.now()), c.long())
+			}
+		}
+	}
+}
+
+// received reports whether something came over ch before so long from now.
+func (c *C) received(ch <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ch:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func handoverManyNames(c *C) {
+	const names = 40
+	a, b := c.open("A"), c.open("B")
+	ttl := distlock.TTL(c.long())
+	held, queue := make([]*lease, names), make([]*pending, names)
+	for i := range names {
+		held[i] = a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", ttl)
+	}
+	for i, h := range held {
+		queue[i] = b.begin(h.Name(), ttl)
+	}
+	for _, h := range held {
+		if c.inspector() != nil {
+			c.awaitQueued(h.Name(), 1)
+		}
+	}
+	c.sleep(quiet)
+	freed := c.now()
+	c.together(names, func(i int, _ *rand.Rand) { held[i].free() })
+	for _, w := range queue {
+		w.lease(max(freed+2*c.soon()-c.now(), 0), fmt.Sprintf("A had unlocked it, together with %d others", names-1)).free()
+	}
+}
+
+func wokenLeaves(c *C) {
+	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	rng := c.Rand()
+	moment := func() time.Duration { return time.Duration(rng.Int64N(int64(c.phase()))) }
+	for i := range c.rounds(150) {
+		h := c.abandoned(a, name, ttl)
+		first := b.begin(name, ttl)
+		c.awaitQueued(name, 1)
+		second := third.begin(name, ttl)
+		c.awaitQueued(name, 2)
+		early, late := moment(), moment()
+		c.Go(func() { c.sleep(early); first.cancel() })
+		c.sleep(late)
+		h.free()
+		first.left(c.now())
+		if first.a.err == nil {
+			first.a.free()
+		}
+		second.lease(c.timing.CleanupBound+c.soon(),
+			fmt.Sprintf("A had unlocked it and B, who was before C, had left just then, in round %d (the TTL is %v: the wake-up was lost with B)", i+1, c.long())).free()
+	}
+}
+
+func deadWaiter(c *C) {
+	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
+	name := c.Name("x")
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	dead.begin(name)
+	c.awaitQueued(name, 1)
+	w := third.begin(name, distlock.TTL(c.long()))
+	c.awaitQueued(name, 2)
+	dead.cutOff()
+	cut := c.now()
+	c.releasesSoon(h, "a waiter that had died")
+	// The place of the dead lives by its TTL, or by a hold of that length, handed to
+	// it. Without a queue the wake-up may be lost with it: then C looks by itself,
+	// after a third of its own TTL.
+	bound := 2 * c.atMost(c.Unit())
+	if c.harness.Caps().Fair != Yes {
+		bound = max(bound, c.long()/3)
+	}
+	w.lease(bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; B, which was before C with a TTL of %v, had died at %s", c.Unit(), millis(cut))).free()
+}
+
+// releasesSoon unlocks h. That must not have to wait for the successor.
+func (c *C) releasesSoon(h *lease, next string) {
+	began := c.now()
+	h.free()
+	if took := c.now() - began; took > c.Slack() {
+		c.breach("H6", "Unlock of %q by %s took %v, with %s as the next in the queue; the slack is %v", h.Name(), h.p.who, took, next, c.Slack())
+	}
+}

@@ -1,0 +1,98 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// heldChecks look at what a refusal says besides "held".
+func heldChecks() []Check {
+	return []Check{
+		{
+			ID: "held/holder", Clause: "A6", Mandatory: true, Run: heldHolder,
+			Rule: "what an ErrHeld says of the holder is so: its text, its token, and for how long the name stays taken at the most",
+		},
+		{
+			ID: "held/woken", Clause: "W1", Needs: []Cap{capPush}, Run: heldWoken,
+			Rule: "a driver with notifications says to a waiter that it will be woken, as long as the store is in order",
+		},
+	}
+}
+
+// heldError returns what an ErrHeld says.
+func (a answer) heldError(p *client, name string) *driver.HeldError {
+	held, ok := errors.AsType[*driver.HeldError](a.err)
+	if !ok {
+		p.c.Failf("%s was refused %q by an error in which errors.As finds no *driver.HeldError: %v", p.who, name, a.err)
+	}
+	return held
+}
+
+// mustBeTold has p refused a name that h holds, and compares what that says. A driver
+// need not know text and token, nor the rest of the lease.
+func (p *client) mustBeTold(h *lease, text, when string) {
+	c, until := p.c, h.end()
+	a := p.try(h.Name())
+	switch {
+	case a.err == nil:
+		c.intruded(a, h, until, "")
+	case !a.busy():
+		c.refused(p, a, h.Name(), "which is held")
+	}
+	held := a.heldError(p, h.Name())
+	wrong := func(what string, args ...any) {
+		c.Failf("%s holds %q as %q with token %d, %s; %s was refused it at %s and told that "+what+". The whole answer: %+v",
+			append(append([]any{h.p.who, h.Name(), text, h.Token(), when, p.who, millis(a.ret)}, args...), *held)...)
+	}
+	switch most := c.lasts(h.asked); {
+	case held.Holder != "" && held.Holder != text:
+		wrong("the holder is %q", held.Holder)
+	case held.Token != 0 && held.Token != h.Token():
+		wrong("the holder's token is %d", held.Token)
+	case held.Remaining < 0 || held.Remaining > most:
+		wrong("the name stays taken for %v; that can be %v at the most, rounding and lag included", held.Remaining, most)
+	}
+}
+
+func heldHolder(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl, distlock.Holder("A, first"))
+	b.mustBeTold(h, "A, first", "which it has just acquired")
+	w := third.begin(name, ttl, distlock.Holder("C, second"))
+	c.awaitQueued(name, 1)
+	b.mustBeTold(h, "A, first", "for which C waits")
+	h.free()
+	h = w.lease(c.soon(), "A had unlocked it")
+	b.mustBeTold(h, "C, second", "for which it has waited")
+	h.free()
+	h = a.mustTry(name, "which C has unlocked", distlock.Holder("A, third"))
+	for i := range 4 {
+		c.sleepUntil(h.ret + time.Duration(i)*c.Unit()*2/5)
+		b.mustBeTold(h, "A, third", fmt.Sprintf("which it has acquired again and renews (look %d)", i+1))
+	}
+	h.free()
+}
+
+func heldWoken(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl)
+	// The first attempts may come before there is a subscription.
+	ask := func() bool {
+		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
+		defer cancel()
+		got := b.acquire(ctx, oracle.OpLock, name, ttl)
+		return errors.Is(got.err, distlock.ErrHeld) && !got.heldError(b, name).NoWake
+	}
+	if !c.eventually(patience, ask) {
+		c.Failf("A holds %q and B waits for it again and again, but for %v each refusal says NoWake, although the driver declares Push", name, patience)
+	}
+	h.free()
+}

@@ -1,0 +1,366 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+)
+
+func inspectChecks() []Check {
+	return []Check{
+		{
+			ID: "inspect/held", Clause: "O1", Mandatory: true, Run: inspectHeld,
+			Rule: "Inspect tells of a held name what is so now: holder text, token, when it was acquired, and how long its lease still runs",
+		},
+		{
+			ID: "inspect/handed-over", Clause: "O1", Mandatory: true, Run: inspectHandedOver,
+			Rule: "AcquiredAt of a lock that was waited for is when it was granted: not when the holder before was, nor when the wait began",
+		},
+		{
+			ID: "inspect/free", Clause: "O1", Mandatory: true, Run: inspectFree,
+			Rule: "a name that was never held, was unlocked, has expired or was broken is not held for Inspect, and not in List; to look changes nothing",
+		},
+		{
+			ID: "inspect/holder-text", Clause: "O1", Mandatory: true, Run: inspectHolderText,
+			Rule: "the holder text comes back whole: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL",
+		},
+		{
+			ID: "inspect/waiters", Clause: "O1", Mandatory: true, Run: inspectWaiters,
+			Rule: "Inspect counts the processes that wait, where the store keeps a queue, and tells of the holder and not of them",
+		},
+		{
+			ID: "inspect/unanswered", Clause: "O1", Mandatory: true, Needs: []Cap{capProxy}, Run: inspectUnanswered,
+			Rule: "Inspect and List of a store that does not answer are an error, and never say that nothing is held",
+		},
+	}
+}
+
+// look inspects a name, and skips the check if the driver cannot.
+func (p *client) look(name string) distlock.Status {
+	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	defer cancel()
+	st, err := p.inspect(ctx, name)
+	p.answered("Inspect", name, err)
+	if st.Name != name {
+		p.c.Failf("%s inspected %q, and was told of %q", p.who, name, st.Name)
+	}
+	return st
+}
+
+// list lists names, and skips the check if the driver cannot.
+func (p *client) list(prefix string) []distlock.Status {
+	ctx, cancel := context.WithTimeout(p.c.ctx, 2*patience+p.c.Slack())
+	defer cancel()
+	all, err := p.listed(ctx, prefix)
+	p.answered("List", prefix, err)
+	return all
+}
+
+func (p *client) answered(op, name string, err error) {
+	switch {
+	case errors.Is(err, distlock.ErrUnsupported):
+		p.c.Skipf("the driver is no Inspector")
+	case err != nil:
+		p.c.Failf("%s called %s(%q), the server being in order, and it returned: %v", p.who, op, name, err)
+	}
+}
+
+// sight is what was seen of a lock by Inspect, one look after the other.
+type sight struct {
+	h        *lease
+	holder   string
+	acquired time.Time
+	rest     bool          // a look has told how long the lease still runs
+	until    time.Duration // the store keeps the entry no longer; 0 if it is renewed
+}
+
+// check looks at the lock and compares. Its lease has to be alive.
+func (s *sight) check(by *client, when string) distlock.Status {
+	h, c := s.h, s.h.p.c
+	deadline, before := h.Ends(), c.now()
+	st := by.look(h.Name())
+	after := c.now()
+	if after >= deadline {
+		c.Inconclusivef("by the time %s had looked at %q, its lease had ended", by.who, h.Name())
+	}
+	wrong := func(what string, args ...any) {
+		c.Failf("%s holds %q as %q with token %d until %s; %s inspected it at %s, %s, and "+what+". The whole answer: %+v",
+			append([]any{h.p.who, h.Name(), s.holder, h.Token(), millis(deadline), by.who, millis(before), when}, append(args, st)...)...)
+	}
+	switch {
+	case !st.Held:
+		wrong("was told that nobody holds it")
+	case st.Holder != s.holder:
+		wrong("was told that the holder is %q", st.Holder)
+	case st.Token != h.Token():
+		wrong("was told that its token is %d", st.Token)
+	}
+	s.checkRest(st, before, after, deadline, wrong)
+	if !s.acquired.IsZero() && !st.AcquiredAt.Equal(s.acquired) {
+		wrong("was told that it was acquired at %s, before that it was %s", st.AcquiredAt.Format(time.RFC3339Nano), s.acquired.Format(time.RFC3339Nano))
+	}
+	s.acquired = st.AcquiredAt
+	return st
+}
+
+// checkRest compares how long the lease still runs with what the holder believes and
+// with what it has asked for. A store may not know it, but then never does.
+func (s *sight) checkRest(st distlock.Status, before, after, deadline time.Duration, wrong func(string, ...any)) {
+	h, c := s.h, s.h.p.c
+	grain := c.timing.TTLGranularity + c.skew(h.asked)
+	most := c.lasts(h.asked)
+	if s.until > 0 {
+		most = s.until - before
+	}
+	switch {
+	case st.Remaining == 0 && (!s.rest || deadline-after <= grain):
+		return
+	case st.Remaining <= 0:
+		wrong("was told that %v remain, although it was known before how long", st.Remaining)
+	case after+st.Remaining+grain < deadline:
+		wrong("was told that %v remain, although its holder may believe in it for %v more", st.Remaining, deadline-after)
+	case st.Remaining > most:
+		wrong("was told that %v remain; they can be %v at the most, rounding and lag included", st.Remaining, most)
+	}
+	s.rest = true
+}
+
+func inspectHeld(c *C) {
+	a, b := c.open("A"), c.open("B")
+	ttl := c.fits(4 * c.Unit())
+	fixed := &sight{h: a.mustTry(c.Name("fixed"), "which is fresh", distlock.TTL(ttl), distlock.NoRenewal(), distlock.Holder("somebody")), holder: "somebody"}
+	fixed.until = fixed.h.ret + c.lasts(ttl)
+	renewed := &sight{h: a.mustTry(c.Name("renewed"), "which is fresh", distlock.Holder("some body")), holder: "some body"}
+	for i := range 6 {
+		c.sleepUntil(renewed.h.ret + time.Duration(i)*c.Unit()*2/5)
+		for _, p := range []*client{a, b} {
+			fixed.check(p, "as a fixed term")
+			renewed.check(p, "being renewed all the time")
+		}
+	}
+	// The first is as old as that when the second is acquired: the clock is the store's,
+	// but runs like ours.
+	between := c.now() - fixed.h.ret
+	later := &sight{h: a.mustTry(c.Name("later"), "which is fresh", distlock.Holder("")), holder: ""}
+	later.check(b, "being fresh")
+	const resolution = time.Second // of the clock that a store may write down
+	if passed := later.acquired.Sub(fixed.acquired); !later.acquired.IsZero() &&
+		(passed < between-resolution-c.skew(between) || passed > c.now()-fixed.h.call+resolution+c.skew(between)) {
+		c.Failf("A acquired %q %v after %q, but by AcquiredAt of Inspect it was %v", later.h.Name(), between, fixed.h.Name(), passed)
+	}
+	call, ret := fixed.h.mustExtend(ttl)
+	fixed.until = ret + c.lasts(ttl)
+	fixed.check(b, fmt.Sprintf("after it was extended at %s", millis(call)))
+	for _, s := range []*sight{fixed, renewed, later} {
+		s.h.free()
+	}
+}
+
+func inspectHandedOver(c *C) {
+	a, b, eye := c.open("A"), c.open("B"), c.open("C")
+	const resolution = time.Second // of the clock that a store may write down
+	pause := max(3*resolution/2, c.Unit()/4)
+	ttl := distlock.TTL(c.fits(max(c.long(), 6*pause)))
+	mark := a.mustTry(c.Name("mark"), "which is fresh", ttl)
+	from := eye.look(mark.Name()).AcquiredAt // the clock is the store's, but runs like ours
+	c.sleep(pause)
+	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
+	c.sleep(pause)
+	w := b.begin(h.Name(), ttl)
+	c.awaitQueued(h.Name(), 1)
+	c.sleep(pause)
+	freed := c.now()
+	h.free()
+	next := w.lease(c.soon(), "A had unlocked it")
+	at := eye.look(h.Name()).AcquiredAt
+	if from.IsZero() && at.IsZero() {
+		return // the store does not keep it
+	}
+	least, most := freed-mark.ret, next.ret-mark.call
+	grain := resolution + c.skew(most)
+	if passed := at.Sub(from); from.IsZero() || at.IsZero() || passed < least-grain || passed > most+grain {
+		c.Failf("A unlocked %q at %s, and B, which had waited for it, has it since %s; by AcquiredAt of Inspect, %v, that was %v after A acquired %q; it was between %v and %v",
+			h.Name(), millis(freed), millis(next.ret), at.Format(time.RFC3339Nano), passed, mark.Name(), least, most)
+	}
+	next.free()
+}
+
+// mustShowFree demands that name is not held, for Inspect and for List, and returns
+// the token that was told.
+func (p *client) mustShowFree(name, what string) int64 {
+	c, call := p.c, p.c.now()
+	st := p.look(name)
+	if st.Held || st.Holder != "" || st.Remaining != 0 {
+		c.Failf("%q %s; %s inspected it at %s and had to be told that nobody holds it, but was told %+v", name, what, p.who, millis(call), st)
+	}
+	for _, listed := range p.list(name) {
+		if listed.Name == name {
+			c.Failf("%q %s, but List, called by %s at %s, returned it: %+v", name, what, p.who, millis(call), listed)
+		}
+	}
+	return st.Token
+}
+
+func inspectFree(c *C) {
+	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
+	told := make(map[string]int64)
+	never := c.Name("never")
+	told[never] = b.mustShowFree(never, "was never held")
+	unlocked := a.mustTry(c.Name("unlocked"), "which is fresh")
+	unlocked.free()
+	told[unlocked.Name()] = b.mustShowFree(unlocked.Name(), "was unlocked")
+
+	broken := a.mustTry(c.Name("broken"), "which is fresh")
+	if err := b.breakHold(c.ctx, broken.Name(), broken.Token()); err == nil {
+		told[broken.Name()] = b.mustShowFree(broken.Name(), "was broken, and nobody waits for it")
+	}
+
+	// The store judges by its own clock. The holder does not help it.
+	expired := dead.mustTry(c.Name("expired"), "which is fresh", distlock.NoRenewal(), distlock.Holder("dead"))
+	dead.cutOff()
+	for c.now() < expired.end()-c.Unit()/10 {
+		before := c.now()
+		st := b.look(expired.Name())
+		if after := c.now(); !st.Held && after < expired.end() {
+			c.Failf("C holds %q until %s, but B inspected it at %s and was told %+v", expired.Name(), millis(expired.end()), millis(before), st)
+		}
+		if listed := b.list(expired.Name()); len(listed) != 1 && c.now() < expired.end() {
+			c.Failf("C holds %q until %s, but List for B returned at %s: %+v", expired.Name(), millis(expired.end()), millis(c.now()), listed)
+		}
+		c.sleep(c.Unit() / 10)
+	}
+	c.sleepUntil(expired.gone() + c.skew(c.Unit()))
+	told[expired.Name()] = b.mustShowFree(expired.Name(), fmt.Sprintf("was held by the dead C until %s at the latest, lag and rounding included", millis(expired.gone())))
+	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
+	for name, token := range told {
+		next := c.pollFor(b, name, c.soon(), "nobody held it, and it was only looked at")
+		if next.Token() <= token {
+			c.Failf("Inspect said of %q, which was free, that its last token was %d; the next grant has %d", name, token, next.Token())
+		}
+		next.free()
+	}
+}
+
+// holderTexts are what encodings, protocols and columns cut or change.
+var holderTexts = []string{
+	"", " ", "  both ends  ", "\x00", "a\x00b", "\x00\x00end", "it's \"quoted\" `so`", `back\slash \n \x00 \u0041`, "line\nline\r\n\ttab",
+	"%s %d %n %00 %2F", "1 2 3 4 5", "-1", "null", "true", `{"holder":["x",1]}`, "a,b;c|d:e=f&g", "<a href='x'>&amp;</a>",
+	"'; DROP TABLE locks; --", "ünïcödé ß ǅ", "日本語 한국어 עברית", "😀👩‍👩‍👧‍👦🏳️‍🌈", "\ufeffmark\u2028\u2029\u202e", "\x7f\x1b[31m\x01",
+	"e\u0301 is not \u00e9", "trailing newline\n", strings.Repeat("x", distlock.MaxHolder),
+	strings.Repeat("é", distlock.MaxHolder/2) + "x", "abc" + strings.Repeat("😀", distlock.MaxHolder/4), strings.Repeat("\x00", distlock.MaxHolder),
+	strings.Repeat(`"`, distlock.MaxHolder), strings.Repeat(" ", distlock.MaxHolder), strings.Repeat("\U0010ffff", distlock.MaxHolder/4),
+}
+
+func inspectHolderText(c *C) {
+	a, b := c.open("A"), c.open("B")
+	b.look(c.Name("x")) // skips the check if not supported
+	held := make([]*lease, len(holderTexts))
+	ttl := distlock.TTL(c.long())
+	c.share(len(held), func(i int) {
+		held[i] = a.mustTry(c.Name(fmt.Sprintf("n%03d", i)), "which is fresh", ttl, distlock.Holder(holderTexts[i]))
+	})
+	w := b.begin(held[0].Name(), ttl, distlock.Holder("waiter"))
+	c.awaitQueued(held[0].Name(), 1)
+	c.share(len(held), func(i int) {
+		if st := b.look(held[i].Name()); st.Holder != holderTexts[i] {
+			c.Failf("A holds %q as %q (%d bytes), but by Inspect the holder is %q (%d bytes)",
+				held[i].Name(), holderTexts[i], len(holderTexts[i]), st.Holder, len(st.Holder))
+		}
+	})
+	all := b.list(c.Name("n"))
+	for i, st := range all {
+		if i < len(held) && st.Name == held[i].Name() && st.Holder != holderTexts[i] {
+			c.Failf("A holds %q as %q, but by List the holder is %q", held[i].Name(), holderTexts[i], st.Holder)
+		}
+	}
+	if len(all) != len(held) {
+		c.Failf("A holds %d names that begin with %q, List returned %d of them", len(held), c.Name("n"), len(all))
+	}
+	c.freeAll(held)
+	w.lease(c.soon(), "A had unlocked it").free()
+}
+
+func inspectWaiters(c *C) {
+	a, b, third, eye := c.open("A"), c.open("B"), c.open("C"), c.open("D")
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	h := a.mustTry(name, "which is fresh", ttl, distlock.Holder("holder"))
+	// Only a fair driver is known to keep a queue, and so to have it to count.
+	exact := c.harness.Caps().Fair == Yes
+	count := func(want int, when string) {
+		var st distlock.Status
+		fits := func() bool {
+			st = eye.look(name)
+			return st.Waiters == want || !exact && st.Waiters >= -1 && st.Waiters <= want
+		}
+		if !c.eventually(patience, fits) {
+			c.Failf("%d processes wait for %q %s, but by Inspect they are %d (-1 would say that the store keeps no queue, which a driver that is fair does)",
+				want, name, when, st.Waiters)
+		}
+		if !st.Held || st.Token != h.Token() || st.Holder != "holder" {
+			c.Failf("%s holds %q as \"holder\" with token %d, and %d processes wait for it, but Inspect says %+v", h.p.who, name, h.Token(), want, st)
+		}
+	}
+	count(0, "while A holds it")
+	first := b.begin(name, ttl, distlock.Holder("waiter B"))
+	c.awaitQueued(name, 1)
+	second := b.begin(name, ttl, distlock.Holder("waiter B, too"))
+	count(1, "two goroutines of B")
+	w := third.begin(name, ttl, distlock.Holder("holder"))
+	c.awaitQueued(name, 2)
+	count(2, "B and C")
+	c.sleep(c.Unit() / 2)
+	count(2, "B and C, for some time")
+	for _, p := range []*pending{first, second} {
+		cancelled := c.now()
+		p.cancel()
+		p.left(cancelled)
+	}
+	count(1, "C, whereas B has left")
+	h.free()
+	h = w.lease(c.soon(), "A had unlocked it")
+	count(0, "while C holds it")
+	h.free()
+}
+
+func inspectUnanswered(c *C) {
+	c.requireFired(2)
+	a, b := c.open("A"), c.openVia("B")
+	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
+	b.look(h.Name())
+	for k := range 3 {
+		for what, arm := range map[string]func(netfault.Link){
+			"the reply":   func(l netfault.Link) { l.CutReply(k + 1) },
+			"the request": func(l netfault.Link) { l.CutRequest(k + 1) },
+			"everything":  func(l netfault.Link) { l.Drop(true, true) },
+			"each reply":  func(l netfault.Link) { l.Drop(false, true) },
+		} {
+			arm(b.link)
+			b.mustNotShowFree(h, fmt.Sprintf("%s got lost on the way (number %d)", what, k+1))
+			b.link.Heal()
+			c.warm(b)
+		}
+	}
+	h.free()
+}
+
+// mustNotShowFree looks at the name of h over a broken link.
+func (p *client) mustNotShowFree(h *lease, fault string) {
+	c := p.c
+	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
+	defer cancel()
+	st, err := p.inspect(ctx, h.Name())
+	switch {
+	case err == nil && !st.Held:
+		c.Failf("A holds %q, %s, and Inspect returned no error but said that nobody holds it", h.Name(), fault)
+	case errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrHeld):
+		c.Failf("A holds %q, %s, and Inspect returned %v: the store has said nothing of the kind", h.Name(), fault, err)
+	}
+	if all, err := p.listed(ctx, h.Name()); err == nil && len(all) == 0 {
+		c.Failf("A holds %q, %s, and List returned no error, but nothing at all", h.Name(), fault)
+	}
+}

@@ -1,0 +1,285 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
+)
+
+func isolateChecks() []Check {
+	return []Check{
+		{
+			ID: "isolate/hung-request", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRequest,
+			Rule: "requests that hang, on their way for other names, hold up neither renewals nor new calls",
+		},
+		{
+			ID: "isolate/hung-renewal", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRenewal,
+			Rule: "a renewal that hangs is sent again in time, and holds up neither other renewals nor new calls",
+		},
+		{
+			ID: "isolate/stuck-name", Clause: "I1", Mandatory: true, Run: isolateStuckName,
+			Rule: "a name whose entry is stuck in the store neither delays nor loses the other names of its client",
+		},
+		{
+			ID: "isolate/stuck-server", Clause: "I1", Mandatory: true, Alone: true, Run: isolateStuckServer,
+			Rule: "of several servers one is stuck: only what it alone decides of is lost or refused",
+		},
+	}
+}
+
+// needApart skips the check where requests follow each other on a connection.
+func (p *client) needApart() {
+	if _, ok := p.link.(interface{ Independent() }); !ok {
+		p.c.Skipf("the link cannot hold up one request alone: others may share its connection")
+	}
+}
+
+// hangs makes the next request of p hang. f sends it in a goroutine of its own; the
+// channel is closed when f has returned.
+func (p *client) hangs(what, while string, f func()) <-chan struct{} {
+	c := p.c
+	p.link.HoldRequest(1)
+	fired := p.link.Fired()
+	over := make(chan struct{})
+	c.Go(func() {
+		defer close(over)
+		f()
+	})
+	if !c.eventually(c.soon(), func() bool { return p.link.Fired() > fired }) {
+		c.Failf("%s; meanwhile %s called %s, and within %v no request was sent for it", while, p.who, what, c.soon())
+	}
+	return over
+}
+
+// mustWork demands that a client takes, extends and frees names as quickly as ever.
+func (p *client) mustWork(label, while string) {
+	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+		p.mustUse(op, p.c.Name(fmt.Sprint(label, "-", op)), while)
+	}
+}
+
+// mustUse does so with one name.
+func (p *client) mustUse(op oracle.Op, name, while string) {
+	c := p.c
+	within := c.soon()
+	ctx, cancel := context.WithTimeout(c.ctx, within)
+	a := p.acquire(ctx, op, name, distlock.TTL(c.long()))
+	for a.err != nil && ctx.Err() == nil && !a.busy() { // a connection may break for other reasons
+		c.sleep(c.poll())
+		a = p.acquire(ctx, op, name, distlock.TTL(c.long()))
+	}
+	cancel()
+	if a.err != nil {
+		c.Failf("%s; meanwhile %s called %s(%q), which nobody holds, and within %v was told: %v", while, p.who, op, name, within, a.err)
+	}
+	ctx, cancel = context.WithTimeout(c.ctx, within)
+	defer cancel()
+	if err := errors.Join(a.Extend(ctx, c.long()), a.Unlock(ctx)); err != nil {
+		c.Failf("%s; meanwhile %s extended and unlocked %q, and within %v was told: %v", while, p.who, name, within, err)
+	}
+}
+
+// mustGoOn demands for so long that every lock is renewed and that the client works.
+func (c *C) mustGoOn(p *client, held []*lease, probe *client, until time.Duration, stalls func() time.Duration, while string) {
+	for i := 0; ; i++ {
+		p.mustWork(fmt.Sprint("w", i), while)
+		probe.mustWork(fmt.Sprint("v", i), while)
+		for _, h := range held {
+			c.mustLive(h, stalls, "while "+while)
+		}
+		if c.now() > until {
+			break
+		}
+		c.sleep(c.Unit() / 4)
+	}
+	c.mustKeep(held, probe, stalls, while)
+}
+
+func isolateHungRequest(c *C) {
+	const many = 24
+	a, b := c.openVia("A"), c.open("B")
+	a.needApart()
+	stalls := c.stalls()
+	held := c.takeAll(a, c.names(6), "which is fresh")
+	extended, unlocked := held[4], held[5]
+	held = held[:4]
+	var over []<-chan struct{}
+	for i := range many {
+		ctx, cancel := context.WithTimeout(c.ctx, 3*c.Unit())
+		defer cancel()
+		op, name := []oracle.Op{oracle.OpTry, oracle.OpLock}[i%2], c.Name(fmt.Sprint("hung", i))
+		over = append(over, a.hangs(fmt.Sprintf("%s(%q)", op, name), fmt.Sprintf("%d calls for other names hang", i), func() {
+			if got := a.acquire(ctx, op, name, distlock.TTL(c.fits(4*c.Unit()))); got.err == nil {
+				_ = got.unlock()
+			}
+		}))
+	}
+	while := fmt.Sprintf("%d calls for other names hang", many)
+	c.mustGoOn(a, held, b, c.now(), stalls, while)
+	over = append(over, a.hangs("Extend", while, func() { _ = extended.Extend(c.ctx, c.Unit()) }))
+	over = append(over, a.hangs("Unlock", while+", and one Extend", func() { _ = unlocked.unlock() }))
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/4, stalls, while+", and Extend and Unlock of two other locks")
+	a.link.Heal()
+	for _, done := range over {
+		if !c.within(done, patience+c.Unit()*3+c.Slack()) {
+			c.Failf("a call that had hung has not returned %v after its request went on", patience+c.Unit()*3)
+		}
+	}
+	c.freeAll(held)
+}
+
+func isolateHungRenewal(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	a.needApart()
+	stalls := c.stalls()
+	held := c.takeAll(a, c.names(4), "which is fresh")
+	for round := range 3 {
+		fired := a.link.Fired()
+		a.link.HoldRequest(1)
+		if !c.eventually(c.Unit()/2, func() bool { return a.link.Fired() > fired }) {
+			c.Inconclusivef("A has renewed nothing for half a unit")
+		}
+		while := fmt.Sprintf("a renewal hangs, number %d", round+1)
+		c.mustGoOn(a, held, b, c.now()+c.Unit(), stalls, while)
+	}
+	a.link.Heal()
+	c.freeAll(held)
+}
+
+func isolateStuckName(c *C) {
+	blocker, ok := c.harness.(NameBlocker)
+	if !ok {
+		c.Skipf("the harness is no NameBlocker")
+	}
+	a, b := c.open("A"), c.open("B")
+	stalls := c.stalls()
+	held := c.takeAll(a, c.names(6), "which is fresh")
+	stuck := a.mustTry(c.Name("stuck"), "which is fresh")
+	asked := c.Name("asked")
+	b.mustTry(asked, "which is fresh").free()
+	unblock := c.blockNames(blocker, stuck.Name(), asked)
+	defer func() { _ = unblock() }()
+	leave := c.keepAsking([]*client{a, b}, asked, stuck.Name())
+	defer leave()
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/2, stalls, fmt.Sprintf("%q and %q are stuck, one of them held by A", stuck.Name(), asked))
+	over := leave()
+	if err := unblock(); err != nil {
+		c.Failf("the harness could not undo what it had made stuck: %v", err)
+	}
+	for _, done := range over {
+		if !c.within(done, patience+c.Slack()) {
+			c.Failf("a call for a name that was stuck has not returned %v after it was freed, though its context has ended", patience)
+		}
+	}
+	_ = stuck.unlock()
+	for _, name := range []string{stuck.Name(), asked} {
+		c.pollFor(b, name, c.lasts(c.Unit())+c.timing.CleanupBound+patience, "it is stuck no more, and everybody has left it").free()
+	}
+	c.freeAll(held)
+}
+
+// blockNames makes names stuck, and returns what undoes it; that does nothing the
+// second time.
+func (c *C) blockNames(blocker NameBlocker, names ...string) (unblock func() error) {
+	var undo []func() error
+	unblock = func() error {
+		var errs []error
+		for _, f := range undo {
+			errs = append(errs, f())
+		}
+		undo = nil
+		return errors.Join(errs...)
+	}
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(c.ctx, patience)
+		f, err := blocker.BlockName(ctx, name)
+		cancel()
+		if err != nil {
+			_ = unblock()
+			c.Inconclusivef("the harness could not make %q stuck: %v", name, err)
+		}
+		undo = append(undo, f)
+	}
+	return unblock
+}
+
+// keepAsking has each client ask for each name again and again, by Try and by Lock.
+// What it returns ends that, and returns what is closed when the last calls have
+// returned.
+func (c *C) keepAsking(clients []*client, names ...string) (leave func() []<-chan struct{}) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	var over []<-chan struct{}
+	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+		for _, name := range names {
+			for _, p := range clients {
+				done := make(chan struct{})
+				over = append(over, done)
+				c.Go(func() {
+					defer close(done)
+					for ctx.Err() == nil {
+						call, cancel := context.WithTimeout(ctx, c.Unit()/2)
+						if got := p.acquire(call, op, name); got.err == nil {
+							_ = got.unlock()
+						}
+						cancel()
+						c.within(ctx.Done(), c.Unit()/10)
+					}
+				})
+			}
+		}
+	}
+	return func() []<-chan struct{} {
+		cancel()
+		return over
+	}
+}
+
+func isolateStuckServer(c *C) {
+	blocker, ok := c.harness.(ServerBlocker)
+	if !ok {
+		c.Skipf("the harness is no ServerBlocker")
+	}
+	a, b := c.open("A"), c.open("B")
+	stalls := c.stalls()
+	names := c.names(24)
+	ttl := distlock.TTL(c.fits(2 * c.Unit()))
+	held := c.takeAll(a, names, "which is fresh", ttl)
+	ctx, cancel := context.WithTimeout(c.ctx, 2*patience)
+	defer cancel()
+	alone, unblock, err := blocker.BlockServer(ctx)
+	if err != nil {
+		c.Inconclusivef("the harness could not make a server stuck: %v", err)
+	}
+	since := c.now()
+	var safe, doomed []*lease
+	for _, h := range held {
+		if alone(h.Name()) {
+			doomed = append(doomed, h)
+		} else {
+			safe = append(safe, h)
+		}
+	}
+	while := fmt.Sprintf("one server is stuck, which alone decides of %d of %d names", len(doomed), len(held))
+	for i := 0; c.now() < since+5*c.Unit(); i++ {
+		for _, h := range safe {
+			c.mustLive(h, stalls, "while "+while)
+		}
+		if name := c.Name(fmt.Sprint("w", i)); !alone(name) {
+			a.mustUse(oracle.OpTry, name, while)
+		}
+		c.sleep(c.Unit() / 4)
+	}
+	c.mustKeep(safe, b, stalls, while)
+	if err := unblock(); err != nil {
+		c.Failf("the harness could not undo what it had made stuck: %v", err)
+	}
+	c.freeAll(safe)
+	for _, h := range doomed {
+		_ = h.unlock()
+		c.pollFor(b, h.Name(), c.lasts(h.asked)+c.timing.CleanupBound+patience, "the server is in order again").free()
+	}
+}

@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func onceChecks() []Check {
+	return []Check{
+		{
+			ID: "once/per-period", Clause: "P2", Mandatory: true, Run: oncePerPeriod,
+			Rule: "a job that has run does not run again within its period, less a tenth, in whatever process; then it does",
+		},
+		{
+			ID: "once/failed-run", Clause: "P2", Mandatory: true, Run: onceFailedRun,
+			Rule: "a run that has failed does not use up the period",
+		},
+		{
+			ID: "once/long-run", Clause: "P2", Mandatory: true, Run: onceLongRun,
+			Rule: "a run that takes longer than the period keeps others from running until it is over",
+		},
+	}
+}
+
+// period is what the checks give a job. A driver keeps it as a fixed term.
+func (c *C) period() time.Duration { return c.fits(2 * c.Unit()) }
+
+// job runs fn once per period, and reports whether it has run.
+func (p *client) job(name string, period time.Duration, fn func(context.Context) error) bool {
+	ran, err := p.oncePer(p.c.ctx, name, period, fn)
+	if err != nil {
+		p.c.unheard(err, p.who, name)
+		p.c.Failf("%s: OncePer(%q, %v) returned: %v", p.who, name, period, err)
+	}
+	return ran
+}
+
+func (p *client) mustRun(name string, period time.Duration, why string) (at time.Duration) {
+	if !p.job(name, period, func(context.Context) error { at = p.c.now(); return nil }) {
+		p.c.Failf("%s did not run the job %q, although %s", p.who, name, why)
+	}
+	return at
+}
+
+func oncePerPeriod(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, period := c.Name("x"), c.period()
+	first := a.mustRun(name, period, "it has never run")
+	// The last word is the store's, which may round up; the rest is a plain lease.
+	latest := c.atMost(period) + c.timing.ExpiryLag + c.soon()
+	for i := 0; ; i++ {
+		p, again := []*client{b, a}[i%2], time.Duration(0)
+		late := c.now()-first > latest
+		if p.job(name, period, func(context.Context) error { again = c.now(); return nil }) {
+			if again-first < period-period/10-c.skew(period) {
+				c.Failf("A ran the job %q at %s, and %s ran it again at %s, in a period of %v", name, millis(first), p.who, millis(again), period)
+			}
+			return
+		}
+		if late {
+			c.Failf("A ran the job %q at %s, and nobody can run it at %s, in a period of %v", name, millis(first), millis(c.now()), period)
+		}
+		c.sleep(c.poll())
+	}
+}
+
+func onceFailedRun(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, period := c.Name("x"), c.period()
+	failed := errors.New("the job has failed")
+	ran, err := a.oncePer(c.ctx, name, period, func(context.Context) error { return failed })
+	if !ran || !errors.Is(err, failed) {
+		c.Failf("A's job %q has failed; OncePer returned %v, %s", name, ran, describe(err))
+	}
+	b.mustRun(name, period, "the only run of it has failed")
+}
+
+func onceLongRun(c *C) {
+	a, b := c.open("A"), c.open("B")
+	name, period := c.Name("x"), c.period()
+	stalls := c.stalls()
+	began, over := make(chan struct{}), make(chan struct{})
+	c.Go(func() {
+		_, err := a.oncePer(c.ctx, name, period, func(context.Context) error {
+			close(began)
+			c.sleep(period * 3 / 2)
+			close(over)
+			return nil
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, distlock.ErrLost) && stalls() > c.Unit()/8:
+			c.Inconclusivef("the machine stood still for %v, and A lost the lock of its run: %v", stalls(), err)
+		default:
+			c.Failf("A's job %q took %v, and OncePer(%v) returned: %v", name, period*3/2, period, err)
+		}
+	})
+	if !c.within(began, patience+c.Slack()) {
+		c.Failf("A has not begun to run the job %q, which has never run, within %v", name, patience+c.Slack())
+	}
+	for running := true; running; {
+		b.job(name, period, func(context.Context) error {
+			select {
+			case <-over:
+			default:
+				if s := stalls(); s > c.Unit()/8 {
+					c.Inconclusivef("B ran the job beside A, but the machine stood still for %v", s)
+				}
+				c.Failf("B ran the job %q at %s while A's run was still under way", name, millis(c.now()))
+			}
+			running = false
+			return nil
+		})
+		select {
+		case <-over:
+			running = false
+		default:
+			c.sleep(c.poll())
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// operateChecks compare what operators see and do, with each other and with locks
+// older, longer and more alike than most.
+func operateChecks() []Check {
+	return []Check{
+		{
+			ID: "list/as-inspect", Clause: "O1", Mandatory: true, Run: listAsInspect, span: 40 * day,
+			Rule: "List and Inspect say the same of a lock, and all of it: be it extended for a month, handed over or waited for",
+		},
+		{
+			ID: "break/alike", Clause: "O2", Mandatory: true, Run: breakAlike,
+			Rule: "Break ends a hold by the whole of its token and the whole of its name, and not by what is alike in a part",
+		},
+		{
+			ID: "break/one-answer", Clause: "meta", Mandatory: true, Run: breakOneAnswer,
+			Rule: "Break is either supported or not, whatever the holder and its token",
+		},
+		{
+			ID: "sweep/exact", Clause: "O4", Mandatory: true, Run: sweepExact, span: 40 * day,
+			Rule: "Sweep counts the idle time in full, from the end of the last hold, and removes what has been idle for as long",
+		},
+	}
+}
+
+func listAsInspect(c *C) {
+	a, b, eye := c.open("A"), c.open("B"), c.open("C")
+	eye.list(c.Name("none")) // skips the check if not supported
+	month := c.fits(4 * c.Unit())
+	if c.Virtual() {
+		month = c.fits(30 * day)
+	}
+	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.Holder("fixed"))
+	fixed.mayExtend(month)
+	renewed := a.mustTry(c.Name("renewed"), "which is fresh", distlock.Holder("renewed"))
+	waited := a.mustTry(c.Name("waited"), "which is fresh", distlock.TTL(c.long()), distlock.Holder("waited"))
+	first := a.mustTry(c.Name("handed"), "which is fresh", distlock.TTL(c.long()), distlock.Holder("first"))
+	queue := c.queueAll(b, []*lease{first, waited})
+	first.free()
+	handed := queue[0].lease(c.soon(), "A had unlocked it")
+
+	c.sleepUntil(renewed.ret + c.Unit()/2)
+	held := map[string]*lease{}
+	for _, h := range []*lease{fixed, renewed, waited, handed} {
+		held[h.Name()] = h
+	}
+	knows := eye.look(renewed.Name()).Remaining > 0 // the store knows how long leases still run
+	began := c.now()
+	all := eye.list(c.Name(""))
+	for _, st := range all {
+		knows = knows || st.Remaining > 0
+	}
+	for _, st := range all {
+		if h := held[st.Name]; h != nil {
+			c.mustAgree(eye, h, st, began, knows)
+			delete(held, st.Name)
+		}
+	}
+	for name, h := range held {
+		c.Failf("%s holds %q, but List(%q) does not return it: %+v", h.p.who, name, c.Name(""), all)
+	}
+	for _, h := range []*lease{fixed, renewed, waited, handed} {
+		h.free()
+	}
+	queue[1].lease(c.soon(), "A had unlocked it").free()
+}
+
+// mustAgree compares what List said of a lock at began or later with what Inspect says.
+func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began time.Duration, knows bool) {
+	deadline := h.Ends()
+	st := eye.look(h.Name())
+	after := c.now()
+	if after >= deadline {
+		c.Inconclusivef("by the time C had looked at %q, its lease had ended", h.Name())
+	}
+	same := listed
+	same.Remaining, same.AcquiredAt = st.Remaining, st.AcquiredAt
+	if same != st || !listed.AcquiredAt.Equal(st.AcquiredAt) {
+		c.Failf("%s holds %q; List says of it %+v, but Inspect %+v", h.p.who, h.Name(), listed, st)
+	}
+	grain := c.timing.TTLGranularity + c.skew(h.asked)
+	for what, said := range map[string]time.Duration{"List": listed.Remaining, "Inspect": st.Remaining} {
+		switch {
+		case !knows && said == 0:
+		case said == 0:
+			c.Failf("%s does not say how long the lease of %q runs, which %s holds until %s, although the store knows it of leases", what, h.Name(), h.p.who, millis(deadline))
+		case after+said+grain < deadline:
+			c.Failf("%s says at %s that %v remain of the lease of %q, although %s may believe in it until %s", what, millis(began), said, h.Name(), h.p.who, millis(deadline))
+		}
+	}
+}
+
+func breakAlike(c *C) {
+	a, b := c.open("A"), c.open("B")
+	b.mustNotBreak(c.Name("none"), 1, "although nobody has ever held the name")
+	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
+	beneath := a.mustTry(c.Name("x/y"), "which is fresh", distlock.TTL(c.long()))
+	for _, bit := range []int{8, 16, 31, 32, 33, 40, 48, 53, 62} {
+		token := h.Token() ^ 1<<bit
+		if token <= 0 {
+			continue
+		}
+		b.mustNotBreak(h.Name(), token, fmt.Sprintf("which differs from that of the holder, %d, in the bit %d", h.Token(), bit))
+	}
+	if t := h.Token(); t < math.MaxInt64/10 {
+		b.mustNotBreak(h.Name(), t*10, fmt.Sprintf("ten times that of the holder, %d", t))
+	}
+	for _, of := range []*lease{h, beneath} {
+		for _, name := range []string{of.Name() + " ", " " + of.Name(), of.Name() + "/", strings.ToUpper(of.Name()), of.Name()[:len(of.Name())-1], of.Name() + "\x00"} {
+			b.mustNotBreak(name, of.Token(), fmt.Sprintf("that of %q, which A holds; nobody holds this name", of.Name()))
+		}
+	}
+	c.mustHold(h, "Break was called with other tokens and names only")
+	for _, of := range []*lease{h, beneath} {
+		b.mustBeBusyAfter(of.Name(), of, "Break was called with other tokens and names only")
+		of.free()
+	}
+}
+
+func breakOneAnswer(c *C) {
+	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
+	a, b := c.open("A"), c.open("B")
+	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	answers := map[string]error{
+		"of a name that is free":         b.breakHold(ctx, c.Name("free"), h.Token()),
+		"with a token that is too low":   b.breakHold(ctx, h.Name(), lower(h.Token())),
+		"with a token that is too high":  b.breakHold(ctx, h.Name(), h.Token()+1),
+		"with the token of who holds it": b.breakHold(ctx, h.Name(), h.Token()),
+		"with that token once more":      b.breakHold(ctx, h.Name(), h.Token()),
+	}
+	unsupported := 0
+	for _, err := range answers {
+		if errors.Is(err, distlock.ErrUnsupported) {
+			unsupported++
+		}
+	}
+	if unsupported != 0 && unsupported != len(answers) {
+		c.Failf("Break is supported at some times and not at others: %v", answers)
+	}
+	_ = h.unlock()
+}
+
+// lower returns a lower token, if there is one, and else a higher one.
+func lower(token int64) int64 {
+	if token > 1 {
+		return token - 1
+	}
+	return token + 2
+}
+
+func sweepExact(c *C) {
+	a, apart := c.openApart("A")
+	a.sweep(365 * day)
+	if !apart {
+		c.Skipf("others have names in this store: what Sweep removes cannot be told from theirs")
+	}
+	h := a.mustTry(c.Name("unlocked"), "which is fresh")
+	term := a.mustTry(c.Name("expired"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
+	c.sleepUntil(term.end() + c.skew(term.asked))
+	h.free()
+	free := term.end() // the earlier of the two ends
+	idles := []time.Duration{1999 * time.Millisecond, c.Unit() + 999*time.Millisecond}
+	if c.Virtual() {
+		idles = append(idles, 119*time.Minute, 47*time.Hour, 20*day)
+	}
+	for _, idle := range idles {
+		c.sleepUntil(free + idle - idle/8)
+		if n := a.sweep(idle); n > 0 && c.now() < free+idle {
+			c.Failf("the last of A's two names was unlocked at %s and the term of the other ended at %s, but Sweep of what was idle for %v removed %d at %s", millis(c.now()), millis(free), idle, n, millis(c.now()))
+		}
+	}
+	last := idles[len(idles)-1]
+	c.sleepUntil(max(term.gone(), c.now()) + last/8 + last/4)
+	if n := a.sweep(last); n != 2 {
+		c.Failf("two names of A, and no others, were held until %s at the latest; Sweep of what was idle for %v said at %s that it removed %d", millis(term.gone()), last, millis(c.now()), n)
+	}
+}

@@ -1,0 +1,167 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+func sweepChecks() []Check {
+	return []Check{
+		{
+			ID: "sweep/held", Clause: "O4", Mandatory: true, Run: sweepHeld,
+			Rule: "Sweep touches nothing that is held or waited for, however short the idle time and however long ago it was acquired",
+		},
+		{
+			ID: "sweep/idle", Clause: "O4", Mandatory: true, Run: sweepIdle,
+			Rule: "Sweep removes nothing of names that were held within the idle time",
+		},
+		{
+			ID: "sweep/tokens", Clause: "O4", Mandatory: true, Run: sweepTokens,
+			Rule: "no token falls, whatever was swept and however short a time before",
+		},
+		{
+			ID: "sweep/waited-only", Clause: "O4", Needs: []Cap{capFair, capInspector, capProxy}, Run: sweepWaitedOnly,
+			Rule: "Sweep touches nothing of a name that has waiters and no holder: they keep their places",
+		},
+		{
+			ID: "sweep/beside-traffic", Clause: "O4", Mandatory: true, Run: sweepBesideTraffic,
+			Rule: "names that are taken and freed while the store is swept stay exclusive, and their tokens rise",
+		},
+	}
+}
+
+// sweep calls Sweep, and skips the check if the driver cannot.
+func (p *client) sweep(idle time.Duration) int {
+	ctx, cancel := context.WithTimeout(p.c.ctx, 2*patience+p.c.Slack())
+	defer cancel()
+	n, err := p.sweepIdle(ctx, idle)
+	switch {
+	case errors.Is(err, distlock.ErrUnsupported):
+		p.c.Skipf("the driver is no Sweeper: its store keeps nothing that could be swept")
+	case err != nil:
+		p.c.Failf("%s swept the store of what was idle for %v: %v", p.who, idle, err)
+	case n < 0:
+		p.c.Failf("%s swept the store of what was idle for %v, and was told that %d names were removed", p.who, idle, n)
+	}
+	return n
+}
+
+func sweepHeld(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	third.sweep(time.Hour)
+	stalls := c.stalls()
+	waited := a.mustTry(c.Name("waited"), "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(waited.Name(), distlock.TTL(c.long()))
+	c.awaitQueued(waited.Name(), 1)
+	held := []*lease{
+		a.mustTry(c.Name("renewed"), "which is fresh"),
+		a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(4*c.Unit()))),
+		a.mustTry(c.Name("extended"), "which is fresh", distlock.NoRenewal()),
+		waited,
+	}
+	held[2].mustExtend(c.fits(4 * c.Unit()))
+	for i := range 4 {
+		c.sleepUntil(held[0].ret + time.Duration(i)*c.Unit()/2)
+		for _, idle := range []time.Duration{time.Nanosecond, time.Millisecond, c.Unit() / 4} {
+			third.sweep(idle)
+			c.mustKeep(held, third, stalls, fmt.Sprintf("the store was swept of what was idle for %v", idle))
+		}
+	}
+	waited.free()
+	next := w.lease(c.soon(), "A had unlocked it, and the store was swept while it waited")
+	if next.Token() <= waited.Token() {
+		c.Failf("A held %q with token %d; the store was swept meanwhile, and B was granted it with token %d", waited.Name(), waited.Token(), next.Token())
+	}
+	next.free()
+	c.freeAll(held[:3])
+}
+
+func sweepWaitedOnly(c *C) {
+	p := c.open("D")
+	p.sweep(time.Hour)
+	c.queueOutlivesHolder("; the store was swept meanwhile", func() { p.sweep(time.Nanosecond) })
+}
+
+// openApart opens a client, and reports whether only this check has names in its
+// store.
+func (c *C) openApart(who string) (p *client, apart bool) {
+	if _, ok := c.harness.(Namespaces); ok {
+		return c.openIn(who, "apart"), true
+	}
+	_, ok := c.harness.(Scoped)
+	return c.open(who), ok
+}
+
+func sweepIdle(c *C) {
+	a, apart := c.openApart("A")
+	a.sweep(time.Hour)
+	tokens := make(map[string]int64)
+	var held []*lease
+	for i := range 3 {
+		h := a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh")
+		tokens[h.Name()], held = h.Token(), append(held, h)
+	}
+	c.sleepUntil(held[0].ret + c.Unit()*3/2) // longer than any idle time below
+	c.freeAll(held)
+	freed := c.now()
+	for _, idle := range []time.Duration{time.Hour, c.Unit()} {
+		if n := a.sweep(idle); apart && n > 0 && c.now() < freed+idle {
+			c.Failf("A has unlocked its names at %s, but Sweep of what was idle for %v removed %d at %s", millis(freed), idle, n, millis(c.now()))
+		}
+	}
+	c.sleep(c.Unit() / 2)
+	c.Logf("swept %d of 3 names that were idle for %v", a.sweep(c.Unit()/4), c.Unit()/2)
+	for name, last := range tokens {
+		h := a.mustTry(name, "which was swept")
+		c.rises(&last, h, "a sweep")
+		h.free()
+	}
+}
+
+func sweepTokens(c *C) {
+	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
+	name, last := c.Name("x"), int64(0)
+	for i := range c.rounds(20) {
+		p := []*client{a, b}[i%2]
+		h := p.mustTry(name, "which was unlocked, and perhaps swept")
+		c.rises(&last, h, "a sweep right after it was unlocked")
+		h.free()
+		a.sweep(time.Nanosecond)
+	}
+	h := dead.mustTry(name, "which was unlocked", distlock.NoRenewal(), distlock.TTL(c.short()))
+	c.rises(&last, h, "a sweep")
+	dead.cutOff()
+	c.sleepUntil(h.gone() + c.skew(c.short()))
+	b.sweep(time.Nanosecond)
+	h = c.pollFor(a, name, c.soon(), "the lease of its dead holder was over, and the store was swept")
+	c.rises(&last, h, "a sweep right after a lease had run out")
+	h.free()
+}
+
+func sweepBesideTraffic(c *C) {
+	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
+	third.sweep(time.Hour)
+	end := c.now() + time.Second
+	names := c.names(3)
+	c.together(5, func(i int, rng *rand.Rand) {
+		for c.now() < end {
+			if i == 4 {
+				third.sweep(time.Nanosecond)
+				c.sleep(time.Millisecond)
+				continue
+			}
+			p, name := []*client{a, b}[i%2], names[rng.IntN(len(names))]
+			h := p.lock(name, patience+c.soon(), distlock.TTL(c.long()))
+			if h.err != nil {
+				c.Failf("%s waited for %q, which others take and free while the store is swept, and was told: %v", p.who, name, h.err)
+			}
+			c.sleep(time.Duration(rng.Int64N(int64(2 * time.Millisecond))))
+			h.free()
+		}
+	})
+}

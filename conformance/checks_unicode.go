@@ -1,0 +1,247 @@
+package conformance
+
+import (
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/adler32"
+	"hash/crc32"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"sync"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
+)
+
+func unicodeChecks() []Check {
+	const apart = "different names never meet: holding all of them at once works, and each Unlock frees its own"
+	return []Check{
+		{
+			ID: "names/beyond-bmp", Clause: "N1", Mandatory: true, Run: distinct(beyondBMP),
+			Rule: apart + " (characters beyond U+FFFF, which some collations take for one, and some encodings cannot have)",
+		},
+		{
+			ID: "names/scripts", Clause: "N1", Mandatory: true, Run: distinct(scripts),
+			Rule: apart + " (cases, widths and compositions of other scripts, which collations and normal forms fold)",
+		},
+		{
+			ID: "names/middle", Clause: "N1", Mandatory: true, Run: distinct(middle),
+			Rule: apart + " (names that differ in one byte, wherever it stands)",
+		},
+		{
+			ID: "names/terminated", Clause: "N1", Mandatory: true, Run: distinct(terminated),
+			Rule: apart + " (texts that end early for a driver that stops at a NUL, a newline, a separator or an escape)",
+		},
+		{
+			ID: "names/hashes", Clause: "N1", Mandatory: true, Run: hashCollisions,
+			Rule: apart + " (names of which a common hash of 32 bits is the same)",
+		},
+		{
+			ID: "names/many", Clause: "N1", Mandatory: true, Run: manyNames,
+			Rule: apart + " (so many that two of them share a hash of 16 bits)",
+		},
+		{
+			ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
+			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\"",
+		},
+	}
+}
+
+func beyondBMP(base string) []string {
+	return append(with(base, "\U0001f600", "\U0001f601", "\U0001f602", "\U0001f363", "\U0001f37a", "\U00010000", "\U00010ffff", "\U0010fffd",
+		"\U00020000", "\U00020001", "\U0002f800", "\u4e3d", "\U00010400", "\U00010428", "\U0001d400", "A", "\ufffd", "\uffff", "?", "??", "????"),
+		base+"\U0001f1e9\U0001f1ea", base+"\U0001f1e9\U0001f1ee", base+"\U0001f44d", base+"\U0001f44d\U0001f3fb", base+"\U0001f44d\U0001f3ff",
+		base+`\ud83d\ude00`, base+`\u{1f600}`, base+"\u00f0\u009f\u0098\u0080")
+}
+
+func scripts(base string) []string {
+	var names []string
+	for _, set := range []string{
+		"stra\u00dfe strasse STRASSE stra\u1e9ee stra\u017fse",                // sharp s, capital sharp s, long s
+		"i I \u0131 \u0130 i\u0307 \u00ef",                                    // the Turkish ones
+		"\uff21 \uff41 A a \u1d2c \u24b6 \u00aa \u212b \u00c5 A\u030a \u00e5", // wide, small, circled, ring
+		"\u00e9 e\u0301 e \u00e8 e\u0300 \u1eb9\u0301 e\u0323\u0301 e\u0301\u0323",
+		"\u03c3 \u03c2 \u03a3 \u03b1 \u0391 \u0430 \u0410 \u1f00 \u03ac \u03b1\u0301 \u2126 \u03a9 \u03c9", // Greek, and a Cyrillic look-alike
+		"\u0456 \u0406 \u0457 \u0456\u0308 \u0451 \u0435 \u0415 \u0401",
+		"\u304b \u30ab \uff76 \u304c \u304b\u3099 \u30ac \uff76\uff9e \u306f \u3070 \u3071 \u3063 \u3064 \u30fc", // kana by kind, width, voice, size
+		"\uac00 \u1100\u1161 \u3131\u314f",                                                                       // Hangul, composed and not
+		"\u13a0 \uab70 \u10d0 \u1c90 \u10a0 \u2d00 \u01c4 \u01c5 \u01c6 d\u017e",                                 // cases of Cherokee and Georgian, digraphs
+		"1 \u00b9 \u2081 \u2460 \uff11 \u0661 \u0967 \u2160 \u00bd 1/2 1\u20442",                                 // digits
+		"fi \ufb01 ffi \ufb03 ae \u00e6 \u00c6 oe \u0153 ij \u0133 th \u00fe \u00f0 d l \u0142 o \u00f8",
+		"n \u00f1 n\u0303 \u0144 \u014b c \u00e7 c\u0327 ch ll",
+		"\u0627 \u0623 \u0622 \u0621 \u0649 \u064a \u06cc \u0643 \u06a9 \u0647 \u0629 \u0640\u0627", // Arabic and Persian
+		"\u05d0 \ufb21 \u05e9\u05c1 \ufb2a \u05e9",
+		"- \u2010 \u2011 \u2012 \u2013 \u2014 \u2212 \u00ad \uff0d _ \uff3f ' \u2019 \u02bc",
+		"a\u200d a\u200c a\u200b a\ufe0f a\u2060 a\u034f a\u061c a\u200e a\u202e a\u00ad a",
+	} {
+		for _, text := range strings.Fields(set) {
+			names = append(names, base+"u-"+text)
+		}
+	}
+	slicesCompact := make(map[string]bool)
+	var once []string
+	for _, name := range names {
+		if !slicesCompact[name] {
+			slicesCompact[name] = true
+			once = append(once, name)
+		}
+	}
+	return once
+}
+
+// middle returns names of the greatest length that differ in one byte each, in places
+// where columns, path elements, blocks and indexes end.
+func middle(base string) []string {
+	whole := padded(base, distlock.MaxName)
+	names := []string{whole}
+	for _, at := range []int{len(base), 40, 63, 64, 100, 127, 128, 160, 190, 191, 192, 200, 223, 224, 253, 254, 255, 256, 257, 258, 300, 319, 320, 383, 384, 448, 500, 510, 511} {
+		if at < len(base) {
+			continue
+		}
+		b := []byte(whole)
+		b[at] = '#'
+		names = append(names, string(b))
+	}
+	return names
+}
+
+func terminated(base string) []string {
+	return append(with(base, "x\x00y", "x\x00z", "x\x00", "x\x00\x00", "x", "x\ny", "x\nz", "x;y", "x;z", "x?y", "x?z", "x#y", "x#z", "x&y", "x&z",
+		"x y", "x+y", "x%20y", "x%2By", "x%00", "x%", "x%2", "x%25", "x%2525", "A", "%41", `\x41`, `\u0041`, "&#65;", "&amp;", "&", "=41", "x\x1ay", "x\x1az",
+		"x:1", "x:2", "x@1", "x,y", "x,z", "x|y", "x|z", "x\ty", "x\tz", "x\x7fy", "x\x08y", "x\x1by"),
+		base+strings.Repeat("\x00", 40), base+strings.Repeat("\x00", 41), base+strings.Repeat(" ", 40), base+strings.Repeat(" ", 41))
+}
+
+// hashes are functions to 32 bits, as used where keys have to be short.
+var hashes = map[string]func(string) uint32{
+	"CRC-32":            func(s string) uint32 { return crc32.ChecksumIEEE([]byte(s)) },
+	"CRC-32C":           func(s string) uint32 { return crc32.Checksum([]byte(s), crc32.MakeTable(crc32.Castagnoli)) },
+	"Adler-32":          func(s string) uint32 { return adler32.Checksum([]byte(s)) },
+	"FNV-1":             func(s string) uint32 { h := fnv.New32(); _, _ = h.Write([]byte(s)); return h.Sum32() },
+	"FNV-1a":            func(s string) uint32 { h := fnv.New32a(); _, _ = h.Write([]byte(s)); return h.Sum32() },
+	"FNV-1a of 64 bits": func(s string) uint32 { h := fnv.New64a(); _, _ = h.Write([]byte(s)); return uint32(h.Sum64()) },
+	"its upper half":    func(s string) uint32 { h := fnv.New64a(); _, _ = h.Write([]byte(s)); return uint32(h.Sum64() >> 32) },
+	"31 (Java)":         times(0, 31, false),
+	"33 (djb2)":         times(5381, 33, false),
+	"33 xor (djb2a)":    times(5381, 33, true),
+	"131 (BKDR)":        times(0, 131, false),
+	"65599 (sdbm)":      times(0, 65599, false),
+	"Murmur3":           murmur3,
+	"MD5":               func(s string) uint32 { h := md5.Sum([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
+	"SHA-1":             func(s string) uint32 { h := sha1.Sum([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
+	"SHA-256":           func(s string) uint32 { h := sha256.Sum256([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
+}
+
+// times makes one of the hashes that multiply, and add or xor.
+func times(seed, factor uint32, xor bool) func(string) uint32 {
+	return func(s string) uint32 {
+		h := seed
+		for i := range len(s) {
+			if h *= factor; xor {
+				h ^= uint32(s[i])
+			} else {
+				h += uint32(s[i])
+			}
+		}
+		return h
+	}
+}
+
+// murmur3 is MurmurHash3_x86_32 with seed 0.
+func murmur3(s string) uint32 {
+	const c1, c2 = 0xcc9e2d51, 0x1b873593
+	mix := func(k uint32) uint32 { k *= c1; return (k<<15 | k>>17) * c2 }
+	h, b := uint32(0), []byte(s)
+	for ; len(b) >= 4; b = b[4:] {
+		h ^= mix(binary.LittleEndian.Uint32(b))
+		h = (h<<13|h>>19)*5 + 0xe6546b64
+	}
+	if len(b) > 0 {
+		var tail [4]byte
+		copy(tail[:], b)
+		h ^= mix(binary.LittleEndian.Uint32(tail[:]))
+	}
+	h ^= uint32(len(s))
+	h = (h ^ h>>16) * 0x85ebca6b
+	h = (h ^ h>>13) * 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// collisions returns names in pairs that share a hash, computed once in a process:
+// their prefix is as random as that of a check.
+var collisions = sync.OnceValue(func() map[string][]string {
+	pairs := make(map[string][]string)
+	prefix := fmt.Sprintf("conf-%016x-", rand.Uint64())
+	for kind, hash := range hashes {
+		seen := make(map[uint32]string)
+		// Of 200,000 random names, about five pairs share 32 bits.
+		for n := 0; len(pairs[kind]) < 4; n++ {
+			var b [8]byte
+			binary.BigEndian.PutUint64(b[:], rand.Uint64())
+			name := prefix + hex.EncodeToString(b[:])
+			h := hash(name)
+			if twin, ok := seen[h]; ok && twin != name {
+				pairs[kind] = append(pairs[kind], twin, name)
+			}
+			seen[h] = name
+		}
+	}
+	// Both of these are 31-hashes that Java's users have met.
+	pairs["31 (Java)"] = append(pairs["31 (Java)"], prefix+"AaAa", prefix+"BBBB", prefix+"AaBB")
+	return pairs
+})
+
+func hashCollisions(c *C) {
+	kinds := collisions()
+	var all []string
+	for kind, names := range kinds {
+		c.Logf("%s: %s", kind, quoted(names))
+		all = append(all, names...)
+	}
+	c.apart(all)
+}
+
+func manyNames(c *C) {
+	n := 300 // no more than a few seconds' worth on a server
+	if c.Virtual() {
+		n = 1000
+	}
+	a, b := c.open("A"), c.open("B")
+	ttl := distlock.TTL(c.long())
+	rng := c.Rand()
+	held := make([]*lease, n)
+	for i := range held {
+		name := c.Name(fmt.Sprintf("many %d %x", i, rng.Uint64()))
+		got := a.try(name, ttl)
+		if got.err != nil {
+			c.met(a, got, name, held[:i])
+		}
+		held[i] = got.lease
+	}
+	for i, h := range held {
+		if i%10 == 0 {
+			c.stillHeld(b, h, nil)
+		}
+		h.free()
+	}
+}
+
+// joined opens two name spaces, one the beginning of the other.
+func joined(c *C) {
+	c.unjudged("one name is two locks here, which the oracles cannot tell apart")
+	a, b := c.openIn("A", "a"), c.openIn("B", "ab")
+	ttl := distlock.TTL(c.long())
+	name := c.Name("x")
+	for _, pair := range [][2]string{{"b" + name, name}, {"b:" + name, name}, {"b/" + name, name}, {"b-" + name, name}, {"b_" + name, name}, {"b." + name, name}} {
+		h := a.mustTry(pair[0], "which is fresh", ttl)
+		other := b.mustTry(pair[1], fmt.Sprintf("which is fresh; in a name space that is a beginning of this one, %s is held", oracle.Quote(pair[0])), ttl)
+		other.free()
+		b.mustTry(pair[1], "which has been unlocked", ttl).free()
+		h.free()
+	}
+}

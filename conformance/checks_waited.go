@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
+)
+
+// waitedChecks look at names that somebody waits for, and at holds that were ended or
+// are stuck behind the back of their holder.
+func waitedChecks() []Check {
+	return []Check{
+		{
+			ID: "names/waited-apart", Clause: "N1", Mandatory: true, Run: waitedApart,
+			Rule: "a waiter for a name does not keep others from one alike",
+		},
+		{
+			ID: "fair/expiry-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: expiryDoesNotBarge,
+			Rule: "a TryLock does not overtake the queue when a lease has run out, before the first of them has heard of it",
+		},
+		{
+			ID: "fault/repeated-release", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRelease,
+			Rule: "a release that arrives a second time, when the name has gone to the next in the queue, ends nothing and hands nothing on",
+		},
+		{
+			ID: "lost/removed-term", Clause: "H6", Mandatory: true, Run: lostRemovedTerm,
+			Rule: "Unlock of a fixed term that was removed from the store returns ErrLost, as its first sign of life since",
+		},
+		{
+			ID: "isolate/stuck-holder", Clause: "H3", Mandatory: true, Run: isolateStuckHolder,
+			Rule: "a lock whose entry is stuck is not taken for renewed because others of its client were",
+		},
+		{
+			ID: "leak/pile", Clause: "C1", Mandatory: true, Run: leakPile,
+			Rule: "goroutines do not pile up with the locks taken",
+		},
+	}
+}
+
+func waitedApart(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	ttl := distlock.TTL(c.long())
+	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
+	w := b.begin(h.Name(), ttl)
+	c.awaitQueued(h.Name(), 1)
+	for _, like := range []string{"X", "x ", " x", "x/", "x/y", "/x", "x%", "%", "_", "x\x00", "xx", "", "ẋ", "x:1"} {
+		why := fmt.Sprintf("which nobody holds; B waits for %q", h.Name())
+		third.mustTry(c.Name(like), why, ttl).free()
+		third.mustUse(oracle.OpLock, c.Name(like), why)
+		if w.within(0) {
+			c.Failf("A holds %q; C took and freed %q, and the Lock of B, which waits for the first, returned: %s", h.Name(), c.Name(like), describe(w.a.err))
+		}
+	}
+	h.free()
+	w.lease(c.soon(), "A had unlocked it").free()
+}
+
+func expiryDoesNotBarge(c *C) { c.queueOutlivesHolder("", func() {}) }
+
+// queueOutlivesHolder demands that a TryLock does not overtake a queue when the name
+// has no holder any more: the lease has run out, and the first in the queue has not
+// heard of it yet. between is called before each TryLock.
+func (c *C) queueOutlivesHolder(what string, between func()) {
+	c.requireFired(2)
+	dead, b, third := c.openVia("A"), c.openVia("B"), c.open("C")
+	ttl, latency := distlock.TTL(c.long()), c.Unit()/4
+	c.warm(b)
+	h := dead.mustTry(c.Name("x"), "which is fresh", distlock.NoRenewal())
+	w := b.begin(h.Name(), ttl)
+	if !c.awaitQueued(h.Name(), 1) {
+		c.Inconclusivef("B is not to be seen in the queue of %q", h.Name())
+	}
+	dead.cutOff()
+	b.link.Delay(latency, 0)
+	limit := h.gone() + 4*latency + c.soon()
+	c.sleepUntil(h.end() - c.Unit()/20)
+	for !w.within(0) && c.now() < limit {
+		between()
+		if got := third.try(h.Name(), ttl); got.err == nil && !w.within(0) {
+			c.Failf("the lease of the dead A on %q ended; C's TryLock was granted it at %s, although B had been queued for it for long; a request of B takes %v%s", h.Name(), millis(got.ret), latency, what)
+		}
+		c.sleep(c.poll())
+	}
+	next := w.lease(limit-c.now(), "the lease of the dead A was over"+what)
+	if next.Token() <= h.Token() {
+		c.Failf("A held %q with token %d, and B, which had waited for it, was granted it with token %d%s", h.Name(), h.Token(), next.Token(), what)
+	}
+	b.link.Heal()
+	next.free()
+}
+
+func repeatedRelease(c *C) {
+	c.requireFired(1)
+	a, link := c.openRough("A")
+	b, third, probe := c.open("B"), c.open("C"), c.open("D")
+	ttl := distlock.TTL(c.long())
+	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
+	queue := make([]*pending, 0, 2)
+	for i, p := range []*client{b, third} {
+		queue = append(queue, p.begin(h.Name(), ttl))
+		c.awaitQueued(h.Name(), i+1)
+	}
+	link.Repeat(1)
+	h.free()
+	first := c.served(queue, false, "A has unlocked it")
+	next := queue[first].lease(0, "")
+	link.Release()
+	c.sleep(quiet)
+	after := "A's Unlock of its lock before had arrived a second time"
+	if other := queue[1-first]; other.within(0) {
+		c.Failf("%s holds %q, and %s; then Lock of %s, which waits for it, returned: %s", next.p.who, h.Name(), after, other.p.who, describe(other.a.err))
+	}
+	probe.mustBeBusyAfter(h.Name(), next, after)
+	next.mustExtend(c.long())
+	next.free()
+	queue[1-first].lease(c.soon(), "the one before had unlocked it").free()
+}
+
+func lostRemovedTerm(c *C) {
+	c.unjudged("the entry was removed behind the back of its holder, which may believe in it until the end of its term")
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	for _, taken := range []bool{false, true} {
+		h := a.mustTry(c.Name(fmt.Sprint(taken)), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.long()))
+		c.strip(h, b)
+		var next *lease
+		if taken {
+			next = b.mustTry(h.Name(), "which was removed from the store", distlock.TTL(c.long()))
+		}
+		if err := h.unlock(); !errors.Is(err, distlock.ErrLost) {
+			c.Failf("the entry of %q, which A held for a fixed term, was removed from the store; A's Unlock, its first sign of life since, returned %s; it must match ErrLost", h.Name(), describe(err))
+		}
+		if next != nil {
+			third.mustBeBusyAfter(next.Name(), next, "A, whose fixed term was removed before, has called Unlock")
+			next.free()
+		}
+	}
+}
+
+func isolateStuckHolder(c *C) {
+	blocker, ok := c.harness.(NameBlocker)
+	if !ok {
+		c.Skipf("the harness is no NameBlocker")
+	}
+	c.unjudged("what is granted behind the back of a holder that believes too long is judged by this check itself")
+	a, b := c.open("A"), c.open("B")
+	held := c.takeAll(a, c.labels(12), "which is fresh")
+	c.sleep(c.Unit() / 2) // let them be renewed before
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	unblock, err := blocker.BlockName(ctx, held[0].Name())
+	if err != nil {
+		c.Inconclusivef("the harness could not make %q stuck: %v", held[0].Name(), err)
+	}
+	unblock = sync.OnceValue(unblock)
+	defer func() { _ = unblock() }()
+	blocked := c.now()
+	c.sleepUntil(blocked + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon())
+	deadline := held[0].Ends()
+	if err := unblock(); err != nil {
+		c.Inconclusivef("the harness could not end that %q was stuck: %v", held[0].Name(), err)
+	}
+	for end := min(deadline, c.now()+c.soon()); c.now() < end; c.sleep(c.poll()) {
+		if got := b.try(held[0].Name()); got.err == nil && got.ret < deadline {
+			c.Failf("%q was stuck from %s, and B was granted it at %s, when that was over; but A was told a Deadline of %s, as if it had been renewed meanwhile, like others of its client",
+				held[0].Name(), millis(blocked), millis(got.ret), millis(deadline))
+		}
+	}
+}
+
+func leakPile(c *C) {
+	label := c.Name("leak")
+	c.together(1, func(int, *rand.Rand) {
+		pprof.Do(c.ctx, pprof.Labels("conformance", label), func(context.Context) {
+			a, b := c.open("A"), c.open("B")
+			c.exercise(a, b, 9)
+			c.sleep(quiet)
+			before := countLabelled(label)
+			c.exercise(a, b, 45)
+			// A pool may grow by a few connections, with goroutines for each.
+			after := 0
+			if !c.eventually(c.Slack()+c.timing.CleanupBound, func() bool { after = countLabelled(label); return after <= before+20 }) {
+				c.Failf("A and B had started %d goroutines that were running after 9 rounds of locking and cancelling, and %d after 45 more", before, after)
+			}
+		})
+	})
+}
+
+// countLabelled counts the goroutines with this label.
+func countLabelled(label string) (n int) {
+	var profile bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1) // a Buffer takes everything
+	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
+		if !strings.Contains(stack, strconv.Quote(label)) {
+			continue
+		}
+		for line := range strings.Lines(stack) { // "3 @ 0x..." stands for three alike
+			if count, _, ok := strings.Cut(line, " @ "); ok {
+				k, _ := strconv.Atoi(count)
+				n += k
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,132 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	beatEvery = 250 * time.Millisecond
+
+	// beatsBefore is how many looks in a row must have found the store well before
+	// one that does not counts: a driver that never works is no silent store.
+	beatsBefore = 3
+)
+
+// pulse looks at the store beside the checks, by a client of its own. While that got
+// no answer, what a check has seen says nothing of the driver.
+type pulse struct {
+	mu      sync.Mutex
+	silence []silence
+}
+
+// silence is a time without an answer of the store.
+type silence struct {
+	from, to time.Time
+	why      string
+}
+
+// watch starts the pulse of a suite in real time. The function returned ends it.
+func (s *suite) watch() (stop func()) {
+	if s.opts.VirtualTime || s.trouble != "" {
+		return func() {}
+	}
+	c := s.newC(Check{ID: "pulse"})
+	var over sync.WaitGroup
+	over.Go(func() {
+		over := make(chan struct{})
+		go func() { // of its own, because a verdict ends it
+			defer close(over)
+			s.beat(c, c.open("pulse"))
+		}()
+		<-over
+		c.closeAll()
+		c.cleanUp()
+	})
+	return func() {
+		c.stop(errStopped)
+		over.Wait()
+	}
+}
+
+// beat takes and frees a lock now and then, but not while a check runs alone: it may
+// be about to stop the server.
+func (s *suite) beat(c *C, p *client) {
+	name := c.Name("pulse")
+	for well := 0; ; c.sleep(beatEvery) {
+		s.alone.RLock()
+		began := time.Now()
+		err := s.look(c, p, name)
+		ended := time.Now()
+		s.alone.RUnlock()
+		switch took := ended.Sub(began); {
+		case c.ctx.Err() != nil:
+			return
+		case err == nil && took <= s.Slack:
+			well++
+		case well >= beatsBefore && err != nil:
+			s.pulse.note(silence{began, ended, err.Error()})
+		case well >= beatsBefore:
+			s.pulse.note(silence{began, ended, fmt.Sprintf("it took %v", took.Round(time.Millisecond))})
+		}
+	}
+}
+
+// look returns nil if the store answered, whatever that was.
+func (s *suite) look(c *C, p *client, name string) error {
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	var err error
+	p.bounded(ctx, "TryLock", name, func() {
+		var l distlock.Lock
+		if l, err = p.locker.TryLock(ctx, name, distlock.TTL(c.Unit())); err == nil {
+			err = l.Unlock(ctx)
+		}
+	})
+	if errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+func (p *pulse) note(s silence) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silence = append(p.silence, s)
+}
+
+// between returns what was noted of a time, or nothing.
+func (p *pulse) between(from, to time.Time) (why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.silence {
+		if s.from.Before(to) && from.Before(s.to) {
+			return fmt.Sprintf("the store did not answer another client for %v meanwhile: %s", s.to.Sub(s.from).Round(time.Millisecond), s.why)
+		}
+	}
+	return ""
+}
+
+// excuse turns a failure into an inconclusive result if the store was silent while
+// the check ran, or shortly before.
+func (s *suite) excuse(c *C, began time.Time) (silent bool) {
+	if c.check.Alone || s.opts.VirtualTime {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status != Failed && c.status != Inconclusive {
+		return false
+	}
+	why := s.pulse.between(began.Add(-beatEvery), time.Now())
+	if why == "" {
+		return false
+	}
+	c.status, c.clause, c.reason = Inconclusive, "", why+"; otherwise: "+c.reason
+	return true
+}

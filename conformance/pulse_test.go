@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// stopped is a harness over a store that can be stopped: then nothing answers.
+type stopped struct {
+	stub
+	mu *sync.Mutex // held while the store is stopped
+}
+
+func (h stopped) ForCheck(*C) Harness { return h }
+
+func (h stopped) Open(context.Context, *C) (distlock.Locker, error) {
+	return memlock.New(h.store, nil)
+}
+
+// TestSilentStore: what a check finds while the store does not answer is not counted
+// against the driver; what it finds later is.
+func TestSilentStore(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var answered atomic.Int64 // requests; only the pulse makes any
+	h := stopped{stub{memlock.NewStore(&memlock.StoreOptions{
+		Intercept: func(_ context.Context, _ memlock.Call, apply func()) error {
+			mu.Lock() // waits while the store is stopped
+			defer mu.Unlock()
+			apply()
+			answered.Add(1)
+			return nil
+		},
+	})}, &mu}
+	tries := 0
+	silent := check("silent", func(c *C) {
+		if tries++; tries > 1 {
+			return
+		}
+		// A look is two requests. One that follows another shows that the other is over.
+		looks := func(n int64) {
+			enough := answered.Load() + 2*n + 1
+			c.eventually(time.Minute, func() bool { return answered.Load() >= enough })
+		}
+		looks(beatsBefore)
+		mu.Lock()
+		time.Sleep(c.Slack() + time.Second)
+		mu.Unlock()
+		looks(1)
+		c.Failf("the lock was lost")
+	})
+	r := Collect(t, h, &Options{Filter: own, Checks: []Check{silent}, Artifacts: t.TempDir()})
+	if res := r.Results[0]; res.Status != Passed || res.Attempts != 2 {
+		t.Errorf("got %s after %d attempts: %s", res.Status, res.Attempts, res.Reason)
+	}
+	r = Collect(t, h, &Options{Filter: own, Artifacts: t.TempDir(),
+		Checks: []Check{check("healthy", func(c *C) { c.Failf("the lock was lost") })}})
+	if res := r.Results[0]; res.Status != Failed {
+		t.Errorf("got %s, although the store answers: %s", res.Status, res.Reason)
+	}
+}

@@ -1,0 +1,268 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Lock implements Locker.
+func (c *Client) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	// Counted, because Close ends this call, and may close the driver only after the
+	// clean-up behind it has begun.
+	c.tasks.begin()
+	defer c.tasks.finished()
+	a, err := c.admit(ctx, name, opts)
+	if err != nil {
+		return nil, opError("lock", name, err)
+	}
+	defer a.recovered()
+	a.waiter = c.queues.join(name)
+	if err = a.waiter.wait(ctx, c.life.Done()); err == nil {
+		err = a.acquire()
+	} else {
+		err = withHeld(err, c.queues.seen(a.waiter, a.start))
+	}
+	return a.finish("lock", err)
+}
+
+// TryLock implements Locker.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	c.tasks.begin()
+	defer c.tasks.finished()
+	a, err := c.admit(ctx, name, opts)
+	if err != nil {
+		return nil, opError("trylock", name, err)
+	}
+	defer a.recovered()
+	a.request.NoWait = true
+	if err = c.queues.refusal(name); err == nil {
+		err = a.makeClaim()
+	}
+	if err == nil {
+		err = a.try()
+	}
+	if over := a.over(); over != nil && errors.Is(err, distlock.ErrHeld) {
+		err = withHeld(over, err)
+	}
+	return a.finish("trylock", err)
+}
+
+// attempt is one call of Lock or TryLock on its way to a lock.
+type attempt struct {
+	client  *Client
+	ctx     context.Context // the caller's
+	request Request
+	waiter  *waiter   // nil in a TryLock
+	claim   Claim     // nil before it is made
+	start   time.Time // of the call, for the observer
+	tries   int
+	backoff backoff
+	handle  *Handle       // once it is won
+	lock    distlock.Lock // handle, as the driver has wrapped it
+	settled bool          // what counts for others has ended
+	ended   bool          // the caller gets the outcome
+}
+
+// admit checks everything that can be checked before the backend is asked.
+func (c *Client) admit(ctx context.Context, name string, opts []distlock.Option) (*attempt, error) {
+	o := distlock.CallOptions{TTL: c.opts.TTL, Holder: c.opts.Holder}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	err := cmp.Or(ctx.Err(), c.lifeErr(), checkName(name), checkHolder(o.Holder))
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := c.lease(o.TTL, o.NoRenewal)
+	if err != nil {
+		return nil, err
+	}
+	return &attempt{client: c, ctx: ctx, start: time.Now(), request: Request{
+		Name:      name,
+		Owner:     newOwner(),
+		TTL:       ttl,
+		Holder:    o.Holder,
+		NoRenewal: o.NoRenewal,
+	}}, nil
+}
+
+// over returns why the attempt must not go on: its context has ended, or the
+// Client is being closed. It returns nil if it may.
+func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), a.ctx.Err()) }
+
+// limit bounds one request. What takes longer than the lease is no grant any more.
+func (a *attempt) limit() time.Duration { return min(a.request.TTL, maxCall) }
+
+// newOwner returns 128 random bits. The owner belongs to one acquisition alone:
+// an owner per process, host or session is how other libraries free or renew
+// what a later acquisition of the same process holds.
+func newOwner() string {
+	var b [16]byte
+	var text [2 * len(b)]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	hex.Encode(text[:], b[:])
+	return string(text[:])
+}
+
+// acquire tries, waits and tries again until the lock is won or the call is over.
+func (a *attempt) acquire() error {
+	c := a.client
+	err := a.makeClaim()
+	if err == nil {
+		err = a.try()
+	}
+	for errors.Is(err, distlock.ErrHeld) {
+		if a.tries == 1 {
+			a.contended()
+		}
+		refusal := err
+		c.queues.refuse(a.waiter, refusal)
+		a.backoff.next(c.caps, a.request.TTL, heldOf(refusal))
+		if err = a.wait(); err == nil {
+			err = a.try()
+		}
+		if err != nil && a.over() != nil {
+			return withHeld(a.over(), refusal)
+		}
+	}
+	return err
+}
+
+// try asks the driver once.
+//
+// A grant becomes a handle only if it is of use. If its reply took longer than the
+// lease, or came after the caller had left, or after Close, it is an error here, and
+// settle has it undone.
+func (a *attempt) try() error {
+	c := a.client
+	ctx := c.call(a.ctx, c.calls, a.limit())
+	defer ctx.end()
+	a.tries++
+	sent := time.Now()
+	grant, err := a.claim.Try(ctx)
+	switch {
+	case a.over() != nil && !errors.Is(err, distlock.ErrHeld):
+		return a.over()
+	case err != nil:
+		return c.asHeld(ctx.explain(err))
+	case grant.Token <= 0 || grant.TTL <= 0:
+		return fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)
+	}
+	return a.win(grant, sent)
+}
+
+// win makes a grant the lock. The request was sent after sent.
+func (a *attempt) win(grant Grant, sent time.Time) error {
+	var err error
+	if grant.Token, err = a.client.shownToken(grant.Token); err != nil {
+		return err
+	}
+	h := newHandle(a, grant, sent)
+	if !time.Now().Before(h.deadline) {
+		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, a.client.caps.Backend)
+	}
+	a.handle, a.lock = h, h
+	if w, ok := a.client.driver.(LockWrapper); ok {
+		a.lock = w.WrapLock(h, a.claim) // before anybody can release it
+	}
+	if !a.client.adopt(h) {
+		return distlock.ErrClosed
+	}
+	return nil
+}
+
+// wait blocks until trying again may help: the driver says so, or a.backoff does.
+//
+// Its context ends with the caller's, without a grace: a Wait has no outcome that would
+// have to be known.
+func (a *attempt) wait() error {
+	ctx, cancel := context.WithTimeout(a.ctx, a.backoff.bound)
+	defer cancel()
+	defer context.AfterFunc(a.client.life, cancel)()
+	began := time.Now()
+	err := a.claim.Wait(ctx)
+	if ctx.Err() != nil {
+		err = nil // the bound is over, or the caller has left
+	}
+	if err == nil {
+		a.backoff.rest(ctx, time.Since(began))
+	}
+	return cmp.Or(a.over(), err)
+}
+
+// finish turns the outcome into what the caller gets.
+func (a *attempt) finish(op string, err error) (distlock.Lock, error) {
+	a.settle(err)
+	if err != nil {
+		err = opError(op, a.request.Name, err)
+	}
+	if err == nil {
+		a.client.log(a.ctx, slog.LevelDebug, "lock acquired", a.request.Name, a.lock.Token(), nil)
+	}
+	o, wait := a.client.opts.Observer, time.Since(a.start)
+	switch {
+	case err == nil && o.Acquired != nil:
+		o.Acquired(distlock.Acquired{Ctx: a.ctx, Name: a.request.Name, Token: a.lock.Token(), Wait: wait, Tries: a.tries})
+	case a.request.NoWait && errors.Is(err, distlock.ErrHeld):
+		a.contended()
+	case err != nil && o.Failed != nil:
+		o.Failed(distlock.Failed{Ctx: a.ctx, Op: op, Name: a.request.Name, Wait: wait, Err: err})
+	}
+	a.ended = true
+	if err != nil {
+		return nil, err
+	}
+	return a.lock, nil
+}
+
+// settle lets others go on, and has everything removed that this attempt may have
+// left in the store if it failed. The observer, maybe a slow one, is told after it.
+func (a *attempt) settle(err error) {
+	c := a.client
+	a.settled = true
+	if a.waiter != nil {
+		c.queues.leave(a.waiter)
+	}
+	// A refused TryLock has left nothing, by the driver contract.
+	refused := a.request.NoWait && errors.Is(err, distlock.ErrHeld)
+	switch {
+	case a.claim == nil:
+	case err == nil || refused || a.tries == 0:
+		c.pending.end(a.request.Name, a.tries > 0)
+	default:
+		c.undo(a.ctx, a.claim, a.request)
+	}
+}
+
+// recovered cleans up after a panic in a function of the caller's or of the driver's. A
+// server may survive one: a lock that no caller has must not be renewed for ever.
+func (a *attempt) recovered() {
+	if a.ended {
+		return
+	}
+	if !a.settled {
+		a.settle(errPanicked)
+		return
+	}
+	if a.handle != nil {
+		a.handle.end()
+		a.handle.release(a.ctx)
+	}
+}
+
+// errPanicked is never returned: it says that an attempt has ended without a result.
+var errPanicked = errors.New("a function of the caller's or of the driver's has panicked")
+
+func (a *attempt) contended() {
+	if f := a.client.opts.Observer.Contended; f != nil {
+		f(distlock.Contended{Ctx: a.ctx, Name: a.request.Name})
+	}
+}

@@ -1,0 +1,92 @@
+package driver
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// maxPushPoll bounds how long a waiter relies on notifications alone.
+	maxPushPoll = 10 * time.Second
+
+	// A waiter without wake-ups polls: at minPoll first, to catch a short hold, backing off
+	// to maxPoll, ten requests a second.
+	minPoll = 5 * time.Millisecond
+	maxPoll = 100 * time.Millisecond
+
+	// afterExpiry is added to the remaining lease, so that the look at an expired
+	// entry does not come just too early and cost a second one.
+	afterExpiry = 2 * time.Millisecond
+
+	// A wake-up within idleWake, freeWakes times in a row, is a driver that wakes for
+	// nothing; it is slowed down to one look per maxPoll.
+	idleWake  = time.Millisecond
+	freeWakes = 4
+)
+
+// backoff says how long one attempt waits between two tries.
+type backoff struct {
+	bound time.Duration // of the next wait
+	poll  time.Duration // the last poll interval
+	empty int           // waits in a row that returned at once
+	polls bool          // nothing wakes the claim
+}
+
+// next sets how long to wait for a notification. Wake-ups are hints and may be
+// lost, so there is always a bound: a third of the waiter's TTL, so that its place in the
+// queue stays alive, or the end of the holder's lease if sooner.
+func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
+	b.polls = !caps.Push || held.NoWake
+	if b.polls {
+		b.poll = min(max(b.poll*8/5, minPoll), maxPoll)
+		b.bound = min(b.poll*3/4+rand.N(b.poll/2), ttl/3)
+	} else {
+		// Up to a tenth is taken off, so that the waiters of many processes do not all
+		// look at the same moment.
+		b.bound = min(ttl/3, maxPushPoll)
+		b.bound -= rand.N(b.bound/10 + 1)
+	}
+	if left := held.Remaining; left > 0 && left < b.bound {
+		b.bound = min(b.bound, left+afterExpiry+rand.N(afterExpiry))
+	}
+}
+
+// rest slows down a loop of waits returning at once. took is how long the last wait has
+// taken; ctx ends with the bound.
+func (b *backoff) rest(ctx context.Context, took time.Duration) {
+	if took > idleWake {
+		b.empty = 0
+		return
+	}
+	b.empty++
+	switch {
+	case b.polls: // Wait had nothing to wait for
+		<-ctx.Done()
+	case b.empty > freeWakes:
+		d := min(idleWake<<min(b.empty-freeWakes, 10), maxPoll)
+		t := time.NewTimer(d/2 + rand.N(d/2))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// releasePauses bound the pause before a failed release is repeated: the first one, and
+// the longest; each is twice the one before it, or down to half of that, at random.
+const (
+	releasePause    = 10 * time.Millisecond
+	maxReleasePause = time.Second
+)
+
+// afterRelease returns the pause after a number of failed releases.
+func afterRelease(failed int) time.Duration {
+	d := min(releasePause<<min(failed-1, 10), maxReleasePause)
+	return d/2 + rand.N(d/2)
+}
+
+// afterRenewal returns the time from a failed renewal to the next: soon, and ever sooner
+// as the deadline comes nearer.
+func afterRenewal(left time.Duration) time.Duration { return min(left/4, time.Second) }

@@ -1,0 +1,181 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// A panic in an Extend is its caller's: Close does not wait for a call that has ended.
+func TestPanicInExtend(t *testing.T) {
+	d := new(oddDriver)
+	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		d.renew = func() (driver.Grant, error) { panic("in the driver") }
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_ = lock.Extend(bg, time.Minute)
+		}()
+		began := time.Now()
+		if err := l.Close(); err != nil || time.Since(began) > time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(began))
+		}
+		mustLock(t, bg, rival, "x")
+	})
+}
+
+// A release waits for the answer to a renewal for as long as it takes, so a process that
+// was stopped meanwhile releases as well. An entry that lives by a session has no TTL to
+// end with.
+func TestReleaseAfterLateRenewal(t *testing.T) {
+	d := new(oddDriver)
+	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Hour))
+		d.renew = func() (driver.Grant, error) {
+			time.Sleep(30 * time.Second)
+			return driver.Grant{}, errBroken
+		}
+		go func() { _ = lock.Extend(bg, time.Hour) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		wantErr(t, "Unlock", lock.Unlock(ctx), context.DeadlineExceeded)
+		began := time.Now()
+		mustLock(t, bg, rival, "x")
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("free after %v", took)
+		}
+	})
+}
+
+// Unlock is bounded as a whole, not the parts of it.
+func TestUnlockBesideRenewalIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		n.use(on("renew", func(context.Context, memlock.Call, func()) (bool, error) {
+			time.Sleep(4 * time.Second)
+			return true, errBroken
+		}), on("release", stuck))
+		go func() { _ = lock.Extend(bg, time.Minute) }()
+		synctest.Wait()
+		began := time.Now()
+		if err := lock.Unlock(bg); err == nil || time.Since(began) > 5*time.Second+50*time.Millisecond {
+			t.Errorf("Unlock: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A claim without wake-ups tries as often as its place in the queue needs it.
+func TestPollKeepsThePlace(t *testing.T) {
+	var tries []time.Time
+	d := &oddDriver{try: func() (driver.Grant, error) {
+		tries = append(tries, time.Now())
+		return driver.Grant{}, &driver.HeldError{NoWake: true}
+	}}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		const ttl = 120 * time.Millisecond
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "x", distlock.TTL(ttl))
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		for i, at := range tries[1:] {
+			if pause := at.Sub(tries[i]); pause > ttl/3 {
+				t.Errorf("try %d comes %v after the one before", i+1, pause)
+			}
+		}
+	})
+}
+
+// A refusal counts also if it comes when the context has just ended.
+func TestRefusedAtTheEndOfTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		mustLock(t, healthy(), rival, "x")
+		n.use(on("try", slow(110*time.Millisecond)))
+		calls := map[string]func(context.Context, string, ...distlock.Option) (distlock.Lock, error){"Lock": l.Lock, "TryLock": l.TryLock}
+		for what, call := range calls {
+			ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+			_, err := call(ctx, "x")
+			cancel()
+			wantErr(t, what, err, context.DeadlineExceeded)
+			wantErr(t, what, err, distlock.ErrHeld)
+		}
+	})
+}
+
+// The end of a bound inside of a driver does not look like that of the caller's context.
+func TestShorterBoundOfADriver(t *testing.T) {
+	tooLong := fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	d := &oddDriver{renew: func() (driver.Grant, error) { return driver.Grant{}, tooLong }}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		d.try = func() (driver.Grant, error) { return driver.Grant{}, tooLong }
+		_, tryErr := l.TryLock(bg, "y")
+		extendErr := lock.Extend(bg, time.Minute)
+		<-lock.Done()
+		for what, err := range map[string]error{"TryLock": tryErr, "Extend": extendErr, "Err": lock.Err()} {
+			if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), tooLong.Error()) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// Calls of Extend that have no time for an answer do not put off the renewals.
+func TestHastyExtendsBesideRenewals(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(30*time.Second))
+		began := time.Now()
+		n.use(on("renew", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				apply()
+				return true, nil
+			case <-ctx.Done():
+				return true, ctx.Err()
+			}
+		}))
+		first := lock.Deadline()
+		for lock.Err() == nil && lock.Deadline().Equal(first) {
+			ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+			_ = lock.Extend(ctx, time.Second)
+			cancel()
+			time.Sleep(200 * time.Millisecond)
+		}
+		if took := time.Since(began); lock.Err() != nil || took > 11*time.Second {
+			t.Errorf("after %v: renewed until %v after the first deadline, error %v", took, lock.Deadline().Sub(first), lock.Err())
+		}
+	})
+}
+
+// A release goes on for as long as the entry may last, also by an Extend without an answer.
+func TestReleaseAfterLostExtend(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		n.use(on("renew", replyLost), on("release", requestLost))
+		wantErr(t, "Extend", lock.Extend(bg, time.Hour), errBroken)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		if err := lock.Unlock(ctx); err == nil {
+			t.Error("Unlock: nil in an outage")
+		}
+		time.Sleep(time.Minute)
+		n.use()
+		began := time.Now()
+		mustLock(t, healthy(), rival, "x")
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("free %v after the outage", took)
+		}
+	})
+}

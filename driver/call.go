@@ -1,0 +1,87 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	// maxCall bounds a single call of a driver. Nothing that takes longer is of
+	// use to a caller that waits for a lock.
+	maxCall = 10 * time.Second
+
+	// callGrace is how much longer than its caller's context a call may take. Most
+	// requests under way are answered within that: their outcome is then known, and needs
+	// no clean-up.
+	callGrace = 20 * time.Millisecond
+)
+
+// call is the context of one call of the driver. The call runs on the caller's goroutine.
+// It has the values of the caller's context, for tracing, and an end of its own:
+//
+//   - callGrace after the caller's context has ended, or Close has been called, or
+//   - at its limit, or
+//   - for a release, because Close waits for it: when Close has lost its patience.
+type call struct {
+	context.Context // the end
+	caller          context.Context
+	until           context.Context // of the Client
+	cancel          context.CancelFunc
+	unhook          func() bool // takes back what waits for the end of caller; nil if that never ends
+	limit           time.Duration
+	deadline        time.Time
+	backend         string
+}
+
+// call returns the context of a call. Its end must be called when the call has returned.
+func (c *Client) call(caller, until context.Context, limit time.Duration) *call {
+	ctx := &call{caller: caller, until: until, limit: limit, deadline: time.Now().Add(limit), backend: c.caps.Backend}
+	// Client libraries look at the deadline for how long a socket may be silent.
+	if d, ok := caller.Deadline(); ok && d.Add(callGrace).Before(ctx.deadline) {
+		ctx.deadline = d.Add(callGrace)
+	}
+	ctx.Context, ctx.cancel = context.WithDeadline(until, ctx.deadline)
+	if caller.Done() != nil {
+		ctx.unhook = context.AfterFunc(caller, func() { time.AfterFunc(callGrace, ctx.cancel) })
+	}
+	return ctx
+}
+
+// end frees what the context needs.
+func (c *call) end() {
+	if c.unhook != nil {
+		c.unhook()
+	}
+	c.cancel()
+}
+
+// Value implements context.Context. The end is asked first: package context looks
+// among the values for the parent that cancels, and must find that one.
+func (c *call) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.caller.Value(key)
+}
+
+// explain returns the error of the call as the caller should see it: an end of ours does
+// not look like the end of the caller's context.
+func (c *call) explain(err error) error {
+	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	switch {
+	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):
+		return err
+	case c.caller.Err() != nil:
+		return c.caller.Err()
+	case c.until.Err() != nil:
+		return context.Cause(c.until)
+	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
+		return &noAnswerError{c.backend, c.limit}
+	}
+	// The end of a shorter bound, of the driver or its client library.
+	return fmt.Errorf("%s: %v", c.backend, err)
+}

@@ -1,0 +1,240 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	// closePatience is how long Close waits for a backend that does not answer.
+	closePatience = 10 * time.Second
+
+	// abandonPatience is how long Close then waits for calls after it has cancelled
+	// their contexts.
+	abandonPatience = time.Second
+
+	// closeParallel is how many locks Close releases at the same time.
+	closeParallel = 64
+)
+
+// Client is the engine: it turns a Driver into a Locker. The Lockers of the driver
+// packages embed one. It is safe for concurrent use.
+type Client struct {
+	driver  Driver
+	caps    Capabilities
+	opts    distlock.Options
+	tasks   tasks
+	queues  queues
+	pending pending
+	renew   scheduler
+	lowered sync.Once // says in the log that a TTL was more than the driver can promise
+
+	lost, failedRenewals atomic.Int64 // since New
+
+	mu       sync.Mutex
+	handles  map[*Handle]struct{} // held, or lost and not yet cleaned up
+	life     context.Context      // ends when Close is called, and with it all waiting
+	endLife  context.CancelFunc
+	calls    context.Context // ends callGrace later, and with it all calls but releases
+	endCalls context.CancelCauseFunc
+	done     chan struct{} // closed when Close has finished
+	err      error         // what Close returned; set before done is closed
+}
+
+var _ distlock.Locker = (*Client)(nil)
+
+// New returns a Locker over d. Nil options mean the defaults. It fails with
+// ErrInvalid if the options ask for what the driver cannot do; no request is sent.
+// Closing the Client closes d if that is an io.Closer.
+func New(d Driver, o *distlock.Options) (*Client, error) {
+	caps := d.Capabilities().limits()
+	opts, err := normalize(o, caps)
+	if err != nil {
+		return nil, opError("open", "", err)
+	}
+	c := &Client{
+		driver:  d,
+		caps:    caps,
+		opts:    opts,
+		handles: make(map[*Handle]struct{}),
+		done:    make(chan struct{}),
+	}
+	c.tasks.init()
+	c.life, c.endLife = context.WithCancel(context.Background())
+	c.calls, c.endCalls = context.WithCancelCause(context.Background())
+	c.renew.init(c)
+	return c, nil
+}
+
+// Capabilities returns what the driver promises, with the defaults filled in.
+func (c *Client) Capabilities() Capabilities { return c.caps }
+
+// adopt starts the life of a lock: from here on it is renewed, expires, and is
+// released by Close. It reports false if Close was faster.
+func (c *Client) adopt(h *Handle) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lifeErr() != nil {
+		return false
+	}
+	c.handles[h] = struct{}{}
+	c.renew.add(h, h.nextEvent())
+	return true
+}
+
+// forget ends what adopt has begun.
+func (c *Client) forget(h *Handle) {
+	c.renew.remove(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.handles, h)
+}
+
+// Close implements Locker.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.lifeErr() != nil {
+		c.mu.Unlock()
+		<-c.done
+		return c.err
+	}
+	c.endLife()
+	handles := make([]*Handle, 0, len(c.handles))
+	for h := range c.handles {
+		if !h.leave() {
+			handles = append(handles, h)
+		}
+	}
+	c.mu.Unlock()
+
+	c.err = c.shutdown(handles)
+	close(c.done)
+	return c.err
+}
+
+// shutdown releases what is held, waits for the background, and closes the driver
+// last, because the releases need it.
+func (c *Client) shutdown(handles []*Handle) error {
+	// All beliefs end before the first name is freed: a holder of two locks must
+	// not see one of them taken by another while it still trusts the second.
+	for _, h := range handles {
+		h.end()
+	}
+	// Not before that: a renewal cut short by Close would be taken for a loss.
+	time.AfterFunc(callGrace, func() { c.endCalls(distlock.ErrClosed) })
+	patience := time.Now().Add(closePatience)
+	c.releaseAll(handles)
+	c.renew.stop()
+	left := c.tasks.wait(closePatience)
+	if left > 0 {
+		c.tasks.endLife(&noAnswerError{c.caps.Backend, closePatience})
+		left = c.tasks.wait(abandonPatience)
+	}
+
+	var errs []error
+	if left > 0 {
+		errs = append(errs, fmt.Errorf("%d calls to %s have not returned", left, c.caps.Backend))
+	}
+	if n, err := unreleased(handles); n > 0 {
+		errs = append(errs, fmt.Errorf("%d locks could not be released and end with their TTL: %w", n, err))
+	}
+	if closer, ok := c.driver.(io.Closer); ok {
+		if err := c.closeDriver(closer, max(time.Until(patience), abandonPatience)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return opError("close", "", err)
+	}
+	return nil
+}
+
+// closeDriver closes the driver, but does not wait for it any longer than patience:
+// a client library may wait for a silent server.
+func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
+	closed := make(chan error, 1)
+	go func() { closed <- driver.Close() }()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
+	}
+}
+
+// unreleased counts the locks that could not be released and whose entries may still be
+// in the store, and returns one of the reasons. An entry that has ended by itself blocks
+// nobody.
+func unreleased(handles []*Handle) (n int, reason error) {
+	for _, h := range handles {
+		if err := h.outcome(); err != nil && !errors.Is(err, distlock.ErrLost) && h.mayBeHeld() {
+			n, reason = n+1, err
+		}
+	}
+	return n, reason
+}
+
+// releaseAll starts the releases, a bounded number at a time, without waiting for
+// the last of them. Locks that failed their last renewal come last, since their
+// releases may hang.
+func (c *Client) releaseAll(handles []*Handle) {
+	var sound, failing []*Handle
+	for _, h := range handles {
+		if h.isFailing() {
+			failing = append(failing, h)
+		} else {
+			sound = append(sound, h)
+		}
+	}
+	slots, quit := make(slots, closeParallel), c.tasks.life.Done()
+	c.tasks.spawn(func() {
+		for _, h := range append(sound, failing...) {
+			free := slots.take(closePatience/slotShare, quit)
+			if free == nil {
+				return
+			}
+			released := h.release(context.Background())
+			c.tasks.spawn(func() {
+				defer free()
+				select {
+				case <-released:
+				case <-quit:
+				}
+			})
+		}
+	})
+}
+
+// lifeErr returns ErrClosed once Close has been called.
+func (c *Client) lifeErr() error {
+	if c.life.Err() != nil {
+		return distlock.ErrClosed
+	}
+	return nil
+}
+
+// log writes a line on a lock: always with the same keys, and with ctx, in which a handler
+// may find the request or the trace. Zero and nil mean that there is no token, no error.
+func (c *Client) log(ctx context.Context, level slog.Level, text, name string, token int64, err error) {
+	if !c.opts.Logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("lock", name), slog.String("backend", c.caps.Backend)}
+	if token != 0 {
+		attrs = append(attrs, slog.Int64("token", token))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	c.opts.Logger.LogAttrs(ctx, level, text, attrs...)
+}

@@ -1,0 +1,335 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+var bg = context.Background()
+
+// bubble runs f in virtual time, with a Locker that may meet faults and a rival.
+func bubble(t *testing.T, f func(t *testing.T, n *network, l, rival *memlock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n, l, rival := faulty(t, nil)
+		f(t, n, l, rival)
+	})
+}
+
+func TestLockExcludes(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		for _, other := range []distlock.Locker{l, rival} {
+			_, err := other.TryLock(bg, "x")
+			wantErr(t, "TryLock of a held name", err, distlock.ErrHeld)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, bg, rival, "x")
+		if next.Token() <= lock.Token() {
+			t.Fatalf("token %d follows %d", next.Token(), lock.Token())
+		}
+		wantErr(t, "Err after Unlock", lock.Err(), distlock.ErrUnlocked)
+	})
+}
+
+func TestArguments(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		for what, call := range map[string]func() (distlock.Lock, error){
+			"empty name":    func() (distlock.Lock, error) { return l.Lock(bg, "") },
+			"long name":     func() (distlock.Lock, error) { return l.Lock(bg, strings.Repeat("a", 513)) },
+			"invalid UTF-8": func() (distlock.Lock, error) { return l.TryLock(bg, "a\xff") },
+			"zero TTL":      func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(0)) },
+			"negative TTL":  func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(-time.Second)) },
+			"endless TTL":   func() (distlock.Lock, error) { return l.Lock(bg, "x", distlock.TTL(100*distlock.MaxTTL)) },
+			"long holder": func() (distlock.Lock, error) {
+				return l.Lock(bg, "x", distlock.Holder(strings.Repeat("h", 256)))
+			},
+		} {
+			lock, err := call()
+			if lock != nil {
+				t.Errorf("%s: got a lock", what)
+			}
+			wantErr(t, what, err, distlock.ErrInvalid)
+		}
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		_, err := l.Lock(done, "x")
+		wantErr(t, "done context", err, context.Canceled)
+		if n := n.count("try"); n != 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				lock, err := l.Lock(bg, "x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				if err := lock.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		st, err := distlock.Inspect(bg, l, "x")
+		if err != nil || st.Waiters != 1 {
+			t.Errorf("20 goroutines of one process make %d waiters in the store (error %v), want 1", st.Waiters, err)
+		}
+		if _, err := l.TryLock(bg, "x"); !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("TryLock beside a queue: %v", err)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+	})
+}
+
+func TestCancelledWaitLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, rival, "x")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("returned after %v", d)
+		}
+		synctest.Wait()
+		if st, _ := distlock.Inspect(bg, l, "x"); st.Waiters != 0 {
+			t.Errorf("%d waiters left", st.Waiters)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The grant may be under way in either direction when the caller goes away.
+func TestCancelRacesGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", slow(2*time.Millisecond)))
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(bg, rand.N(4*time.Millisecond)+1)
+			lock, err := l.Lock(ctx, "x")
+			cancel()
+			switch {
+			case err == nil && lock.Err() == nil:
+				if err := lock.Unlock(bg); err != nil {
+					t.Fatal(err)
+				}
+			case lock != nil || !errors.Is(err, context.DeadlineExceeded):
+				t.Fatalf("got %v and %v", lock, err)
+			}
+			time.Sleep(3 * time.Millisecond)
+			probe, err := rival.TryLock(healthy(), "x")
+			if err != nil {
+				t.Fatalf("a cancelled Lock left the name busy: %v", err)
+			}
+			if err := probe.Unlock(healthy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestHangingTry(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", stuck))
+		ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		if d := time.Since(start); d < 100*time.Millisecond || d > 150*time.Millisecond {
+			t.Errorf("Lock returned after %v, want 50 ms after its context's end at the latest", d)
+		}
+		_, err = l.Lock(bg, "y")
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("a backend that does not answer gave %v", err)
+		}
+	})
+}
+
+// A cancelled Lock waits a moment for the reply that is on its way, since its outcome is
+// then known, and no longer. The grant is undone in both cases.
+func TestReplyAfterCancel(t *testing.T) {
+	for _, reply := range []time.Duration{10 * time.Millisecond, time.Minute} {
+		t.Run(fmt.Sprint("reply after ", reply), func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+				const cancelled = 400 * time.Millisecond
+				n.use(on("try", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
+					apply()
+					select {
+					case <-time.After(cancelled + reply):
+						return true, nil
+					case <-ctx.Done():
+						return true, ctx.Err()
+					}
+				}))
+				ctx, cancel := context.WithTimeout(bg, cancelled)
+				defer cancel()
+				start := time.Now()
+				_, err := l.Lock(ctx, "x")
+				wantErr(t, "Lock", err, context.DeadlineExceeded)
+				if errors.Is(err, distlock.ErrHeld) {
+					t.Errorf("nobody held the name: %v", err)
+				}
+				if d := time.Since(start) - cancelled; d != min(reply, 20*time.Millisecond) {
+					t.Errorf("Lock returned %v after its context's end", d)
+				}
+				synctest.Wait()
+				if _, err := rival.TryLock(healthy(), "x"); err != nil {
+					t.Errorf("TryLock after Lock has returned: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestLostMessages(t *testing.T) {
+	for what, fault := range map[string]rule{"request": requestLost, "reply": replyLost} {
+		t.Run(what+" of try", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+				n.use(on("try", once(fault)))
+				_, err := l.Lock(bg, "x")
+				wantErr(t, "Lock", err, errBroken)
+				synctest.Wait()
+				if _, err := rival.TryLock(bg, "x"); err != nil {
+					t.Errorf("the failed Lock left something: %v", err)
+				}
+			})
+		})
+		t.Run(what+" of release", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x")
+				n.use(on("release", once(fault)))
+				if err := lock.Unlock(bg); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				if _, err := rival.TryLock(bg, "x"); err != nil {
+					t.Errorf("still held: %v", err)
+				}
+			})
+		})
+		t.Run(what+" of renewal", func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+				before := lock.Deadline()
+				n.use(on("renew", once(fault)))
+				time.Sleep(1001 * time.Millisecond)
+				if !lock.Deadline().Equal(before) {
+					t.Error("an unconfirmed renewal moved the deadline")
+				}
+				time.Sleep(20 * time.Second)
+				if err := lock.Err(); err != nil {
+					t.Errorf("one failed renewal lost the lock: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestGrantedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", slow(2*time.Second)))
+		lock, err := l.Lock(bg, "x", distlock.TTL(time.Second))
+		if err == nil {
+			t.Fatalf("got a lock whose deadline was %v ago", time.Since(lock.Deadline()))
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := rival.TryLock(healthy(), "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []string
+		note := func(what string) { mu.Lock(); seen = append(seen, what); mu.Unlock() }
+		o := &memlock.Options{Options: distlock.Options{Observer: &distlock.Observer{
+			Acquired:  func(e distlock.Acquired) { note(fmt.Sprintf("acquired after %v, %d tries", e.Wait, e.Tries)) },
+			Contended: func(distlock.Contended) { note("contended") },
+			Renewed:   func(e distlock.Renewed) { note(fmt.Sprintf("renewed: %v", e.Err)) },
+			Lost:      func(e distlock.Lost) { note(fmt.Sprintf("lost after %v", e.Held)) },
+			Released:  func(e distlock.Released) { note(fmt.Sprintf("released after %v: %v", e.Held, e.Err)) },
+			CleanedUp: func(e distlock.CleanedUp) { note(fmt.Sprintf("undone: %v", e.Err)) },
+		}}}
+		n, l, rival := faulty(t, o)
+		other := mustLock(t, healthy(), rival, "x")
+		time.AfterFunc(500*time.Millisecond, func() { _ = other.Unlock(healthy()) })
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		time.Sleep(1500 * time.Millisecond)
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		n.use(on("try", once(replyLost)))
+		_, _ = l.Lock(bg, "x")
+		synctest.Wait()
+		mustLock(t, bg, l, "x", distlock.TTL(time.Second), distlock.NoRenewal())
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := "[contended acquired after 500ms, 2 tries renewed: <nil> released after 1.5s: <nil> " +
+			"undone: <nil> acquired after 0s, 1 tries lost after 985ms]"
+		if got := fmt.Sprint(seen); got != want {
+			t.Errorf("observed\n%s, want\n%s", got, want)
+		}
+	})
+}
+
+func TestShortestTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock, err := l.Lock(bg, "x", distlock.TTL(l.Capabilities().MinTTL))
+		if err != nil {
+			t.Fatalf("the shortest TTL allowed: %v", err)
+		}
+		if lock.Err() != nil {
+			t.Fatal(lock.Err())
+		}
+	})
+}
+
+func TestLongestTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(distlock.MaxTTL))
+		time.Sleep(2 * distlock.MaxTTL)
+		if err := lock.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// grantAll grants everything; its renewals get no answer.
+type grantAll struct{}
+
+func (grantAll) Capabilities() Capabilities { return Capabilities{Backend: "test"} }
+
+func (g grantAll) Claim(Request) Claim { return g }
+
+func (grantAll) Try(context.Context) (Grant, error) { return Grant{Token: 1, TTL: time.Minute}, nil }
+
+func (grantAll) Wait(context.Context) error { return nil }
+
+func (grantAll) Release(context.Context) error { return nil }
+
+func (grantAll) Renew(ctx context.Context, batch []Renewal) {
+	<-ctx.Done()
+	for i := range batch {
+		batch[i].Answer(Grant{}, ctx.Err())
+	}
+}
+
+// A process that is slow between the beginning of Close and the end of the beliefs, or
+// was stopped there, has not lost the locks with a renewal under way.
+func TestSlowCloseLosesNothing(t *testing.T) {
+	var lost error
+	l, err := New(grantAll{}, &distlock.Options{TTL: time.Minute, Observer: &distlock.Observer{
+		Lost: func(e distlock.Lost) { lost = e.Cause },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := l.Lock(context.Background(), "renewed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Lock(context.Background(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	extended := make(chan error)
+	go func() { extended <- renewed.Extend(context.Background(), time.Minute) }()
+	for {
+		h := renewed.(*Handle)
+		h.mu.Lock()
+		begun := h.renewing != nil
+		h.mu.Unlock()
+		if begun {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	other.(*Handle).mu.Lock() // Close stops here
+	closed := make(chan error)
+	go func() { closed <- l.Close() }()
+	time.Sleep(4 * callGrace)
+	other.(*Handle).mu.Unlock()
+	if err := <-extended; !errors.Is(err, distlock.ErrUnlocked) {
+		t.Errorf("Extend: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if lost != nil || !errors.Is(renewed.Err(), distlock.ErrUnlocked) || renewed.Unlock(context.Background()) != nil {
+		t.Errorf("a loss was told: %v; the lock has ended by %v", lost, renewed.Err())
+	}
+}

@@ -1,0 +1,240 @@
+// Package driver is the contract for authors of drivers, and the engine that makes a
+// Locker of a driver. Programs that only take locks need package distlock alone.
+//
+// A [Driver] makes claims on names in one store, and renews many at once. A [Claim] is
+// three operations on one entry: Try, Wait and Release. [New] adds what is the same on
+// every store, and returns a [Client], which is a [distlock.Locker]:
+//
+//	client.go   New and Close; operate.go: the requests of operators
+//	acquire.go  Lock and TryLock: check, queue, try, wait, win
+//	queue.go    first come, first served in the process; pending.go: how many claims of
+//	            one name may be under way
+//	call.go     the context of a call of the driver; backoff.go: how long until the next
+//	handle.go   the lock: its deadline, its loss, Extend; release.go: Unlock, clean-up
+//	renew.go    one schedule for all locks, in batches; slots.go: how many side by side;
+//	            clean.go: the release of lost locks
+//	tasks.go    what Close waits for; stat.go: numbers for operators
+//	helpers.go  for drivers: RenewEach and Detach
+//
+// docs/writing-a-driver.md leads through a first driver, docs/tour.md follows a lock
+// through the files above, and package conformance tests any driver.
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Driver makes claims on names in one store. [New] turns it into a Locker.
+//
+// The engine does everything that is the same on all stores: it checks arguments,
+// queues the goroutines of one process, loops and sleeps, bounds every call in time,
+// schedules renewals, keeps the holder's deadline, cleans up after calls that failed
+// or came too late, and words errors. A driver adds the operations of [Claim] and
+// keeps no timer, no goroutine and no retry loop of its own, other than what its
+// client library needs to receive notifications.
+//
+// A Driver must be safe for concurrent use. It may also implement [LockWrapper],
+// [distlock.Inspector], [distlock.Breaker], [distlock.Sweeper] and [io.Closer]. Close is
+// called once, and last: no call begins after it, and none is running that heeds its
+// context.
+type Driver interface {
+	// Capabilities says what the driver promises. It must not send a request and
+	// must always return the same value.
+	Capabilities() Capabilities
+
+	// Claim prepares a claim on r.Name. It must not send a request.
+	Claim(r Request) Claim
+
+	// Renew makes the entry of each claim in batch, 1 to 500 of them and all of this
+	// driver, last for at least its TTL from now, and sets Grant and Err of each. It is
+	// the only renewal: Lock.Extend is a batch of one. RenewEach helps drivers that
+	// cannot renew many in one request.
+	//
+	//  1. It must test the ownership and move the expiry of an entry in one atomic step.
+	//  2. Err must be ErrLost, and the entry unchanged, if the store says that the
+	//     entry is gone, has expired or belongs to another claim.
+	//  3. It must never shorten a lease. Grant.Token is ignored.
+	//  4. Its context ends when half of what the lease with the least time has left is
+	//     over. A stuck server, row or key must not take the answers of the others with it:
+	//     parts that may fail by themselves run side by side, and Renewal.Answer tells what
+	//     each has given; or else each is bounded to a part of ctx. Locks that failed their
+	//     last renewal come in batches of their own.
+	//  5. The rules of Claim hold for it as for the methods of each claim: none of them is
+	//     called meanwhile.
+	Renew(ctx context.Context, batch []Renewal)
+}
+
+// Request is what a claim asks for. The engine has checked every field.
+type Request struct {
+	Name      string        // valid UTF-8, 1 to MaxName bytes; drivers encode it injectively
+	Owner     string        // 32 hexadecimal digits, random, of this acquisition alone
+	TTL       time.Duration // from MinTTL to MaxTTL of Capabilities, and so in renewals
+	Holder    string        // free text for operators; valid UTF-8, up to MaxHolder bytes
+	NoRenewal bool          // a fixed term: renewed by Extend only
+	NoWait    bool          // Wait will not be called: a refused Try must leave nothing in the queue
+}
+
+// Claim is one acquisition of one name: first a candidate, then, once Try has returned
+// a grant, the holder. Its methods are never called concurrently with each other, but
+// from different goroutines: Lock, TryLock, Extend and Unlock call them on their own.
+//
+// The rules that all methods share:
+//
+//  1. A method must return within 20 ms of the end of ctx. ctx ends 20 ms after that of
+//     the caller, so that most requests have their answer, or with the limit of the call
+//     or the Client. A call that does not return hangs for its caller as well; the
+//     deadline of held locks still ends on time, other names go on, and Close gives up
+//     after some seconds. Detach helps where a client library cannot be interrupted.
+//  2. A method may be repeated after an error and must then finish what the failed
+//     call may have done: a request may have been applied although its reply was
+//     lost, and may still be applied after the method has returned.
+//  3. A method must return the store's and the client's errors as they are. It
+//     returns ErrHeld and ErrLost only if the store said so; an unreachable store
+//     says nothing.
+//  4. A method never judges expiry by a clock of this machine.
+//  5. Once the client library was closed by its owner, or says anything else for good,
+//     a method must return an error that matches ErrClosed as well as the library's.
+//     Such an error is final: a renewal loses the lock at once, a release is not
+//     repeated, Lock and TryLock fail with it.
+//  6. A method must not wait for what other claims have under way, beyond what they
+//     have in common by nature, like a server: a stuck name must not delay the others.
+type Claim interface {
+	// Try makes the claim the holder if the name is free.
+	//
+	//  1. It must decide and record owner, expiry and token in one atomic step.
+	//  2. It must recognise an entry that an earlier Try of this claim has left,
+	//     and grant it, with a full TTL.
+	//  3. If the name is held, or others come first, it must return an error that
+	//     matches ErrHeld, best a HeldError with the time after which the name
+	//     may be free. On a driver that queues, the claim is then in the queue,
+	//     unless Request.NoWait is set.
+	//  4. While the claim waits, Try is repeated at least every third of Request.TTL, and so
+	//     it stays in the queue. A claim not seen for a TTL may be dropped from the queue. If
+	//     it was, because its session or lease has died, Try or Wait must return an error
+	//     other than ErrHeld.
+	Try(ctx context.Context) (Grant, error)
+
+	// Wait blocks until Try may succeed, or ctx ends. It is called only after a
+	// Try that returned ErrHeld.
+	//
+	//  1. Its return is a hint: Try decides. It may return early; it should not
+	//     return late.
+	//  2. It must not lose a release that comes between that Try and this call:
+	//     subscribe first, then look again, then block.
+	//  3. Where nothing can wake the claim, because the driver lacks Push or Try has
+	//     answered NoWake, it returns at once or blocks until ctx ends: the engine
+	//     bounds ctx to the poll interval. It needs no timer.
+	//  4. It must not hold a pooled connection while it blocks.
+	//  5. An error other than ctx's makes Lock fail.
+	Wait(ctx context.Context) error
+
+	// Release removes every trace of the claim: the hold, if it was won, and its
+	// entry in the queue, if there is one.
+	//
+	//  1. It must touch nothing that belongs to another claim, in one atomic step.
+	//  2. It returns nil if the claim held the name until now, or never held it;
+	//     ErrLost if the claim had won and its hold was over before.
+	//  3. If the client library may send a request twice by itself, the second
+	//     answer must be that of the first.
+	//  4. It is called at least once after a Try, whatever that returned, unless
+	//     it returned ErrHeld to a claim with Request.NoWait.
+	Release(ctx context.Context) error
+}
+
+// Grant is the answer to a successful Try or renewal.
+type Grant struct {
+	// Token is the fencing token: greater than zero, and greater than every token granted
+	// for the name before.
+	Token int64
+
+	// TTL is how long the store keeps the entry, at the least, counted from Sent.
+	// It covers the TTL asked for, counted from the start of the call. A grant that
+	// the store made during Wait may be older by up to a quarter of that. It is not
+	// believed beyond the TTL asked for plus TTLGranularity.
+	TTL time.Duration
+
+	// Sent is an instant before the request that set the expiry was sent. Zero
+	// means the start of the call; a driver sets it if the entry lives by something renewed
+	// earlier, like a shared lease. An instant after the start of the call is not
+	// believed.
+	Sent time.Time
+}
+
+// HeldError is an ErrHeld with what the store says of the holder's lease. errors.As
+// finds one in every ErrHeld.
+type HeldError struct {
+	// Remaining is how long the name stays taken if nothing renews it, by the store's
+	// clock: until the lease of the holder has ended and the store lets go of it, so
+	// what the driver knows of its ExpiryLag is included. For a claim in a queue it is
+	// the time until the lease of the holder, or of a waiter before it, ends: the
+	// queue may move then without a wake-up, so the claim looks again. Zero means
+	// that it is not known.
+	Remaining time.Duration
+
+	// NoWake says that no release will wake this claim, because there is no subscription
+	// or connection to wait on just now: the engine polls until a later Try says
+	// otherwise, although the driver has Push.
+	NoWake bool
+
+	// Holder and Token tell of the holder, if the answer to Try has said so without
+	// another request; "" and 0 mean that it is not known.
+	Holder string
+	Token  int64
+}
+
+// Error returns the text of ErrHeld.
+func (e *HeldError) Error() string { return distlock.ErrHeld.Error() }
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == distlock.ErrHeld }
+
+// Capabilities is what a driver promises. Package conformance tests that the driver
+// keeps every promise, and that it lacks what it does not promise.
+type Capabilities struct {
+	Backend string // for error texts and reports: "redis"
+
+	Fair bool // Try serves the claims on one name in the order of their first Try, over all processes
+	Push bool // Wait returns soon after a release, unless HeldError says NoWake; otherwise the engine polls
+
+	Durability distlock.Durability // what happens to locks and tokens when the store restarts or fails over
+
+	MinTTL         time.Duration // the shortest TTL that can be asked for; 0 means 1 ms
+	MaxTTL         time.Duration // the longest that can be promised; 0 means distlock.MaxTTL
+	TTLGranularity time.Duration // TTLs are rounded up to a multiple of it; 0 means 1 ms
+	ExpiryLag      time.Duration // how long after its TTL a dead holder's name may stay held, at the most
+}
+
+// Renewal is one entry of a batch: Claim and TTL are the question, Grant and Err
+// the answer.
+type Renewal struct {
+	Claim Claim
+	TTL   time.Duration
+	Grant Grant
+	Err   error
+
+	answered func(Grant, error) // the engine's; nil once it was called
+}
+
+// Answer sets Grant and Err, and gives them to the lock before Renew returns: so its
+// Unlock and Extend need not wait for stuck entries. The claim must not be used
+// any more in this Renew.
+func (r *Renewal) Answer(g Grant, err error) {
+	r.Grant, r.Err = g, err
+	if f := r.answered; f != nil {
+		r.answered = nil
+		f(g, err)
+	}
+}
+
+// LockWrapper is implemented by drivers with locks that offer more than
+// distlock.Lock does.
+type LockWrapper interface {
+	// WrapLock returns the Lock that the caller gets: h, or a type that embeds
+	// it. It must not send a request.
+	WrapLock(h *Handle, c Claim) distlock.Lock
+}
+
+var _ error = (*HeldError)(nil)

@@ -1,0 +1,338 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Handle is the Lock of a Client: one acquisition, from its grant to its end. The
+// Locks of the driver packages embed it. It is safe for concurrent use. Only a
+// Client makes one: the zero value is no lock, and its methods panic.
+type Handle struct {
+	client  *Client
+	claim   Claim
+	name    string
+	token   int64
+	ttl     time.Duration // as asked for; what renewals ask for again
+	granted time.Time
+	origin  context.Context // the values of the call that has acquired it, for the Logger
+
+	// index and at are the scheduler's, guarded by its mutex.
+	at    time.Time
+	index int32
+	fixed bool // a fixed term: not renewed
+
+	mu       sync.Mutex
+	deadline time.Time     // the belief ends here
+	expired  time.Time     // the store has let go of the entry by then, if nothing renews it
+	due      time.Time     // next renewal; zero if there is none, or one is in flight
+	longest  time.Duration // TTL asked for: also an Extend without an answer may have been applied
+	lastErr  error         // of the latest renewal, if it failed
+	cause    error         // why it has ended; nil while held
+	done     chan struct{} // made when somebody asks for it
+	renewing chan struct{} // not nil while a renewal or Extend is under way; closed at the answer
+
+	kept     bool          // Close leaves the entry to its TTL
+	released chan struct{} // made with the release, closed when result is final
+	result   error         // of the release; read after released is closed
+}
+
+var _ distlock.Lock = (*Handle)(nil)
+
+// margin is taken off every lease to get the deadline: clocks of this machine and
+// of the store may run apart by a hundredth, far more than any working clock does,
+// and the timer that closes Done needs time to fire.
+//
+// A lease of a few milliseconds keeps three quarters of itself: the shortest TTL allowed
+// must give a lock.
+func margin(ttl time.Duration) time.Duration {
+	return min(max(ttl/100, time.Millisecond), time.Second, ttl/4)
+}
+
+// newHandle returns the lock that grant gives, asked for after sent. Its Token must be
+// the one that users see.
+func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
+	h := &Handle{
+		client:  a.client,
+		claim:   a.claim,
+		name:    a.request.Name,
+		token:   grant.Token,
+		ttl:     a.request.TTL,
+		fixed:   a.request.NoRenewal,
+		granted: time.Now(),
+		origin:  context.Background(),
+		index:   -1,
+		longest: a.request.TTL,
+	}
+	// Without a Logger, the values of a request need not live as long as the lock.
+	if a.client.opts.Logger.Enabled(a.ctx, slog.LevelWarn) {
+		h.origin = context.WithoutCancel(a.ctx)
+	}
+	h.apply(grant, h.ttl, sent)
+	return h
+}
+
+// apply moves the deadline on. Trust is counted from before the request, never
+// from the reply: a reply may be as late as it likes (the leases of Gray and
+// Cheriton, 1989; "validity time" in Redlock). Nor does it go beyond what was asked
+// for, rounded up: a store that says more is mistaken, such as one with a clock that
+// went back.
+func (h *Handle) apply(g Grant, asked time.Duration, sent time.Time) {
+	if !g.Sent.IsZero() && g.Sent.Before(sent) {
+		sent = g.Sent
+	}
+	ttl := min(g.TTL, asked+h.client.caps.TTLGranularity)
+	now := time.Now()
+	if d := sent.Add(ttl - margin(ttl)); d.After(h.deadline) {
+		h.deadline = d
+	}
+	if e := now.Add(ttl); e.After(h.expired) {
+		h.expired = e
+	}
+	h.lastErr = nil
+	if !h.fixed {
+		h.due = now.Add(h.left(now) / 3)
+	}
+}
+
+// left is the time for renewals: until the deadline, but never more than the TTL, so that
+// an extended lock is renewed as often as before and learns of a loss as soon. h.mu is
+// held.
+func (h *Handle) left(now time.Time) time.Duration {
+	return min(h.deadline.Sub(now), h.ttl)
+}
+
+// nextEvent is when the scheduler has to look at the lock again: to renew it, or,
+// a little before its deadline, to close Done, so that it is closed by then.
+func (h *Handle) nextEvent() time.Time {
+	last := h.lastMoment()
+	if !h.due.IsZero() && h.due.Before(last) {
+		return h.due
+	}
+	return last
+}
+
+// lastMoment is when Done is closed if nothing renews the lock: before the
+// deadline by what a timer may be late.
+func (h *Handle) lastMoment() time.Time { return h.deadline.Add(-margin(h.ttl) / 2) }
+
+// halfPeriod is how much earlier than due a renewal may come, to go with others.
+func (h *Handle) halfPeriod() time.Duration { return h.ttl / 6 }
+
+// Name implements Lock.
+func (h *Handle) Name() string { return h.name }
+
+// Token implements Lock.
+func (h *Handle) Token() int64 { return h.token }
+
+// StoreToken returns the token as the store has it: without Options.TokenBase. It is
+// for drivers with locks that guard writes inside of the store itself.
+func (h *Handle) StoreToken() int64 { return h.token - h.client.opts.TokenBase }
+
+// Deadline implements Lock.
+func (h *Handle) Deadline() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deadline
+}
+
+// Done implements Lock.
+func (h *Handle) Done() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkDeadline()
+	if h.done == nil {
+		h.done = make(chan struct{})
+		if h.cause != nil {
+			close(h.done)
+		}
+	}
+	return h.done
+}
+
+// Err implements Lock.
+func (h *Handle) Err() error {
+	if err := h.ended(); err != nil {
+		return opError("lock", h.name, err)
+	}
+	return nil
+}
+
+// ended returns why the lock has ended, or nil while it is held.
+func (h *Handle) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkDeadline()
+	return h.cause
+}
+
+// checkDeadline ends the lock if its deadline has passed. The scheduler does so in
+// time on a machine that runs; after a stop of the whole process the holder's
+// first look may come before the scheduler's.
+func (h *Handle) checkDeadline() {
+	if h.cause == nil && !time.Now().Before(h.deadline) {
+		h.setLost(lost("not renewed before its deadline", h.lastErr))
+	}
+}
+
+// isFailing reports whether the latest renewal has failed.
+func (h *Handle) isFailing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lastErr != nil
+}
+
+// setLost ends the belief; h.mu is held. The client's books are put in order, and
+// the observer is told, by a goroutine of their own, since callers hold h.mu.
+func (h *Handle) setLost(cause error) {
+	if h.kept {
+		h.setEnded(distlock.ErrUnlocked) // nobody believes in a record any more: it is no loss
+		return
+	}
+	h.setEnded(cause)
+	h.client.tasks.spawn(h.afterLoss)
+}
+
+func (h *Handle) setEnded(cause error) {
+	h.cause = cause
+	h.due = time.Time{}
+	if h.done != nil {
+		close(h.done)
+	}
+}
+
+// afterLoss tells of a loss and makes sure that nothing of the lock stays behind. Most
+// stores expire the entry by themselves. But an entry on a shared session or lease would
+// stay as long as the session, and a renewal in flight may still prolong it. So the entry
+// is released, though not before its TTL has passed in full: a fixed term may be there
+// precisely to keep others out for that long.
+func (h *Handle) afterLoss() {
+	h.mu.Lock()
+	// Unlock may have been faster: then the scheduler has been told to forget it.
+	if h.released == nil {
+		h.client.renew.add(h, h.expired)
+	}
+	h.mu.Unlock()
+	h.tellLoss(h.origin, "lock", h.cause) // last, as the observer may be slow
+}
+
+// tellLoss reports a loss, found by op, to the logger and the observer.
+func (h *Handle) tellLoss(ctx context.Context, op string, cause error) {
+	o := &h.client.opts
+	h.client.lost.Add(1)
+	h.client.log(ctx, slog.LevelWarn, "lock lost", h.name, h.token, cause)
+	if f := o.Observer.Lost; f != nil {
+		f(distlock.Lost{Name: h.name, Token: h.token, Held: time.Since(h.granted), Cause: opError(op, h.name, cause)})
+	}
+}
+
+// Extend implements Lock.
+func (h *Handle) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := h.extend(ctx, ttl); err != nil {
+		return opError("extend", h.name, err)
+	}
+	return nil
+}
+
+func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
+	c := h.client
+	ttl, err := c.lease(ttl, h.fixed)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for {
+		busy, err := h.beginRenewal(ttl)
+		if err != nil {
+			return err
+		}
+		if busy == nil {
+			break
+		}
+		select {
+		case <-busy:
+		case <-h.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	e := &entry{handle: h, ttl: ttl}
+	c.renewAll(ctx, []*entry{e})
+	return e.outcome
+}
+
+// beginRenewal makes the caller the only one that renews the lock, for ttl, until renewed takes
+// the answer. If there is another, it returns a channel, closed when the other has its
+// answer. It fails if the lock has ended. So the methods of a claim are called one at a
+// time: a release comes after the end of the lock, and waits for the last renewal.
+func (h *Handle) beginRenewal(ttl time.Duration) (busy <-chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkDeadline()
+	if h.cause != nil || h.renewing != nil {
+		return h.renewing, h.cause
+	}
+	h.renewing, h.longest = make(chan struct{}), max(h.longest, ttl)
+	return nil, nil
+}
+
+// renewed takes in the answer to a renewal that asked for a TTL at sent. It returns what
+// became of it, and how long the lock had left.
+func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error) (left time.Duration, outcome error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.renewing)
+	h.renewing = nil
+	left = max(time.Until(h.deadline), 0)
+	// A confirmation that comes after the deadline confirms what the holder does
+	// not believe in any more; it revives nothing.
+	h.checkDeadline()
+	switch {
+	case h.cause != nil:
+		err = h.cause
+	case errors.Is(err, distlock.ErrLost):
+		h.setLost(lost(entryGone, h.lastErr))
+		err = h.cause
+	case errors.Is(err, distlock.ErrClosed):
+		h.setLost(lost("the connection that it was held by was closed", err))
+		err = h.cause
+	case err != nil:
+		// A failed Extend is not why a fixed term ends, nor is it tried again.
+		if !h.fixed {
+			// An attempt with hardly any time left says nothing of the reason.
+			var silent *noAnswerError
+			if h.lastErr == nil || !errors.As(err, &silent) {
+				h.lastErr = err
+			}
+			now := time.Now()
+			again := now.Add(afterRenewal(h.left(now)))
+			if h.due.IsZero() || again.Before(h.due) { // an Extend that failed puts off no renewal
+				h.due = again
+			}
+		}
+	default:
+		h.apply(g, asked, sent)
+	}
+	if h.cause == nil {
+		h.client.renew.add(h, h.nextEvent())
+	}
+	return left, err
+}
+
+// tellRenewal reports the outcome of a renewal to the observer.
+func (h *Handle) tellRenewal(e *entry, took time.Duration) {
+	c := h.client
+	if e.outcome != nil && !errors.Is(e.outcome, distlock.ErrUnlocked) {
+		c.failedRenewals.Add(1)
+	}
+	if f := c.opts.Observer.Renewed; f != nil {
+		f(distlock.Renewed{Name: h.name, Token: h.token, TTL: e.ttl, Took: took, Left: e.left, Err: e.outcome})
+	}
+}

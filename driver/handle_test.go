@@ -1,0 +1,308 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+func TestUnlockRacesRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("renew", slow(4*time.Millisecond)))
+		for range 1000 {
+			lock := mustLock(t, bg, l, "x", distlock.TTL(300*time.Millisecond))
+			time.Sleep(95*time.Millisecond + rand.N(12*time.Millisecond))
+			if err := lock.Unlock(bg); err != nil {
+				t.Fatal(err)
+			}
+			probe, err := rival.TryLock(healthy(), "x")
+			if err != nil {
+				t.Fatalf("busy right after Unlock: %v", err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if probe.Err() != nil {
+				t.Fatal(probe.Err())
+			}
+			if err := probe.Unlock(healthy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestHangingCallsNeverBlockTheHolder(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("applied=%v", applied), func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+				lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+				n.use(on("renew", hangs(t, applied)))
+				<-lock.Done()
+				if late := time.Since(lock.Deadline()); late > 0 {
+					t.Errorf("Done closed %v after Deadline", late)
+				}
+				wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+				start := time.Now()
+				wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+				if d := time.Since(start); d != 0 {
+					t.Errorf("Unlock of a lost lock took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestDefiniteLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		if err := distlock.Break(bg, rival, "x"); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, bg, rival, "x")
+		time.Sleep(time.Second + time.Millisecond)
+		select {
+		case <-lock.Done():
+		default:
+			t.Fatal("not told within a renewal period")
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)
+		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+		synctest.Wait()
+		if next.Err() != nil {
+			t.Errorf("the successor was touched: %v", next.Err())
+		}
+		wantErr(t, "Break of a free name", distlock.Break(bg, rival, "y"), distlock.ErrLost)
+	})
+}
+
+func TestDoneContextStillUnlocks(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		ctx, cancel := context.WithCancel(bg)
+		lock := mustLock(t, ctx, l, "x")
+		n.use(on("release", slow(time.Second)))
+		cancel()
+		time.Sleep(5 * time.Minute)
+		if lock.Err() != nil {
+			t.Fatalf("the end of the context of Lock ended the lock: %v", lock.Err())
+		}
+		start := time.Now()
+		wantErr(t, "Unlock", lock.Unlock(ctx), context.Canceled)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Unlock took %v", d)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Errorf("second Unlock, after the release: %v", err)
+		}
+		if _, err := rival.TryLock(bg, "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFixedTerm(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		start := time.Now()
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+		second := mustLock(t, bg, rival, "x")
+		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
+			t.Errorf("a term of a minute ended after %v", d)
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		if n.count("renew") != 0 {
+			t.Error("a fixed term was renewed")
+		}
+		if second.Err() != nil {
+			t.Error(second.Err())
+		}
+	})
+}
+
+func TestExtend(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+		time.Sleep(30 * time.Second)
+		if err := lock.Extend(bg, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lock.Deadline()); left < 29*time.Second {
+			t.Errorf("Extend shortened the lease to %v", left)
+		}
+		if err := lock.Extend(bg, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Minute)
+		_, err := rival.TryLock(bg, "x")
+		wantErr(t, "TryLock", err, distlock.ErrHeld)
+		wantErr(t, "Extend", lock.Extend(bg, 0), distlock.ErrInvalid)
+		if err := lock.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrUnlocked)
+	})
+}
+
+func TestRenewalIsBatched(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		const locks = 2000
+		held := make([]distlock.Lock, locks)
+		for i := range held {
+			held[i] = mustLock(t, bg, l, fmt.Sprint("x", i))
+			time.Sleep(rand.N(10 * time.Millisecond)) // acquired over a whole period
+		}
+		time.Sleep(time.Minute)
+		before := n.count("renew")
+		time.Sleep(100 * time.Second)
+		perPeriod := float64(n.count("renew")-before) / 10
+		if limit := float64(locks/500 + 2); perPeriod > limit {
+			t.Errorf("%.1f requests a period renew %d locks, want %.0f at the most", perPeriod, locks, limit)
+		}
+		for _, lock := range held {
+			if lock.Err() != nil {
+				t.Fatal(lock.Err())
+			}
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		held := mustLock(t, bg, l, "held")
+		mustLock(t, bg, rival, "busy")
+		var failed atomic.Int32
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := l.Lock(bg, "busy"); errors.Is(err, distlock.ErrClosed) {
+					failed.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		for range 3 {
+			wg.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if failed.Load() != 10 {
+			t.Errorf("%d of 10 waiters failed with ErrClosed", failed.Load())
+		}
+		wantErr(t, "Err after Close", held.Err(), distlock.ErrUnlocked)
+		if err := held.Unlock(bg); err != nil {
+			t.Errorf("Unlock after Close: %v", err)
+		}
+		_, err := l.Lock(bg, "x")
+		wantErr(t, "Lock after Close", err, distlock.ErrClosed)
+		_, err = l.TryLock(bg, "held")
+		wantErr(t, "TryLock after Close", err, distlock.ErrClosed)
+		if _, err := rival.TryLock(bg, "held"); err != nil {
+			t.Errorf("Close did not unlock: %v", err)
+		}
+		if st, _ := distlock.Inspect(bg, rival, "busy"); st.Waiters != 0 {
+			t.Errorf("Close left %d waiters", st.Waiters)
+		}
+	})
+}
+
+func TestCloseWithoutBackend(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		n.use(on("release", hangs(t, false)))
+		start := time.Now()
+		err := l.Close()
+		if err == nil {
+			t.Error("Close reported success though the release never returned")
+		}
+		if d := time.Since(start); d > 12*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		wantErr(t, "Err", lock.Err(), distlock.ErrUnlocked)
+	})
+}
+
+func TestDo(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		errOwn := errors.New("own")
+		err := distlock.Do(bg, l, "x", func(ctx context.Context) error {
+			if lock, ok := distlock.FromContext(ctx); !ok || lock.Err() != nil {
+				t.Error("the context carries no held lock")
+			}
+			return errOwn
+		})
+		if err != errOwn {
+			t.Errorf("got %v", err)
+		}
+		err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
+			if err := distlock.Break(bg, rival, "x"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			wantErr(t, "cause", context.Cause(ctx), distlock.ErrLost)
+			return nil
+		})
+		wantErr(t, "Do", err, distlock.ErrLost)
+		func() {
+			defer func() { _ = recover() }()
+			_ = distlock.Do(bg, l, "x", func(context.Context) error { panic("in fn") })
+		}()
+		if _, err := rival.TryLock(bg, "x"); err != nil {
+			t.Errorf("a panic left the lock: %v", err)
+		}
+	})
+}
+
+// The outcome is known: the context of a later call must not hide it.
+func TestUnlockAgainReportsTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		if err := lock.Unlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		for range 50 { // a choice at random would pass a single try
+			if err := lock.Unlock(done); err != nil {
+				t.Fatalf("Unlock again: %v", err)
+			}
+		}
+	})
+}
+
+// A grant that is on its way when Close is called is undone before Close returns,
+// because the driver is closed then.
+func TestCloseUndoesWhatIsInFlight(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+			n.use(on("try", slow(time.Second)))
+			var wg sync.WaitGroup
+			var lock distlock.Lock
+			var err error
+			wg.Go(func() { lock, err = l.Lock(bg, "x") })
+			time.Sleep(time.Second) // the reply comes at this very moment
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := rival.TryLock(healthy(), "x"); err != nil {
+				t.Errorf("after Close: %v", err)
+			}
+			wg.Wait()
+			if err == nil { // granted just before
+				err = lock.Err()
+			}
+			if !errors.Is(err, distlock.ErrClosed) && !errors.Is(err, distlock.ErrUnlocked) {
+				t.Errorf("Lock beside Close: %v", err)
+			}
+		})
+	}
+}

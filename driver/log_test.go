@@ -1,0 +1,89 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// lines keeps what is logged, with the request that it was logged for.
+type lines struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *lines) WithGroup(string) slog.Handler            { return l }
+
+func (l *lines) Handle(ctx context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := fmt.Sprint(r.Level, " ", r.Message, " ", ctx.Value(requestKey{}))
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Key
+		if err, ok := a.Value.Any().(error); ok {
+			text += fmt.Sprint("=", errors.Is(err, distlock.ErrLost))
+		} else if a.Key != "token" {
+			text += "=" + a.Value.String()
+		}
+		return true
+	})
+	l.seen = append(l.seen, text)
+	return nil
+}
+
+// Every line on a lock has the same keys and the context of the call: of Lock, for a loss
+// that nobody's call has found.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		n, l, rival := faulty(t, &memlock.Options{Options: distlock.Options{Logger: slog.New(&log)}})
+		request := func(id string) context.Context { return context.WithValue(bg, requestKey{}, id) }
+		// As requests do, that of the lock ends before the loss.
+		lost, cancel := context.WithCancel(request("r1"))
+		lock := mustLock(t, lost, l, "lost", distlock.TTL(time.Second), distlock.NoRenewal())
+		cancel()
+		<-lock.Done()
+		time.Sleep(time.Second) // until the store has let go of it
+		lock = mustLock(t, request("r2"), l, "freed")
+		if err := lock.Unlock(request("r3")); err != nil {
+			t.Fatal(err)
+		}
+		lock = mustLock(t, request("r4"), l, "found")
+		if err := distlock.Break(healthy(), rival, "found"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, "Unlock", lock.Unlock(request("r5")), distlock.ErrLost)
+		synctest.Wait()
+		n.use(on("try", requestLost), on("release", requestLost))
+		if _, err := l.TryLock(request("r6"), "failed", distlock.TTL(time.Second)); err == nil {
+			t.Fatal("a lock without an answer")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		want := []string{
+			"DEBUG lock acquired r1 lock=lost backend=memory token",
+			"WARN lock lost r1 lock=lost backend=memory token err=true",
+			"DEBUG lock acquired r2 lock=freed backend=memory token",
+			"DEBUG lock released r3 lock=freed backend=memory token",
+			"DEBUG lock acquired r4 lock=found backend=memory token",
+			"WARN lock lost r5 lock=found backend=memory token err=true",
+			"WARN release failed; what is left ends with its TTL r6 lock=failed backend=memory err=false",
+		}
+		if !slices.Equal(log.seen, want) {
+			t.Errorf("logged\n%q, want\n%q", log.seen, want)
+		}
+		n.use()
+		_ = l.Close()
+	})
+}

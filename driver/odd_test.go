@@ -1,0 +1,312 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// oddDriver makes claims whose methods can be replaced.
+type oddDriver struct {
+	driver.Driver
+	try   func() (driver.Grant, error)
+	wait  func() error
+	renew func() (driver.Grant, error)
+
+	tries, renewals atomic.Int32
+}
+
+func (d *oddDriver) Claim(r driver.Request) driver.Claim {
+	return &oddClaim{d.Driver.Claim(r), d}
+}
+
+type oddClaim struct {
+	driver.Claim
+	d *oddDriver
+}
+
+func (c *oddClaim) Try(ctx context.Context) (driver.Grant, error) {
+	c.d.tries.Add(1)
+	g, err := c.Claim.Try(ctx)
+	if c.d.try != nil {
+		return c.d.try()
+	}
+	return g, err
+}
+
+func (c *oddClaim) Wait(ctx context.Context) error {
+	if c.d.wait != nil {
+		return c.d.wait()
+	}
+	return c.Claim.Wait(ctx)
+}
+
+func (d *oddDriver) Renew(ctx context.Context, batch []driver.Renewal) {
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		d.renewals.Add(1)
+		if d.renew != nil {
+			return d.renew()
+		}
+		return renewOne(ctx, d.Driver, c.(*oddClaim).Claim, ttl)
+	})
+}
+
+// odd runs f with a Locker over d and a rival that has no faults.
+func odd(t *testing.T, d *oddDriver, f func(t *testing.T, l *driver.Client, rival distlock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(nil)
+		d.Driver = memlock.NewDriver(store)
+		l, err := driver.New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		f(t, l, open(t, store, nil))
+	})
+}
+
+// An answer that is none must not become a lock, nor leave one.
+func TestEmptyGrant(t *testing.T) {
+	d := &oddDriver{try: func() (driver.Grant, error) { return driver.Grant{}, nil }}
+	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
+		lock, err := l.Lock(bg, "x")
+		if lock != nil || err == nil || !strings.Contains(err.Error(), "contract") {
+			t.Errorf("got %v and %v", lock, err)
+		}
+		synctest.Wait()
+		if _, err := rival.TryLock(bg, "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A confirmation that confirms nothing keeps no lock, and is not asked for at once
+// again and again.
+func TestEmptyRenewal(t *testing.T) {
+	d := &oddDriver{renew: func() (driver.Grant, error) { return driver.Grant{}, nil }}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		before := lock.Deadline()
+		<-lock.Done()
+		if !lock.Deadline().Equal(before) {
+			t.Error("the deadline has moved")
+		}
+		if n := d.renewals.Load(); n < 2 || n > 30 {
+			t.Errorf("%d renewals within one lease", n)
+		}
+	})
+}
+
+// A driver that wakes for nothing is slowed down.
+func TestWaitThatNeverWaits(t *testing.T) {
+	d := &oddDriver{wait: func() error { return nil }}
+	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
+		mustLock(t, bg, rival, "x")
+		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		if n := d.tries.Load(); n > 200 {
+			t.Errorf("%d requests in ten seconds", n)
+		}
+	})
+}
+
+// A driver that breaks the rule, and returns long after its context has ended, holds up
+// the goroutines that have called it and no others: locks that are held end at their
+// deadline, other names go on, and Close gives up.
+func TestDriverThatDoesNotReturn(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		other := mustLock(t, bg, l, "other")
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		hang := hangs(t, false)
+		n.use(func(ctx context.Context, c memlock.Call, apply func()) (bool, error) {
+			if c.Name == "other" {
+				return false, nil
+			}
+			return hang(ctx, c, apply)
+		})
+		hanging := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			_, err := l.Lock(ctx, "y")
+			hanging <- err
+		}()
+		<-lock.Done()
+		if late := time.Since(lock.Deadline()); late > 0 {
+			t.Errorf("Done closed %v after Deadline", late)
+		}
+		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+		if err := other.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-hanging:
+			t.Errorf("Lock returned %v: was the driver not called on its goroutine?", err)
+		default:
+		}
+		start := time.Now()
+		if err := l.Close(); err == nil || time.Since(start) > 12*time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// wrapped is a driver whose locks must be made before their claim can be released.
+type wrapped struct {
+	driver.Driver
+	t        *testing.T
+	released atomic.Bool
+}
+
+type wrappedClaim struct {
+	driver.Claim
+	d *wrapped
+}
+
+func (d *wrapped) Claim(r driver.Request) driver.Claim {
+	return &wrappedClaim{d.Driver.Claim(r), d}
+}
+
+func (d *wrapped) Renew(ctx context.Context, batch []driver.Renewal) {
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		return renewOne(ctx, d.Driver, c.(*wrappedClaim).Claim, ttl)
+	})
+}
+
+func (c *wrappedClaim) Release(ctx context.Context) error {
+	c.d.released.Store(true)
+	return c.Claim.Release(ctx)
+}
+
+func (d *wrapped) WrapLock(h *driver.Handle, _ driver.Claim) distlock.Lock {
+	if d.released.Load() {
+		d.t.Error("the claim of a lock was released before WrapLock")
+	}
+	return h
+}
+
+// Close may release a lock as soon as there is one, which may be before Lock returns.
+func TestClosedBeforeLockReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &wrapped{Driver: memlock.NewDriver(memlock.NewStore(nil)), t: t}
+		var l *driver.Client
+		l, err := driver.New(d, &distlock.Options{Observer: &distlock.Observer{
+			Acquired: func(distlock.Acquired) {
+				go l.Close()
+				time.Sleep(time.Second)
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := l.Lock(bg, "x")
+		if err != nil || lock.Err() == nil || !d.released.Load() {
+			t.Errorf("Lock: %v, %v; released: %v", lock, err, d.released.Load())
+		}
+	})
+}
+
+func TestCauseIsNotTheError(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		mustLock(t, bg, rival, "x")
+		ctx, cancel := context.WithCancelCause(bg)
+		time.AfterFunc(time.Second, func() { cancel(errors.New("own cause")) })
+		_, err := l.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.Canceled)
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+	})
+}
+
+// A panic that its caller survives, in an option or for want of a context, must
+// leave neither a place in the line nor a call that Close waits for.
+func TestPanicLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		var none context.Context
+		for _, misuse := range []func(){
+			func() { _, _ = l.Lock(bg, "x", nil) },
+			func() { _, _ = l.TryLock(bg, "x", nil) },
+			func() { _, _ = l.Lock(none, "x") },
+			func() { _, _ = distlock.Inspect(none, l, "x") },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("no panic")
+					}
+				}()
+				misuse()
+			}()
+		}
+		if _, err := l.TryLock(bg, "x"); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		if err := l.Close(); err != nil || time.Since(start) > 0 {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// hookCtx calls hook the first time it is asked for its end.
+type hookCtx struct {
+	context.Context
+	once sync.Once
+	hook func()
+}
+
+func (c *hookCtx) Err() error {
+	c.once.Do(c.hook)
+	return c.Context.Err()
+}
+
+type closingDriver struct {
+	driver.Driver
+	closed  atomic.Bool
+	badCall atomic.Bool
+}
+
+func (d *closingDriver) Close() error { d.closed.Store(true); return nil }
+func (d *closingDriver) Inspect(context.Context, string) (distlock.Status, error) {
+	if d.closed.Load() {
+		d.badCall.Store(true)
+	}
+	return distlock.Status{}, nil
+}
+func (d *closingDriver) List(context.Context, string) ([]distlock.Status, error) { return nil, nil }
+
+// Close closes the driver, also while a call is on its way to it.
+func TestNoRequestAfterDriverClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &closingDriver{Driver: memlock.NewDriver(memlock.NewStore(nil))}
+		l, err := driver.New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := &hookCtx{Context: bg, hook: func() {
+			go l.Close()
+			time.Sleep(time.Second)
+		}}
+		_, _ = l.Inspect(ctx, "x")
+		synctest.Wait()
+		if d.badCall.Load() {
+			t.Error("the driver was called after its Close")
+		}
+		_ = l.Close()
+	})
+}

@@ -1,0 +1,115 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+var (
+	_ distlock.Inspector = (*Client)(nil)
+	_ distlock.Breaker   = (*Client)(nil)
+	_ distlock.Sweeper   = (*Client)(nil)
+)
+
+// shownToken returns a token of the store as users see it.
+func (c *Client) shownToken(token int64) (int64, error) {
+	base := c.opts.TokenBase
+	if token > math.MaxInt64-base {
+		return 0, fmt.Errorf("the token %d of %s and the token base %d exceed the largest int64", token, c.caps.Backend, base)
+	}
+	return token + base, nil
+}
+
+// shownStatus returns st with its token as users see it; 0 means that there is none.
+func (c *Client) shownStatus(st distlock.Status) (distlock.Status, error) {
+	if st.Token == 0 {
+		return st, nil
+	}
+	var err error
+	st.Token, err = c.shownToken(st.Token)
+	return st, err
+}
+
+// Inspect implements Inspector, with ErrUnsupported if the driver does not.
+func (c *Client) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	d, ok := c.driver.(distlock.Inspector)
+	return query(c, ctx, "inspect", name, ok, checkName(name), func(ctx context.Context) (distlock.Status, error) {
+		st, err := d.Inspect(ctx, name)
+		if err != nil {
+			return st, err
+		}
+		return c.shownStatus(st)
+	})
+}
+
+// List implements Inspector, with ErrUnsupported if the driver does not.
+func (c *Client) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	d, ok := c.driver.(distlock.Inspector)
+	return query(c, ctx, "list", prefix, ok, nil, func(ctx context.Context) ([]distlock.Status, error) {
+		sts, err := d.List(ctx, prefix)
+		for i := 0; i < len(sts) && err == nil; i++ {
+			sts[i], err = c.shownStatus(sts[i])
+		}
+		return sts, err
+	})
+}
+
+// Break implements Breaker, with ErrUnsupported if the driver does not.
+func (c *Client) Break(ctx context.Context, name string, token int64) error {
+	d, ok := c.driver.(distlock.Breaker)
+	_, err := query(c, ctx, "break", name, ok, cmp.Or(checkName(name), checkToken(token, c.opts.TokenBase)), func(ctx context.Context) (struct{}, error) {
+		err := d.Break(ctx, name, token-c.opts.TokenBase)
+		if errors.Is(err, distlock.ErrLost) {
+			err = fmt.Errorf("%w: nobody holds it with token %d any more", distlock.ErrLost, token)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Sweep implements Sweeper, with ErrUnsupported if the driver does not.
+func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
+	d, ok := c.driver.(distlock.Sweeper)
+	var invalid error
+	if idle <= 0 {
+		invalid = fmt.Errorf("%w: the idle time is %v, allowed is more than 0", distlock.ErrInvalid, idle)
+	}
+	return query(c, ctx, "sweep", "", ok, invalid, func(ctx context.Context) (int, error) {
+		return d.Sweep(ctx, idle)
+	})
+}
+
+// query runs an operator's request: bounded by ctx alone, because listing or
+// sweeping a large store takes the time it takes.
+func query[T any](c *Client, ctx context.Context, op, name string, supported bool, invalid error,
+	f func(context.Context) (T, error)) (T, error) {
+	// Counted, so that Close closes the driver only after it.
+	c.tasks.begin()
+	defer c.tasks.finished()
+	var zero T
+	err := invalid
+	switch {
+	case !supported:
+		err = distlock.ErrUnsupported
+	case err == nil && c.lifeErr() != nil:
+		err = distlock.ErrClosed
+	case err == nil:
+		err = ctx.Err()
+	}
+	if err != nil {
+		return zero, opError(op, name, err)
+	}
+	bounded := c.call(ctx, c.calls, distlock.MaxTTL)
+	defer bounded.end()
+	value, err := f(bounded)
+	if err != nil {
+		return zero, opError(op, name, bounded.explain(err))
+	}
+	return value, nil
+}

@@ -1,0 +1,147 @@
+package driver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// queues holds the goroutines of this process that wait for a name, per name, first
+// come, first served. Only the first in a queue makes a claim, so a process has one
+// waiter per name in the store, however many goroutines wait.
+//
+// A queue is for candidates only. Its first goroutine leaves it with the lock, and
+// the next one makes its claim and waits in the store, behind the holder and in its
+// order among the other processes.
+type queues struct {
+	mu     sync.Mutex
+	byName map[string]*queue
+	length int    // of all queues
+	spare  *queue // the last one that ended: most names have one waiter, for a moment
+}
+
+type queue struct {
+	front, back *waiter
+	refusal     error     // what the store has told a first waiter last; nil until it has refused one
+	refused     time.Time // when
+	outdated    bool      // the refused waiter has left
+}
+
+// waiter is one goroutine in a queue.
+type waiter struct {
+	name       string
+	queue      *queue
+	prev, next *waiter
+	first      chan struct{} // closed when the waiter has become the first; nil if it was from the start
+}
+
+// join adds a waiter at the end of the queue for name.
+func (qs *queues) join(name string) *waiter {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byName[name]
+	if q == nil {
+		if qs.byName == nil {
+			qs.byName = make(map[string]*queue)
+		}
+		if q = qs.spare; q == nil {
+			q = new(queue)
+		}
+		qs.spare = nil
+		qs.byName[name] = q
+	}
+	qs.length++
+	w := &waiter{name: name, queue: q, prev: q.back}
+	if w.prev == nil {
+		q.front = w
+	} else {
+		w.prev.next = w
+		w.first = make(chan struct{})
+	}
+	q.back = w
+	return w
+}
+
+// leave removes w, so that the next waiter comes forward.
+func (qs *queues) leave(w *waiter) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.length--
+	q := w.queue
+	if w.next == nil {
+		q.back = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+		return
+	}
+	q.front = w.next
+	// What the store told the old first may no longer be so.
+	q.outdated = true
+	if q.front == nil {
+		q.refusal = nil
+		delete(qs.byName, w.name)
+		qs.spare = q
+		return
+	}
+	close(q.front.first)
+}
+
+// wait blocks until w is the first of its queue.
+func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
+	if w.first == nil {
+		return nil
+	}
+	select {
+	case <-w.first:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-quit:
+		return distlock.ErrClosed
+	}
+}
+
+// refuse notes that the store has told w, the first of its queue, that the name is
+// held.
+func (qs *queues) refuse(w *waiter, err error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	w.queue.refusal, w.queue.refused, w.queue.outdated = err, time.Now(), false
+}
+
+// refusal returns the ErrHeld that the first in the queue for name was told, or nil
+// if it was told nothing yet. Then it is not known whether the name is held, however
+// long the queue: the backend may be down, and only the store may say ErrHeld.
+func (qs *queues) refusal(name string) error {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byName[name]
+	if q == nil || q.refusal == nil || q.outdated {
+		return nil
+	}
+	return q.heldError()
+}
+
+// seen returns the ErrHeld that the queue of w was told after since, or nil. One that
+// a first waiter was told before counts while that waiter is there.
+func (qs *queues) seen(w *waiter, since time.Time) error {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := w.queue
+	if q.refusal == nil || q.outdated && q.refused.Before(since) {
+		return nil
+	}
+	return q.heldError()
+}
+
+// heldError is the refusal with what is left of the lease by now.
+func (q *queue) heldError() error {
+	held := heldOf(q.refusal)
+	held.Remaining = max(held.Remaining-time.Since(q.refused), 0)
+	return &held
+}

@@ -1,0 +1,332 @@
+package driver
+
+import (
+	"container/heap"
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+const (
+	// maxBatch is how many claims one renewal request carries.
+	maxBatch = 500
+
+	// renewParallel bounds the renewal calls of one class side by side, so that a hundred
+	// thousand locks due at once do not become as many goroutines; retryParallel is for
+	// classes of failed locks.
+	renewParallel = 16
+	retryParallel = renewParallel / 2
+
+	// busyPause is after how long a lock in another call is looked at again.
+	busyPause = 20 * time.Millisecond
+)
+
+// scheduler renews the locks of one Client and ends them at their deadlines: one
+// goroutine and one timer for all of them, over a heap of the times at which something
+// has to happen. It makes no driver call itself, so nothing that a driver does can delay
+// the end of a belief.
+//
+// Lock order: Handle.mu before scheduler.mu, never the other way round.
+type scheduler struct {
+	client *Client
+
+	mu      sync.Mutex
+	events  events
+	slots   map[class]slots // of the renewal calls
+	ended   cleaning        // lost locks
+	failing cleaning        // lost locks that failed their last renewal
+	armed   time.Time       // what the timer is set to; zero if it is not
+	started bool
+	stopped bool
+	wake    chan struct{} // one element: "armed is too late"; buffered so that add never blocks
+	quit    chan struct{}
+}
+
+// class is a set of locks that share batches of renewals and may have to wait for each
+// other. They have about the same time left: a batch is bounded by half of what its most
+// urgent lock has left, and no lock with a short lease waits for a call bounded by a long
+// one. Locks that failed their latest renewal are kept apart, so that what is stuck in
+// the store delays others once at the most.
+type class struct {
+	magnitude int // of the time left, to the base 2
+	failing   bool
+}
+
+// atLeast returns the least time that a lock of the class has left.
+func (c class) atLeast() time.Duration { return 1 << max(c.magnitude-1, 0) }
+
+func (s *scheduler) init(c *Client) {
+	s.client = c
+	s.slots = make(map[class]slots)
+	s.wake = make(chan struct{}, 1)
+	s.quit = make(chan struct{})
+}
+
+// add sets or moves the time at which h is to be looked at.
+func (s *scheduler) add(h *Handle, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	h.at = at
+	if h.index >= 0 {
+		heap.Fix(&s.events, int(h.index))
+	} else {
+		heap.Push(&s.events, h)
+	}
+	if !s.started {
+		s.started = true
+		s.client.tasks.spawn(s.run)
+	}
+	// A timer set too early costs one look in vain; resetting it for every lock taken and
+	// freed would cost more.
+	if s.armed.IsZero() || at.Before(s.armed) {
+		s.armed = at
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// remove makes the scheduler forget h.
+func (s *scheduler) remove(h *Handle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.index >= 0 {
+		heap.Remove(&s.events, int(h.index))
+	}
+}
+
+// stop ends the goroutine. Later calls of add do nothing.
+func (s *scheduler) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.quit)
+	}
+}
+
+func (s *scheduler) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		s.dispatch(s.take())
+		s.mu.Lock()
+		s.armed = time.Time{}
+		if len(s.events) > 0 {
+			s.armed = s.events[0].at
+			timer.Reset(time.Until(s.armed))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// take removes from the heap what is due. With a due lock go all others due within half a
+// period: so locks taken at different times soon renew together, and n locks cost about
+// n/500 requests a period instead of n.
+func (s *scheduler) take() []*Handle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due []*Handle
+	now := time.Now()
+	horizon := now
+	for len(s.events) > 0 && !s.events[0].at.After(horizon) {
+		h := heap.Pop(&s.events).(*Handle)
+		due = append(due, h)
+		if !h.fixed {
+			horizon = now.Add(h.halfPeriod())
+		}
+	}
+	return due
+}
+
+// dispatch sorts what was taken: ended locks are cleaned up, locks past their deadline
+// end now, the others are renewed or put back.
+func (s *scheduler) dispatch(handles []*Handle) {
+	batches := make(map[class][]*Handle)
+	for _, h := range handles {
+		c, ok := s.classify(h)
+		if !ok {
+			continue
+		}
+		batch := append(batches[c], h)
+		if len(batch) == maxBatch {
+			s.renew(batch, c)
+			batch = nil
+		}
+		batches[c] = batch
+	}
+	for c, batch := range batches {
+		if len(batch) > 0 {
+			s.renew(batch, c)
+		}
+	}
+}
+
+// classify reports whether h is due for a renewal, and its class. Otherwise it does
+// what has to be done with h.
+func (s *scheduler) classify(h *Handle) (c class, renew bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	switch {
+	case h.released != nil:
+		// Taken from the heap before endRelease could.
+	case h.cause != nil && now.Before(h.expired):
+		s.add(h, h.expired)
+	case h.cause != nil:
+		s.cleanUp(h)
+	case !now.Before(h.lastMoment()):
+		h.setLost(lost("not renewed before its deadline", h.lastErr))
+	case h.due.IsZero() || now.Before(h.due.Add(-h.halfPeriod())):
+		s.add(h, h.nextEvent())
+	default:
+		h.due = time.Time{} // in flight: until the answer, only the deadline counts
+		s.add(h, h.nextEvent())
+		left := min(h.left(now), 2*maxCall) // more makes no difference to limit
+		return class{bits.Len64(uint64(left)), h.lastErr != nil}, true
+	}
+	return class{}, false
+}
+
+// renew sends what is due in one request, in a goroutine of its own.
+func (s *scheduler) renew(batch []*Handle, of class) {
+	slots := s.slotsOf(of)
+	s.client.tasks.spawn(func() {
+		if free := slots.take(of.atLeast()/slotShare, s.quit); free != nil {
+			defer free()
+			s.send(batch)
+		}
+	})
+}
+
+// slotsOf returns what bounds the calls of a class.
+func (s *scheduler) slotsOf(of class) slots {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[of] == nil {
+		n := renewParallel
+		if of.failing {
+			n = retryParallel
+		}
+		s.slots[of] = make(slots, n)
+	}
+	return s.slots[of]
+}
+
+// begin begins the renewal of h, only now that its call can go out: Extend and Unlock
+// must not wait for a call that itself waits for a slot. It reports false if h has ended
+// since it was due, or is in an Extend: then it is due again soon.
+func (s *scheduler) begin(h *Handle) bool {
+	busy, err := h.beginRenewal(h.ttl)
+	if err == nil && busy != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.due = time.Now().Add(busyPause)
+		s.add(h, h.nextEvent())
+	}
+	return err == nil && busy == nil
+}
+
+// limit bounds a renewal or an Extend to half the time left, so that a hanging one leaves
+// time for another.
+func limit(batch []*entry) time.Duration {
+	now := time.Now()
+	d := 2 * maxCall
+	for _, e := range batch {
+		h := e.handle
+		h.mu.Lock()
+		d = min(d, h.left(now))
+		h.mu.Unlock()
+	}
+	return max(d/2, time.Millisecond)
+}
+
+// send renews a batch and gives every lock its answer.
+func (s *scheduler) send(batch []*Handle) {
+	var entries []*entry
+	for _, h := range batch {
+		if s.begin(h) {
+			entries = append(entries, &entry{handle: h, ttl: h.ttl})
+		}
+	}
+	if len(entries) > 0 {
+		s.client.renewAll(context.Background(), entries)
+	}
+}
+
+// entry is a lock in a batch of renewals.
+type entry struct {
+	handle  *Handle
+	ttl     time.Duration // asked for
+	outcome error         // what became of it
+	left    time.Duration // how long the lock had left then
+}
+
+// renewAll renews locks, for their own TTLs or for an Extend.
+func (c *Client) renewAll(caller context.Context, entries []*entry) {
+	sent := time.Now()
+	c.callRenew(caller, sent, entries)
+	took := time.Since(sent)
+	// The observer may be slow, so every lock has its answer before.
+	for _, e := range entries {
+		e.handle.tellRenewal(e, took)
+	}
+}
+
+func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*entry) {
+	c.tasks.begin()
+	defer c.tasks.finished()
+	ctx := c.call(caller, c.calls, limit(entries))
+	defer ctx.end()
+	batch := make([]Renewal, len(entries))
+	for i, e := range entries {
+		batch[i] = Renewal{Claim: e.handle.claim, TTL: e.ttl, answered: func(g Grant, err error) {
+			e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err))
+		}}
+	}
+	defer func() { // also after a panic in an Extend
+		for i := range batch {
+			batch[i].Answer(batch[i].Grant, batch[i].Err)
+		}
+	}()
+	c.driver.Renew(ctx, batch)
+}
+
+// events is a heap of handles by the time of their next event.
+type events []*Handle
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e events) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = int32(i), int32(j)
+}
+
+// Push implements heap.Interface.
+func (e *events) Push(x any) {
+	h := x.(*Handle)
+	h.index = int32(len(*e))
+	*e = append(*e, h)
+}
+
+// Pop implements heap.Interface.
+func (e *events) Pop() any {
+	old := *e
+	n := len(old) - 1
+	h := old[n]
+	old[n] = nil
+	*e = old[:n]
+	h.index = -1
+	return h
+}

@@ -1,0 +1,40 @@
+package driver
+
+import "time"
+
+// Stat is a snapshot of a Client: five numbers for operators without a metrics library.
+type Stat struct {
+	Held           int           // locks
+	Waiting        int           // calls of Lock under way
+	Lost           int64         // locks, since New
+	FailedRenewals int64         // calls of Extend among them; since New
+	LeastLeft      time.Duration // of all locks with automatic renewal, until the deadline; 0 if there is none
+}
+
+// Stat returns a snapshot. It looks at every lock, and sends no request.
+func (c *Client) Stat() Stat {
+	st := Stat{Lost: c.lost.Load(), FailedRenewals: c.failedRenewals.Load()}
+	c.queues.mu.Lock()
+	st.Waiting = c.queues.length
+	c.queues.mu.Unlock()
+	c.mu.Lock()
+	handles := make([]*Handle, 0, len(c.handles))
+	for h := range c.handles {
+		handles = append(handles, h)
+	}
+	c.mu.Unlock()
+	now, renewed := time.Now(), false
+	for _, h := range handles {
+		h.mu.Lock()
+		left, held := h.deadline.Sub(now), h.cause == nil
+		h.mu.Unlock()
+		if !held || left <= 0 {
+			continue
+		}
+		st.Held++
+		if !h.fixed && (!renewed || left < st.LeastLeft) {
+			st.LeastLeft, renewed = left, true
+		}
+	}
+	return st
+}

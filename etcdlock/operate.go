@@ -1,0 +1,107 @@
+package etcdlock
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Inspect implements distlock.Inspector.
+func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	all, err := s.statuses(ctx, s.queue(name))
+	if err != nil || len(all) == 0 {
+		return distlock.Status{Name: name}, err
+	}
+	return all[0], nil
+}
+
+// List implements distlock.Inspector. Since names are encoded byte by byte, those
+// that begin with prefix have the keys that begin with its encoding.
+func (s *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	all, err := s.statuses(ctx, s.prefix+url.PathEscape(prefix))
+	return all, err
+}
+
+// statuses returns what the keys that begin with prefix say of their names, sorted
+// by name. The oldest key of a name is the holder's, the others wait.
+func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	resp, err := s.get(ctx, prefix, oldestFirst...)
+	if err != nil {
+		return nil, err
+	}
+	var all []distlock.Status
+	index := make(map[string]int)
+	remaining := make(map[int64]time.Duration) // by lease: many share one
+	for _, kv := range resp.Kvs {
+		name, ok := s.name(string(kv.Key))
+		if !ok {
+			continue // a foreign key
+		}
+		if i, waits := index[name]; waits {
+			all[i].Waiters++
+			continue
+		}
+		left, known := remaining[kv.Lease]
+		if !known {
+			if left, err = s.remaining(ctx, kv); err != nil {
+				return nil, err
+			}
+			remaining[kv.Lease] = left
+		}
+		index[name] = len(all)
+		all = append(all, distlock.Status{
+			Name: name, Held: true, Holder: string(kv.Value), Token: kv.CreateRevision, Remaining: left,
+		})
+	}
+	slices.SortFunc(all, func(a, b distlock.Status) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+var oldestFirst = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)}
+
+// remaining returns how long the lease of a key still runs. The server rounds it
+// down to whole seconds.
+func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Duration, error) {
+	lease, err := repeat(ctx, s, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return s.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+	})
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(max(lease.TTL, 0)) * time.Second, nil // -1 if it has just ended
+}
+
+// Break implements distlock.Breaker. It deletes the holder's key. The next claim in the
+// queue already has a higher create revision, and wakes up as by a release. The
+// deletion has a condition: the create revision must be the token. So a new holder is
+// safe if it comes between the read and the deletion.
+func (s *store) Break(ctx context.Context, name string, token int64) error {
+	resp, err := s.get(ctx, s.queue(name), oldest...)
+	if err != nil {
+		return err
+	}
+	if len(resp.Kvs) == 0 || resp.Kvs[0].CreateRevision != token {
+		return distlock.ErrLost
+	}
+	key := string(resp.Kvs[0].Key)
+	var deleted *clientv3.TxnResponse
+	// One attempt: a second one could not tell the end of the hold from its own work.
+	_, err = s.attempt(ctx, func(ctx context.Context) error {
+		deleted, err = s.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", token)).
+			Then(clientv3.OpDelete(key)).
+			Commit()
+		return err
+	})
+	if err == nil && !deleted.Succeeded {
+		return distlock.ErrLost // it ended by itself in the meantime; its successor is not meant
+	}
+	return err
+}

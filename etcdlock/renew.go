@@ -1,0 +1,220 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// kind says what a lease is for. A key lives by a lease of the kind that it needs, and
+// by no other.
+type kind struct {
+	seconds int64 // asked for
+	shared  bool  // by all claims that need the kind; else by one claim alone
+}
+
+func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
+
+// sharedKind is asked for some seconds longer than the locks on it need. For that long
+// after a keep-alive, a lock joins the lease without a request. But a crashed holder
+// blocks its names for as much longer. At two seconds, the busiest Locker sends one
+// keep-alive in two seconds.
+func sharedKind(ttl time.Duration) kind {
+	s := seconds(ttl)
+	return kind{s + min((s+2)/3, 2), true}
+}
+
+// kind returns the kind of lease for the key to live by for ttl. If this process dies,
+// the key blocks others for as long as its lease lasts. So no lock lives by a lease
+// kept alive for a longer TTL than its own. A fixed term, and an extension beyond the
+// TTL, have a lease to themselves.
+func (c *claim) kind(ttl time.Duration) kind {
+	if c.request.NoRenewal || ttl > c.request.TTL {
+		return kind{seconds: seconds(ttl)}
+	}
+	return sharedKind(c.request.TTL)
+}
+
+// stays reports whether the key can stay on its lease for another ttl, until an
+// instant: no keep-alive is needed, or one gives just that.
+func (c *claim) stays(until time.Time, ttl time.Duration) bool {
+	return c.next == nil && (c.lease.lasts(until) || c.lease.kind == c.kind(ttl))
+}
+
+// move puts the key on a lease for ttl. The condition on the mod revision keeps a late
+// request from moving it back.
+//
+//	claim                                          etcd
+//	  |-- grant the next lease ---------------------->|
+//	  |-- put the key on it, if mod is 7 ------------>|  mod is 9
+//	  |     (no answer: the key may be on either)     |  neither lease is given up
+//	  |-- the same again ---------------------------->|  refused: reads the key, mod 9
+//	  |-- abandon the other lease ------------------->|
+//
+// The old lease ends last: revoked before the put, it would take the key along.
+func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) error {
+	for !c.stays(until, ttl) { // the first round may only settle what an earlier request has done
+		if c.next == nil {
+			c.next = c.store.lease(c.key, c.kind(ttl))
+			if err := c.next.ensure(ctx, until, time.Time{}); err != nil {
+				c.settle(c.lease)
+				return err
+			}
+		}
+		if err := c.attach(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach writes the key as one of the next lease.
+func (c *claim) attach(ctx context.Context) error {
+	resp, err := c.store.write(ctx, clientv3.OpTxn(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)},
+		[]clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
+		[]clientv3.Op{clientv3.OpGet(c.key)},
+	), func(error) {})
+	switch {
+	case mayApply(err):
+		return err
+	case err != nil:
+		c.settle(c.lease)
+		return err
+	case resp.Succeeded:
+		c.mod = resp.Header.Revision
+	default:
+		own := resp.Responses[0].GetResponseRange().Kvs
+		if !c.owns(own, c.next) {
+			c.settle(c.lease)
+			return distlock.ErrLost
+		}
+		c.mod = own[0].ModRevision // an earlier request has moved it
+	}
+	c.settle(c.next)
+	return nil
+}
+
+// settle makes l, the present lease or the next one, the only one.
+func (c *claim) settle(l *lease) {
+	other := c.next
+	if l == c.next {
+		other = c.lease
+	}
+	c.lease, c.next = l, nil
+	other.abandon(c.key, false, 0)
+}
+
+// confirm reads whether the key is still there, of this claim, and on its lease.
+func (c *claim) confirm(ctx context.Context) error {
+	// Not keys only: etcd 3.7 leaves the lease out of such answers, too.
+	resp, err := c.store.get(ctx, c.key)
+	if err == nil && !c.owns(resp.Kvs, c.lease) {
+		err = distlock.ErrLost
+	}
+	return err
+}
+
+func (c *claim) owns(kvs []*mvccpb.KeyValue, l *lease) bool {
+	return len(kvs) == 1 && kvs[0].CreateRevision == c.rev && clientv3.LeaseID(kvs[0].Lease) == l.id
+}
+
+// Renew implements driver.Driver: one keep-alive and one listing of the keys for each
+// lease, however many claims live by it. No lease waits for another, and none for a
+// claim on the move:
+//
+//	batch --+-- lease A: keep-alive ------ } both answered, and the key listed:
+//	        |            listing --------- } renewed, from before the requests
+//	        +-- lease B: keep-alive, listing
+//	        +-- claim that moves: grant lease C, put the key on it
+//
+// The order of a keep-alive and a listing does not matter. If a key goes between the
+// two, it is lost at the next renewal. The same is true if it goes a moment after both.
+func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	began := time.Now()
+	groups := make(map[*lease][]*driver.Renewal)
+	var tasks []func()
+	for i := range batch {
+		r := &batch[i]
+		c := r.Claim.(*claim)
+		if c.stays(began.Add(r.TTL), r.TTL) {
+			groups[c.lease] = append(groups[c.lease], r)
+			continue
+		}
+		tasks = append(tasks, func() {
+			until := began.Add(r.TTL)
+			err := c.move(ctx, until, r.TTL)
+			switch {
+			case err != nil: // also if the new lease is gone: the key is on the present one
+				r.Answer(driver.Grant{}, err)
+			case c.lease.lasts(until): // and the move has shown that the key is there
+				r.Answer(c.grant(began, r.TTL), nil)
+			default:
+				c.lease.renewAll(ctx, began, []*driver.Renewal{r})
+			}
+		})
+	}
+	for l, group := range groups {
+		tasks = append(tasks, func() { l.renewAll(ctx, began, group) })
+	}
+	var running sync.WaitGroup
+	for _, task := range tasks[1:] {
+		running.Go(task)
+	}
+	tasks[0]() // mostly the only one
+	running.Wait()
+}
+
+// renewAll renews claims that live by the lease.
+//
+// Large batches come in pieces, close together. The pieces share a listing if it is no
+// older than a thirtieth of the TTL, a tenth of the renewal period. If the listing
+// lacks a key, a read decides whether it is lost: unlike a read, a listing may come
+// from a deposed leader that does not know of it. A single claim, as in an Extend, is
+// read at once.
+func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.Renewal) {
+	ttl := group[0].TTL
+	for _, r := range group {
+		ttl = max(ttl, r.TTL)
+	}
+	if len(group) == 1 {
+		c := group[0].Claim.(*claim)
+		var confirmed error
+		var running sync.WaitGroup
+		running.Go(func() { confirmed = c.confirm(ctx) })
+		err := l.ensure(ctx, began.Add(ttl), time.Time{})
+		running.Wait()
+		if err == nil || errors.Is(confirmed, distlock.ErrLost) {
+			err = confirmed
+		}
+		c.answer(group[0], began, err)
+		return
+	}
+	err := l.ensure(ctx, began.Add(ttl), began.Add(-min(ttl/30, time.Second)))
+	for _, r := range group {
+		c, outcome := r.Claim.(*claim), err
+		if err == nil && l.misses(c.key) {
+			outcome = c.confirm(ctx)
+		}
+		c.answer(r, began, outcome)
+	}
+}
+
+func (c *claim) answer(r *driver.Renewal, began time.Time, err error) {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		r.Answer(driver.Grant{}, distlock.ErrLost)
+	case err != nil:
+		r.Answer(driver.Grant{}, err)
+	default:
+		r.Answer(c.grant(began, r.TTL), nil)
+	}
+}

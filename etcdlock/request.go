@@ -1,0 +1,210 @@
+package etcdlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	// hedges is how many times a request without an answer is sent. The client library
+	// gives each to the next member. So one stopped member does not take the time of
+	// all.
+	hedges = 4
+
+	// maxRepeat bounds what an operator's request takes. The engine leaves that to the
+	// caller, and its context may have no deadline.
+	maxRepeat = 10 * time.Second
+
+	// minAttempt is the least that an attempt may take, also where hardly any time is left.
+	minAttempt = 200 * time.Millisecond
+)
+
+// repeat sends a request again at intervals, until one is answered or the time is over.
+// The request must be one to apply any number of times. Earlier ones go on, because the
+// network may just be slow. An error is no answer if it says nothing of the request
+// itself, like a refused connection. So a waiter stays in the queue in an outage if its
+// lease survives, and a renewal keeps its lock.
+//
+// The requests have goroutines of their own: each may hang.
+func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T, error)) (got T, err error) {
+	limit := remaining(ctx)
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(max(limit, minAttempt) / hedges)
+	defer tick.Stop()
+	type answer struct {
+		got T
+		err error
+	}
+	answers := make(chan answer, hedges+1) // room for the late ones: they are dropped
+	for sent := 0; ; {
+		if sent++; sent <= cap(answers) {
+			if err := s.final(s.client.Ctx().Err()); err != nil {
+				return got, err // the library would repeat the request for seconds
+			}
+			s.background.Go(func() {
+				got, err := send(bounded)
+				answers <- answer{got, s.final(err)}
+			})
+		}
+		for again := false; !again; {
+			select {
+			case a := <-answers:
+				if a.err == nil || !transient(a.err) {
+					return a.got, a.err
+				}
+				if !unanswered(a.err) {
+					err = a.err // says more than the end of the time
+				}
+			case <-tick.C:
+				again = true
+			case <-bounded.Done():
+				return got, cmp.Or(ctx.Err(), err, error(&noAnswerError{limit}))
+			}
+		}
+	}
+}
+
+// write sends a transaction that finds out by itself whether an earlier attempt was
+// applied. It repeats the transaction only if a member has not answered. An error at
+// once goes to the engine: Lock and TryLock fail with it. failed is told each error.
+func (s *store) write(ctx context.Context, txn clientv3.Op, failed func(error)) (*clientv3.TxnResponse, error) {
+	for {
+		var resp clientv3.OpResponse
+		late, err := s.attempt(ctx, func(ctx context.Context) (err error) {
+			resp, err = s.client.Do(ctx, txn)
+			return err
+		})
+		if err == nil {
+			return resp.Txn(), nil
+		}
+		failed(err)
+		if !late || !mayApply(err) || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt sends a request once, in a third of the time left. The client library gives
+// each attempt to the next member. So one stopped member does not take the time of all.
+// late tells that the attempt has had its time.
+func (s *store) attempt(ctx context.Context, send func(context.Context) error) (late bool, err error) {
+	if err := s.final(s.client.Ctx().Err()); err != nil {
+		return false, err // the library would repeat the request for seconds
+	}
+	began, limit := time.Now(), max(remaining(ctx)/3, minAttempt)
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err = s.final(send(bounded)); err == nil {
+		return false, nil
+	}
+	// The server knows the limit, too. It may be the first to say that the time is
+	// over, in its own words.
+	took := time.Since(began)
+	if unanswered(err) && ctx.Err() == nil {
+		err = &noAnswerError{took.Round(time.Millisecond)}
+	}
+	return took >= limit*9/10, err
+}
+
+// remaining is how long a request may take.
+func remaining(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline), maxRepeat)
+	}
+	return maxRepeat
+}
+
+// get reads keys. The read is linearizable.
+func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return repeat(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, key, opts...)
+	})
+}
+
+// keepAlive sends one request on a stream of its own. The client library has a function
+// for that. But if a server refuses the request, that function sends it again and
+// again, without a pause.
+func keepAlive(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	stream, err := c.LeaseKeepAlive(ctx, opts...)
+	if err != nil {
+		return 0, err
+	}
+	// After its end, a stream gives the reason to Recv only.
+	if err = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && err != io.EOF {
+		return 0, err
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		return 0, err
+	}
+	return resp.TTL, nil
+}
+
+// noAnswerError is the end of a bound of our own. Callers must not take it for the end
+// of their context.
+type noAnswerError struct{ after time.Duration }
+
+func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer from etcd within %v", e.after) }
+
+// Timeout reports true, as on net.Error.
+func (e *noAnswerError) Timeout() bool { return true }
+
+// unanswered reports whether err is the end of a bound, of ours or of a context.
+func unanswered(err error) bool {
+	var late *noAnswerError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.As(err, &late)
+}
+
+// ambiguous reports whether err leaves open what has become of a request. A deposed
+// leader, and a member asked too early, answer without a code of their own ("not a
+// primary lessor"). So an unknown error is ambiguous as well.
+func ambiguous(err error) bool {
+	c := status.Code(err)
+	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		c = known.Code()
+	}
+	switch c {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.ResourceExhausted:
+		return true
+	}
+	return false
+}
+
+// mayApply reports whether a write with the error err may have been applied, or may
+// still be. One write fills the store up to its quota: it is applied, and then answered
+// as if it were not.
+func mayApply(err error) bool { return err != nil && ambiguous(err) }
+
+// transient reports whether a request with the error err may be answered if it is sent
+// again.
+func transient(err error) bool {
+	return ambiguous(err) && !errors.Is(err, rpctypes.ErrNoSpace) && !errors.Is(err, distlock.ErrClosed)
+}
+
+// final marks an error that nothing can follow, because the client is closed.
+func (s *store) final(err error) error {
+	if err == nil || s.client.Ctx().Err() == nil {
+		return err
+	}
+	const text = "the etcd client was closed by its owner"
+	if unanswered(err) { // not the end of the caller's context
+		return fmt.Errorf("%w: %s", distlock.ErrClosed, text)
+	}
+	return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, text, err)
+}

@@ -1,0 +1,273 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// A request that hangs with one member is sent to the next one while there is time,
+// whatever it is.
+func testHungRequests(t *testing.T, s *servers.Server) {
+	const limit = 8 * time.Second
+	within := func(st *fixture, what string, f func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if err := f(ctx); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, method := range []string{"LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive", "Range", "Txn"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			st := newStore(t, s)
+			c := st.claim("x", nil)
+			try := func(ctx context.Context) error { _, err := c.Try(ctx); return err }
+			st.wire.next(method, hang)
+			within(st, "Try", try)
+			within(st, "another Try", try)
+			c.lease.age(20 * time.Second)
+			st.wire.next(method, hang)
+			within(st, "the renewal", func(ctx context.Context) error {
+				batch := []driver.Renewal{{Claim: c, TTL: c.request.TTL}}
+				st.Renew(ctx, batch)
+				return batch[0].Err
+			})
+			st.wire.next(method, hang)
+			within(st, "Inspect", func(ctx context.Context) error { _, err := st.Inspect(ctx, "x"); return err })
+			st.wire.faults(nil)
+			st.release(c, nil)
+			st.wantKeys(0)
+		})
+	}
+}
+
+// A server that says itself that the time of a put is over is not the last one asked.
+func testTimedOutTry(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.claim("x", noWait)
+	st.wire.next("Txn", timedOut)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := c.Try(ctx); err != nil {
+		t.Errorf("Try: %v", err)
+	}
+	st.release(c, nil)
+}
+
+// A release that hangs is repeated while its caller waits, and the caller learns that
+// the name is free, whether or not the first one was applied.
+func testHungRelease(t *testing.T, s *servers.Server) {
+	for _, f := range []fault{hang, silent} {
+		for _, method := range []string{"Txn", "LeaseRevoke"} {
+			st := newStore(t, s)
+			locker, err := New(st.client, &Options{Prefix: st.prefix})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lock, err := locker.Lock(t.Context(), "x", distlock.NoRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.wire.next(method, f)
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Errorf("%s: Unlock: %v", method, err)
+			}
+			st.wantKeys(0)
+			if err := locker.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// The part of its time that a release gives to one member is not the caller's context.
+func testUnansweredRelease(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", nil)
+	st.wire.next("Txn", hang)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var late *noAnswerError
+	if err := c.Release(ctx); !errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Release: %v, want that there was no answer", err)
+	}
+	st.release(c, nil)
+}
+
+// Close is over in time if the servers do not answer.
+func testHungClose(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	d, err := newDriver(st.client, st.prefix, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging := &fixture{t: t, store: d}
+	hanging.release(hanging.won("x", nil), nil)
+	hanging.release(hanging.won("x", noRenewal), nil)
+	st.wire.faults(func(string) fault { return hang })
+	began := time.Now()
+	err = d.Close()
+	if took := time.Since(began); took > closeLimit+time.Second || errors.Is(err, context.DeadlineExceeded) || err == nil {
+		t.Errorf("Close: %v, after %v, want that there was no answer, after %v", err, took, closeLimit)
+	}
+	st.wire.faults(nil)
+}
+
+// A renewal does not wait for the keep-alive of a caller that has much more time.
+func testHungKeepAliveOfAnother(t *testing.T, s *servers.Server) {
+	for _, method := range []string{"LeaseKeepAlive", "LeaseTimeToLive"} {
+		st := newStore(t, s)
+		c := st.won("x", nil)
+		c.lease.age(20 * time.Second)
+		st.wire.next(method, hang)
+		tried := make(chan error, 1)
+		go func() {
+			_, err := st.claim("free", nil).Try(t.Context())
+			tried <- err
+		}()
+		n := st.wire.count(method)
+		st.eventually("the request hangs", func() bool { return st.wire.count(method) > n || st.wire.count(method) == 1 })
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+		batch := []driver.Renewal{{Claim: c, TTL: c.request.TTL}}
+		st.Renew(ctx, batch)
+		cancel()
+		if batch[0].Err != nil {
+			t.Errorf("%s: the renewal: %v", method, batch[0].Err)
+		}
+		if err := <-tried; err != nil {
+			t.Errorf("%s: Try: %v", method, err)
+		}
+	}
+}
+
+// A claim that cannot be moved to another lease keeps no other from being renewed,
+// and the answers are there when the context ends.
+func testHungMove(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	moved, stays := st.won("moved", nil), st.won("stays", nil)
+	st.wire.faults(func(method string) fault {
+		if method == "Txn" {
+			return hang
+		}
+		return pass
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	batch := []driver.Renewal{{Claim: moved, TTL: time.Hour}, {Claim: stays, TTL: stays.request.TTL}}
+	st.Renew(ctx, batch)
+	if batch[0].Err == nil || errors.Is(batch[0].Err, distlock.ErrLost) || batch[1].Err != nil {
+		t.Errorf("the renewals: %v, %v, want that the first was not answered", batch[0].Err, batch[1].Err)
+	}
+	st.wire.faults(nil)
+	st.release(moved, nil)
+	st.release(stays, nil)
+}
+
+// While a cluster elects, a member may say that it is not the one to ask.
+func testDeposed(t *testing.T, s *servers.Server) {
+	for _, method := range []string{"LeaseKeepAlive", "LeaseTimeToLive"} {
+		st := newStore(t, s)
+		c := st.won("x", nil)
+		c.lease.age(20 * time.Second)
+		st.wire.next(method, deposed)
+		if err := st.renew(c)[0]; err != nil {
+			t.Errorf("%s: the renewal: %v", method, err)
+		}
+	}
+}
+
+// A deposed leader that answers a listing by what it knew says nothing of a newer lease.
+func testUnaware(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	a, b := st.won("a", nil), st.won("b", nil)
+	st.wire.next("LeaseTimeToLive", unaware)
+	for i, err := range st.renew(a, b) {
+		if err != nil {
+			t.Errorf("renewal %d: %v", i, err)
+		}
+	}
+}
+
+// The write that fills the store up is applied, and answered as if it were not.
+func testOverQuota(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", overQuota)
+	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("Try: %v, want the server's error", err)
+	}
+	st.grant(c)
+	st.wire.next("Txn", overQuota)
+	if _, err := c.Renew(t.Context(), time.Hour); err == nil || errors.Is(err, distlock.ErrLost) {
+		t.Fatalf("Renew: %v, want the server's error", err)
+	}
+	if err := st.renew(c)[0]; err != nil {
+		t.Errorf("the renewal after it: %v", err)
+	}
+	st.release(c, nil)
+	st.wantKeys(0)
+}
+
+// Once its owner has closed the client, every method says so, at once and for good.
+func testClosedClient(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	client := newClient(t, s.Addr())
+	d, err := newDriver(client, st.prefix, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing := &fixture{t: t, store: d}
+	held, waiter := closing.won("x", nil), closing.claim("x", nil)
+	closing.held(waiter)
+	woken := closing.waiting(waiter)
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closing.woken(woken)
+	began := time.Now()
+	ctx := t.Context()
+	batch := []driver.Renewal{{Claim: held, TTL: held.request.TTL}}
+	d.Renew(ctx, batch)
+	answers := map[string]error{"Renew": batch[0].Err, "Break": d.Break(ctx, "x", held.rev), "Release": held.Release(ctx)}
+	_, answers["Renew"] = held.Renew(ctx, time.Minute)
+	_, answers["Try"] = waiter.Try(ctx)
+	first := closing.claim("y", nil)
+	_, answers["the first Try"] = first.Try(ctx)
+	answers["Release after it"] = first.Release(ctx)
+	answers["Release of a waiter"] = waiter.Release(ctx)
+	_, answers["Inspect"] = d.Inspect(ctx, "x")
+	_, answers["List"] = d.List(ctx, "")
+	answers["Close"] = d.Close()
+	for what, err := range answers {
+		if !errors.Is(err, distlock.ErrClosed) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want ErrClosed, and no error of a context", what, err)
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the answers took %v", took)
+	}
+}
+
+// Every refusal says that it is one in the same way.
+func testHeldError(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.won("x", nil)
+	fixed := func(r *driver.Request) { r.NoWait, r.NoRenewal = true, true }
+	for _, with := range []func(*driver.Request){nil, noWait, noRenewal, fixed} {
+		c := st.claim("x", with)
+		for range 2 {
+			var held *driver.HeldError
+			if _, err := c.Try(t.Context()); !errors.As(err, &held) {
+				t.Errorf("Try: %v, want a HeldError", err)
+			}
+		}
+		st.release(c, nil)
+	}
+}

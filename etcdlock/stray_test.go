@@ -1,0 +1,149 @@
+package etcdlock
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// A put that the server gets only after the clean-up behind it leaves nothing, though
+// its lease lives on for others, and whether the put was repeated or given up.
+func testLateTry(t *testing.T, s *servers.Server) {
+	for name, end := range map[string]func(st *fixture, c *claim){
+		"given up": func(*fixture, *claim) {},
+		"repeated": func(st *fixture, c *claim) { st.grant(c) },
+	} {
+		st := newStore(t, s)
+		other := st.won("other", nil)
+		c := st.claim("x", noWait)
+		st.wire.next("Txn", late)
+		if _, err := c.Try(t.Context()); err == nil {
+			t.Fatalf("%s: Try has won without its request", name)
+		}
+		end(st, c)
+		st.release(c, nil)
+		st.wire.deliver()
+		st.wantKeys(1)
+		st.grant(st.claim("x", noWait))
+		if err := st.renew(other)[0]; err != nil {
+			t.Errorf("%s: what the others want went with it: %v", name, err)
+		}
+	}
+}
+
+// Nobody calls Release after a refusal, even if a put without an answer has come before
+// it.
+func testLateTryThatWasRefused(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	rival := storeAt(t, s, st.prefix).won("x", nil)
+	c := st.claim("x", noWait)
+	st.wire.next("Txn", late)
+	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("Try: %v, want the client's error", err)
+	}
+	l := c.lease
+	st.held(c)
+	st.eventually("the next epoch has begun", func() bool {
+		resp, err := st.admin.Get(t.Context(), l.epochKey, clientv3.WithCountOnly())
+		return err == nil && resp.Count == 1
+	})
+	st.release(rival, nil)
+	st.wire.deliver()
+	st.wantKeys(0)
+}
+
+// A put of a past epoch is sent again, in the next one. It is no refusal.
+func testNextEpoch(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	l := st.won("other", nil).lease
+	for want := range 3 {
+		sent := st.wire.count("Txn")
+		c := st.won("x", noWait)
+		if n := st.wire.count("Txn") - sent; n != min(want, 1)+1 {
+			t.Errorf("%d transactions after %d epochs", n, want)
+		}
+		st.release(c, nil)
+		if _, err := st.admin.Do(t.Context(), l.nextEpoch(l.epoch.Load())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.held(st.claim("other", noWait))
+	if _, err := st.admin.Delete(t.Context(), l.epochKey); err != nil { // by hand
+		t.Fatal(err)
+	}
+	st.grant(st.claim("x", noWait))
+}
+
+// A put was not answered. The lease of its key may be gone at the release.
+func testReleaseWithoutLease(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", loseReply)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its reply")
+	}
+	st.grant(c)
+	st.revokeAsAdmin(c.lease)
+	st.release(c, distlock.ErrLost)
+	st.wantKeys(0)
+}
+
+// What is on a lease though nobody wants it, is removed by the next listing: the last
+// resort, if a request comes twice or the clean-up behind it could not be.
+func testStray(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	other := st.won("other", nil)
+	if _, err := st.admin.Do(t.Context(), other.lease.nextEpoch(0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.admin.Put(t.Context(), st.queue("x")+"stray", "", clientv3.WithLease(other.lease.id)); err != nil {
+		t.Fatal(err)
+	}
+	other.lease.age(20 * time.Second)
+	if err := st.renew(other)[0]; err != nil {
+		t.Fatal(err)
+	}
+	st.eventually("the key is removed", func() bool { return len(st.keys()) == 1 })
+	time.Sleep(10 * time.Millisecond)
+	if resp, err := st.admin.Get(t.Context(), other.lease.epochKey); err != nil || resp.Count != 1 {
+		t.Error("the epoch is removed as well:", err)
+	}
+	if err := st.renew(other)[0]; err != nil {
+		t.Fatal("what the others want went with it:", err)
+	}
+}
+
+// A full store deletes all the same, even a key from a put without an answer.
+func TestReleaseOnFullStore(t *testing.T) {
+	s := servers.ForTest(t, servers.Etcd)
+	if !s.Controlled() {
+		t.Skip("a server given by URL is not the test's to set an alarm on")
+	}
+	st := newStore(t, s)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", loseReply)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its reply")
+	}
+	st.grant(c)
+	members, err := st.admin.MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: members.Members[0].ID}
+	if _, err := pb.NewMaintenanceClient(st.admin.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.admin.Put(t.Context(), "x", ""); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("Put: %v, want %v", err, rpctypes.ErrNoSpace)
+	}
+	st.release(c, nil)
+	st.wantKeys(0)
+}

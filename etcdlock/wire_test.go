@@ -1,0 +1,184 @@
+package etcdlock
+
+import (
+	"context"
+	"path"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// fault is what becomes of a request.
+type fault int
+
+const (
+	pass      fault = iota
+	loseReply       // the server has done it, the client is told that it is unavailable
+	late            // the client is told so at once, the server gets it when wire.deliver is called
+	silent          // the server has done it, and the client is never told
+	hang            // nobody gets anything, like that to a stopped member
+	overQuota       // the server has done it, the client is told that there is no space left
+	timedOut        // like hang, but the server is the first to say that the time is over
+	refuse          // nobody gets it, and the client is told at once, as by a host where nobody listens
+	deposed         // the member asked is not the leader any more, and does not do it
+	unaware         // the member asked is not the leader any more, has not noticed, and knows no new lease
+)
+
+// wire sits below the client library's own retries, so it sees every request that
+// goes to the server, and decides what becomes of it.
+type wire struct {
+	mu      sync.Mutex
+	judge   func(method string) fault
+	counts  map[string]int // by method, like "Txn"; streams count when they are opened
+	delayed []func()
+}
+
+func newWire() *wire { return &wire{counts: make(map[string]int)} }
+
+// faults sets what happens from now on; nil lets everything pass.
+func (w *wire) faults(judge func(method string) fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge = judge
+}
+
+// next sets what happens to the next request of a method.
+func (w *wire) next(method string, f fault) {
+	done := false
+	w.faults(func(m string) fault {
+		if m != method || done {
+			return pass
+		}
+		done = true
+		return f
+	})
+}
+
+func (w *wire) see(fullMethod string) fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	method := path.Base(fullMethod)
+	w.counts[method]++
+	if w.judge == nil {
+		return pass
+	}
+	return w.judge(method)
+}
+
+func (w *wire) count(method string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[method]
+}
+
+// deliver sends what was delayed, in order, and returns when it is done.
+func (w *wire) deliver() {
+	w.mu.Lock()
+	delayed := w.delayed
+	w.delayed = nil
+	w.mu.Unlock()
+	for _, send := range delayed {
+		send()
+	}
+}
+
+// errDeposed is what etcd has no code for (lease.ErrNotPrimary).
+var errDeposed = status.Error(codes.Unknown, "not a primary lessor")
+
+var errUnavailable = status.Error(codes.Unavailable, "the test has cut the connection")
+
+func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	switch w.see(method) {
+	case loseReply:
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return err
+		}
+		return errUnavailable
+	case late:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		detached := context.WithoutCancel(ctx)
+		unheard := reflect.New(reflect.TypeOf(reply).Elem()).Interface() // what the server says to it then
+		// Without the options: one of them is written with the answer, and its caller has it.
+		w.delayed = append(w.delayed, func() { _ = invoke(detached, method, req, unheard, cc) })
+		return errUnavailable
+	case overQuota:
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return err
+		}
+		return rpctypes.ErrGRPCNoSpace
+	case silent:
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return err
+		}
+		fallthrough
+	case hang:
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	case timedOut:
+		end, _ := ctx.Deadline()
+		time.Sleep(time.Until(end) - 10*time.Millisecond)
+		return rpctypes.ErrGRPCTimeout
+	case refuse:
+		return errUnavailable
+	case deposed:
+		return errDeposed
+	case unaware:
+		reply.(*pb.LeaseTimeToLiveResponse).TTL = -1
+		return nil
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	switch w.see(method) {
+	case hang:
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case deposed:
+		return nil, errDeposed
+	}
+	s, err := open(ctx, desc, cc, method, opts...)
+	return wired{s, w}, err
+}
+
+// wired counts the watches begun on a stream.
+type wired struct {
+	grpc.ClientStream
+	wire *wire
+}
+
+func (s wired) SendMsg(m any) error {
+	if r, ok := m.(*pb.WatchRequest); ok && r.GetCreateRequest() != nil {
+		s.wire.see("WatchCreate")
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// client returns a client to addr with the wire between the two.
+func (w *wire) client(t testing.TB, addr string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{addr},
+		Logger:    zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(w.stream),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,52 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+var bg = context.Background()
+
+// bubble runs f in virtual time, with two Lockers on one store.
+func bubble(t *testing.T, f func(t *testing.T, l, rival *memlock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(nil)
+		f(t, open(t, store), open(t, store))
+	})
+}
+
+func open(t *testing.T, store *memlock.Store) *memlock.Locker {
+	t.Helper()
+	l, err := memlock.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func mustLock(t *testing.T, ctx context.Context, l distlock.Locker, name string, opts ...distlock.Option) distlock.Lock {
+	t.Helper()
+	lock, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		t.Fatalf("Lock(%q): %v", name, err)
+	}
+	return lock
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: got error %v, want one that matches %q", what, err, want)
+	}
+}

@@ -1,0 +1,234 @@
+package hazard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/compare/report"
+	"github.com/distlock-go/distlock/internal/sandbox"
+	"github.com/distlock-go/distlock/internal/virtual"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// lightParams are enough to see a flaw. Their patience is what a driver with one costs.
+func lightParams() params {
+	return params{
+		ttl: 2 * time.Second, repeats: 2,
+		longTTL: 20 * time.Second, restartTTL: 3 * time.Second, maxAttempts: 3,
+		patience: 10 * time.Second,
+	}
+}
+
+// target is a backend and what can be done to it.
+type target struct {
+	name string
+	Rig
+}
+
+// one exposes a target to one hazard.
+func one(t *testing.T, target target, id report.Hazard, p params) report.Outcome {
+	t.Helper()
+	e, err := newEnv(t.Context(), &report.Backend{Name: target.name}, target.Rig, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	for _, h := range hazards {
+		if h.id == id {
+			if why := h.lacks(target.Rig); why != "" {
+				t.Fatal(why)
+			}
+			o := e.outcome(t.Context(), h.run)
+			t.Logf("%s: %+v", id, o)
+			return o
+		}
+	}
+	t.Fatalf("no hazard is called %s", id)
+	return report.Outcome{}
+}
+
+// over is a target over drivers that share what they like, with a network between.
+func over(name string, make func() driver.Driver) target {
+	return target{name, Rig{
+		Open: func(context.Context, time.Duration) (distlock.Locker, error) { return driver.New(make(), nil) },
+		Route: func() (*Route, error) {
+			link := virtual.NewLink()
+			return &Route{
+				Link: link,
+				Open: func(context.Context, time.Duration) (distlock.Locker, error) {
+					return driver.New(link.Driver(make()), nil)
+				},
+				Close: func() error { link.Close(); return nil },
+			}, nil
+		},
+	}}
+}
+
+func sound() target {
+	store := memlock.NewStore(nil)
+	return over("sound", func() driver.Driver { return memlock.NewDriver(store) })
+}
+
+// A driver that keeps the contract is not accused of anything, however slow the
+// machine is: then there is nothing to tell.
+func TestHazardsAcquitTheSound(t *testing.T) {
+	for _, id := range []report.Hazard{report.CutOffHolder, report.CancelledWaiter, report.Herd, report.Fairness, report.DoubleGrants} {
+		t.Run(string(id), func(t *testing.T) {
+			t.Parallel()
+			if o := one(t, sound(), id, lightParams()); o.Verdict == report.Bad {
+				t.Errorf("%s: %s (%s)", o.Verdict, o.Text, o.Detail)
+			}
+		})
+	}
+	t.Run(string(report.ServerRestart), func(t *testing.T) {
+		t.Parallel()
+		if o := one(t, restartable(false), report.ServerRestart, lightParams()); o.Verdict == report.Bad {
+			t.Errorf("%s: %s (%s)", o.Verdict, o.Text, o.Detail)
+		}
+	})
+}
+
+// Every hazard that needs no second process convicts a driver with that flaw.
+func TestHazardsConvict(t *testing.T) {
+	d := lightParams()
+	d.patience = 4 * time.Second // no waiter here would still get the name
+	for _, tc := range []struct {
+		hazard report.Hazard
+		target target
+		says   string
+	}{
+		{report.CutOffHolder, silent(), "NOT told"},
+		{report.CutOffHolder, boastful(), "told"},
+		{report.Fairness, lastFirst(), "fails fair/"},
+		{report.DoubleGrants, generous(), "fails core/exclusive"},
+		{report.ServerRestart, restartable(true), "lost and NOT told"},
+	} {
+		t.Run(string(tc.hazard)+"/"+tc.target.name, func(t *testing.T) {
+			t.Parallel()
+			if o := one(t, tc.target, tc.hazard, d); o.Verdict != report.Bad || !strings.Contains(o.Text, tc.says) {
+				t.Errorf("%s: %q (%s), want bad and %q", o.Verdict, o.Text, o.Detail, tc.says)
+			}
+		})
+	}
+}
+
+// TestRun looks at what becomes of the outcomes.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	inProcess := sound().Rig
+	inProcess.InProcess, inProcess.Route = true, nil
+	r := &report.Report{Backends: []*report.Backend{{Name: "memory"}, {Name: "broken", Failed: map[string]string{"open": "no such server"}}}}
+	var done, total, told int
+	run(t.Context(), r, []Rig{inProcess, {}}, lightParams(), func(d, of int, _ string) { done, total, told = d, of, told+1 })
+	for _, b := range r.Backends {
+		for _, h := range hazards {
+			if o := b.Safety[h.id]; o.Text == "" || o.Verdict == "" {
+				t.Errorf("%s: nothing is said of %s", b.Name, h.id)
+			}
+		}
+	}
+	mem, bad := r.Backends[0], r.Backends[1]
+	for _, id := range []report.Hazard{report.KilledHolder, report.StalledHolder, report.CutOffHolder, report.ServerRestart, report.Herd} {
+		if o := mem.Safety[id]; o.Verdict != report.Unmeasured || o.Text != noServer {
+			t.Errorf("%s in this process: %+v", id, o)
+		}
+	}
+	if o := bad.Safety[report.Fairness]; o.Verdict != report.Unmeasured || !strings.Contains(o.Detail, "no such server") {
+		t.Errorf("of a backend that is not there: %+v", o)
+	}
+	if o := bad.Safety[report.KilledHolder]; o.Text != noChild {
+		t.Errorf("without a second process: %+v", o)
+	}
+	if told != 2*len(hazards) || done != total || total != told {
+		t.Errorf("%d steps were told, the last one %d of %d", told, done, total)
+	}
+}
+
+// What the suite finds is told as it is: one failure convicts, and without an answer
+// nothing is said.
+func TestJudgeChecks(t *testing.T) {
+	passed := conformance.Result{ID: "a/passed", Status: conformance.Passed}
+	failed := conformance.Result{ID: "a/failed", Status: conformance.Failed, Reason: "two hold it\nand more"}
+	skipped := conformance.Result{ID: "a/skipped", Status: conformance.Skipped}
+	slow := conformance.Result{ID: "a/slow", Status: conformance.Inconclusive}
+	for _, tc := range []struct {
+		results []conformance.Result
+		verdict report.Verdict
+		text    string
+		err     error
+	}{
+		{[]conformance.Result{passed, skipped}, report.Good, "fine", nil},
+		{[]conformance.Result{passed, failed, slow}, report.Bad, "fails a/failed: two hold it", nil},
+		{[]conformance.Result{passed, slow}, report.Good, "fine", errStall},
+	} {
+		o, err := judgeChecks(tc.results, "fine")
+		if o.Verdict != tc.verdict || o.Text != tc.text || !errors.Is(err, tc.err) || !strings.Contains(o.Detail, "a/passed") {
+			t.Errorf("%v: %+v, %v", tc.results, o, err)
+		}
+	}
+	if _, err := judgeChecks([]conformance.Result{skipped}, "fine"); err == nil {
+		t.Error("nothing but skipped checks say something")
+	}
+	for _, ids := range [][]string{exclusionChecks, cancelChecks, orderChecks, herdChecks} {
+		for _, id := range ids {
+			if !slices.ContainsFunc(conformance.Checks(), func(k conformance.Check) bool { return k.ID == id }) {
+				t.Errorf("the suite has no check %s", id)
+			}
+		}
+	}
+}
+
+// An interrupted run says what it has not measured, and ends soon.
+func TestHazardsInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &report.Report{Backends: []*report.Backend{{Name: "sound"}}}
+	time.AfterFunc(time.Second, cancel)
+	run(ctx, r, []Rig{sound().Rig}, lightParams(), func(int, int, string) {})
+	if o := r.Backends[0].Safety[report.DoubleGrants]; o.Verdict != report.Unmeasured || !strings.Contains(o.Text, "interrupted") || !r.Interrupted {
+		t.Errorf("interrupted: %+v, the report says %v", o, r.Interrupted)
+	}
+}
+
+// What a URL alone allows: a proxy before a single server, and clients of any TTL
+// unless it names one.
+func TestRigOfURL(t *testing.T) {
+	for _, tc := range []struct{ url, addr, ttl string }{
+		{"redis://u:p@h/0", "h:6379", "2s"},
+		{"zk://h:1?ttl=7s", "h:1", "7s"},
+		{"zk://a,b/chroot", "", "2s"},
+		{"rediss://h", "", "2s"},
+		{"own://h:1", "h:1", "2s"},
+		{"own://h", "", "2s"}, // nobody knows its port
+		{"own://a:1,b:1", "", "2s"},
+	} {
+		box, err := sandbox.New(tc.url, "compare")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := addrOf(box); got != tc.addr {
+			t.Errorf("a proxy before %s would stand before %q, want %q", tc.url, got, tc.addr)
+		}
+		head, query, _ := strings.Cut(leased(box, "127.0.0.1:9", 2*time.Second), "?")
+		if !strings.Contains(query, "ttl="+tc.ttl) || strings.Count(query, "ttl=") != 1 || !strings.Contains(head, "127.0.0.1:9") {
+			t.Errorf("%s by way of a proxy for a TTL of 2s: %s?%s", tc.url, head, query)
+		}
+		if r := NewRig(box, func() {}); r.InProcess || r.Control != nil || (r.Route != nil) != (tc.addr != "") {
+			t.Errorf("%s: %+v", tc.url, r)
+		}
+	}
+	mem, err := sandbox.New("mem://x", "compare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := NewRig(mem, func() {}); !r.InProcess || r.Route != nil || r.Child != nil || r.Open == nil {
+		t.Errorf("of a store in this process: %+v", r)
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package measure
+
+import "time"
+
+// CPUTime returns false: it is measured on Linux only.
+func CPUTime([]int) (time.Duration, bool) { return 0, false }

@@ -1,0 +1,281 @@
+package virtual
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock/conformance/netfault"
+)
+
+// Link is a netfault.Link between a client and a server in the same process, where a
+// call is the request and its return the reply. It works in virtual time.
+//
+// Method Driver puts it in front of a driver. A driver that makes several requests
+// in one method passes each of them through Do instead.
+type Link struct {
+	mu                           sync.Mutex
+	cutReply, cutRequest, holdIn int           // how many more until the armed fault fires; 0 is not armed
+	repeatIn, hangIn             int           // likewise
+	held                         chan struct{} // closed by Release
+	dropUp, dropDown             bool
+	mended                       chan struct{} // closed when a Drop is switched off
+	healed                       chan struct{} // closed by Heal
+	reset                        chan struct{} // closed by CutAll
+	delay, jitter                time.Duration
+	delayed                      bool // the delay has had an effect, and is counted
+	requests, fired              int
+	bytes                        int64
+	closed                       bool
+}
+
+var _ netfault.Link = (*Link)(nil)
+
+// NewLink returns a link that passes everything on at once. In virtual time it
+// must be made inside of the bubble that uses it.
+func NewLink() *Link {
+	return &Link{
+		held:   make(chan struct{}),
+		mended: make(chan struct{}),
+		healed: make(chan struct{}),
+		reset:  make(chan struct{}),
+	}
+}
+
+// errCut is what a client sees of a connection that was closed under it.
+var errCut = errors.New("connection closed by the link")
+
+// callSize stands for the bytes of a request or a reply.
+const callSize = 64
+
+// Do sends one request: it calls apply, and returns nil when the reply has come.
+// It returns ctx's error as soon as ctx ends, and another if the link cuts it off. If the request is on its way then, it
+// arrives all the same, after Do has returned, by a call of late; so late must not
+// touch what apply's caller may be using, and must be nil for requests that change
+// nothing.
+func (l *Link) Do(ctx context.Context, apply, late func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	up := l.depart(true)
+	if up.hung != nil {
+		return up.hang(ctx)
+	}
+	switch err := up.wait(ctx.Done()); {
+	case err == errLeft:
+		if late != nil {
+			go func() {
+				if up.wait(nil) == nil {
+					late()
+				}
+			}()
+		}
+		return ctx.Err()
+	case err != nil:
+		return err
+	}
+	apply()
+	up.repeat(late)
+	down := l.depart(false)
+	if err := down.wait(ctx.Done()); err != errLeft {
+		return err
+	}
+	return ctx.Err()
+}
+
+// passage is one message on its way.
+type passage struct {
+	cut           bool
+	arrives       time.Time
+	hold          <-chan struct{} // nil if it is not held
+	again         <-chan struct{} // its copy arrives then; nil if it has none
+	hung          <-chan struct{} // its call fails then; nil if it does as it should
+	lost          bool
+	mended, reset <-chan struct{}
+}
+
+// depart decides what becomes of a message.
+func (l *Link) depart(up bool) passage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := passage{mended: l.mended, reset: l.reset}
+	l.bytes += callSize
+	cut, drop := &l.cutReply, l.dropDown
+	if up {
+		l.requests++
+		cut, drop = &l.cutRequest, l.dropUp
+		if l.fires(&l.holdIn) {
+			p.hold = l.held
+		}
+		if l.fires(&l.repeatIn) {
+			p.again = l.held
+		}
+		if l.fires(&l.hangIn) {
+			p.hung = l.healed
+		}
+	}
+	p.cut = l.fires(cut)
+	if drop {
+		l.fired++
+		p.lost = true
+	}
+	if l.delay > 0 {
+		d := l.delay / 2
+		if j := l.jitter / 2; j > 0 {
+			d += rand.N(2*j) - j
+		}
+		p.arrives = time.Now().Add(d)
+		if !l.delayed {
+			l.delayed = true
+			l.fired++
+		}
+	}
+	return p
+}
+
+// errLeft says that the client has stopped waiting.
+var errLeft = errors.New("the client has left")
+
+// wait returns nil when the message has arrived. A dropped message never does; its
+// client sees a closed connection once the link works again.
+func (p passage) wait(left <-chan struct{}) error {
+	if p.cut {
+		return errCut
+	}
+	if p.lost {
+		select {
+		case <-p.mended:
+			return errCut
+		case <-p.reset:
+			return errCut
+		case <-left:
+			return errLeft
+		}
+	}
+	if d := time.Until(p.arrives); !p.arrives.IsZero() && d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-p.reset:
+			return errCut
+		case <-left:
+			return errLeft
+		}
+	}
+	if p.hold == nil {
+		return nil
+	}
+	select {
+	case <-p.hold:
+		return nil
+	case <-p.reset:
+		return errCut
+	case <-left:
+		return errLeft
+	}
+}
+
+// CutReply implements netfault.Link.
+func (l *Link) CutReply(k int) { l.set(func() { l.cutReply = k }) }
+
+// CutRequest implements netfault.Link.
+func (l *Link) CutRequest(k int) { l.set(func() { l.cutRequest = k }) }
+
+// HoldRequest implements netfault.Link. Only the request itself is held: the calls of a
+// client are as good as connections of their own.
+func (l *Link) HoldRequest(k int) { l.set(func() { l.holdIn = k }) }
+
+// Release implements netfault.Link.
+func (l *Link) Release() { l.set(l.release) }
+
+func (l *Link) release() {
+	l.holdIn = 0
+	close(l.held)
+	l.held = make(chan struct{})
+}
+
+// Drop implements netfault.Link.
+func (l *Link) Drop(toServer, toClient bool) {
+	l.set(func() { l.drop(toServer, toClient) })
+}
+
+func (l *Link) drop(up, down bool) {
+	if l.dropUp && !up || l.dropDown && !down {
+		close(l.mended)
+		l.mended = make(chan struct{})
+	}
+	l.dropUp, l.dropDown = up, down
+}
+
+// Delay implements netfault.Link.
+func (l *Link) Delay(d, jitter time.Duration) {
+	l.set(func() { l.delay, l.jitter, l.delayed = d, min(jitter, d), false })
+}
+
+// Slice implements netfault.Link. A call cannot come in pieces, so it does nothing.
+func (l *Link) Slice(bool) {}
+
+// CutAll implements netfault.Link: all calls on their way fail.
+func (l *Link) CutAll() {
+	l.set(func() {
+		l.fired++
+		l.cutAll()
+	})
+}
+
+func (l *Link) cutAll() {
+	close(l.reset)
+	l.reset = make(chan struct{})
+}
+
+// Close is the end of the client: what is on its way is lost. Time stops in a bubble
+// when its check is over, so it could not arrive any more.
+func (l *Link) Close() {
+	l.set(func() {
+		l.closed = true
+		l.cutAll()
+	})
+}
+
+// Heal implements netfault.Link.
+func (l *Link) Heal() {
+	l.set(func() {
+		l.cutReply, l.cutRequest, l.repeatIn, l.hangIn = 0, 0, 0, 0
+		close(l.healed)
+		l.healed = make(chan struct{})
+		l.delay, l.jitter = 0, 0
+		l.drop(false, false)
+		l.release()
+	})
+}
+
+// Requests implements netfault.Link.
+func (l *Link) Requests() (n int) { l.set(func() { n = l.requests }); return n }
+
+// Bytes implements netfault.Link.
+func (l *Link) Bytes() (n int64) { l.set(func() { n = l.bytes }); return n }
+
+// Connections implements netfault.Link: one until the client is closed.
+func (l *Link) Connections() (n int) {
+	l.set(func() {
+		if !l.closed {
+			n = 1
+		}
+	})
+	return n
+}
+
+// Fired implements netfault.Link.
+func (l *Link) Fired() (n int) { l.set(func() { n = l.fired }); return n }
+
+func (l *Link) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// Independent says that each call is as good as a connection of its own.
+func (*Link) Independent() {}

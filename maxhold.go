@@ -1,0 +1,135 @@
+package distlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxHold returns a Locker whose locks end d after they were granted, however well they
+// are renewed: a cap for holders that live but are stuck, whose names would stay taken
+// until somebody restarts them. A holder is told a tenth of d before: Done closes, and
+// Err matches ErrLost and says why. The name is taken for that last tenth, so what a
+// holder ends in it meets no successor; it is free sooner if the holder unlocks. [Do]
+// ends the context of its function in the same way.
+//
+// Deadline is never later than that moment, and an Extend beyond it is ErrInvalid. Unlock
+// after it frees the name, and returns why the lock had ended. The cap is kept by this
+// process: one that is stopped or dies loses its locks at the end of their TTL. A d of
+// zero or less is ErrInvalid in every call. Close closes l.
+func MaxHold(l Locker, d time.Duration) Locker { return &limited{l, d} }
+
+type limited struct {
+	Locker
+	longest time.Duration
+}
+
+// Lock implements Locker.
+func (m *limited) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return m.cap(name, func() (Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
+}
+
+// TryLock implements Locker.
+func (m *limited) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	return m.cap(name, func() (Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
+}
+
+func (m *limited) cap(name string, take func() (Lock, error)) (Lock, error) {
+	if m.longest <= 0 {
+		return nil, opError("lock", name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", ErrInvalid, m.longest))
+	}
+	lock, err := take()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	c := &capped{Lock: lock, longest: m.longest, told: now.Add(m.longest - m.longest/10), free: now.Add(m.longest)}
+	c.ctx, c.end = context.WithCancelCause(context.Background())
+	go c.watch()
+	return c, nil
+}
+
+// capped is a lock that ends at told for its holder, and at free in the store.
+type capped struct {
+	Lock
+	longest    time.Duration
+	told, free time.Time
+
+	ctx context.Context // ends with the holder's belief
+	end context.CancelCauseFunc
+}
+
+// watch ends the belief at told, and the lock at free. It ends with the lock itself.
+func (c *capped) watch() {
+	timer := time.NewTimer(time.Until(c.told))
+	defer timer.Stop()
+	select {
+	case <-c.Lock.Done():
+		c.end(c.Lock.Err())
+		return
+	case <-timer.C:
+		c.end(c.overdue())
+	}
+	timer.Reset(time.Until(c.free))
+	select {
+	case <-c.Lock.Done():
+	case <-timer.C:
+		// Its renewal stops with that; if the store does not answer, the TTL does the rest.
+		_ = c.Lock.Unlock(context.Background())
+	}
+}
+
+func (c *capped) overdue() error {
+	return opError("lock", c.Name(), fmt.Errorf("%w: held for nine tenths of %v, the longest that MaxHold allows", ErrLost, c.longest))
+}
+
+// Done implements Lock.
+func (c *capped) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Err implements Lock. Like that of the lock inside, it consults the clock.
+func (c *capped) Err() error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	if err := c.Lock.Err(); err != nil {
+		return err
+	}
+	if !time.Now().Before(c.told) {
+		return c.overdue()
+	}
+	return nil
+}
+
+// Deadline implements Lock.
+func (c *capped) Deadline() time.Time {
+	if d := c.Lock.Deadline(); d.Before(c.told) {
+		return d
+	}
+	return c.told
+}
+
+// Extend implements Lock.
+func (c *capped) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if left := time.Until(c.told); ttl > left {
+		return opError("extend", c.Name(), fmt.Errorf("%w: the TTL is %v, and MaxHold ends the lock in %v", ErrInvalid, ttl, left))
+	}
+	return c.Lock.Extend(ctx, ttl)
+}
+
+// Unlock implements Lock.
+func (c *capped) Unlock(ctx context.Context) error {
+	c.end(cmp.Or(c.Err(), opError("lock", c.Name(), ErrUnlocked)))
+	err := c.Lock.Unlock(ctx)
+	if cause := context.Cause(c.ctx); err == nil && errors.Is(cause, ErrLost) {
+		err = cause
+	}
+	return err
+}
+
+// Unwrap returns the lock inside, for As.
+func (c *capped) Unwrap() Lock { return c.Lock }

@@ -1,0 +1,216 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// start makes sure that the table can be used, finds out what the server can do, and
+// prepares what every lock needs.
+func (d *store) start(ctx context.Context, create bool) (err error) {
+	if d.renewals == nil {
+		d.renewals = newRenewals(d.db, d.db, renewConns)
+	}
+	if err := d.ensure(ctx, create); err != nil {
+		return err
+	}
+	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
+		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
+			return err
+		}
+	}
+	return d.probe(ctx)
+}
+
+// Close gives back what the store has on the server: its prepared statements, and
+// the pools if they were opened here. What fails there is a connection that was broken
+// before, and it is closed all the same: so Close does not fail.
+func (d *store) Close() error {
+	if d.locks != nil {
+		d.locks.shared.close()
+	}
+	if d.renewals != nil {
+		d.renewals.close()
+	}
+	for _, p := range []*prepared{d.acquire, d.take, d.release} {
+		if p != nil {
+			_ = p.stmt.Close()
+		}
+	}
+	for _, c := range d.closers {
+		_ = c.Close()
+	}
+	return nil
+}
+
+// ensure makes sure that the table is there and fit for use.
+func (d *store) ensure(ctx context.Context, create bool) error {
+	err := d.check(ctx)
+	if create && hasNumber(err, errNoTable) {
+		// Others may be creating it at this moment: IF NOT EXISTS makes that no error.
+		if _, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+			return d.db.ExecContext(ctx, d.sql.text["schema"])
+		}); err != nil {
+			return d.sql.explain(err)
+		}
+		err = d.check(ctx)
+	}
+	return d.sql.explain(err)
+}
+
+// check has the server prepare every statement that locks need. The server refuses that if
+// a table, a column or a right is missing. What it cannot show is asked for.
+func (d *store) check(ctx context.Context) error {
+	for _, name := range []string{"acquire", "take", "release", "undo", "renew-alone", "guard", "inspect"} {
+		if err := d.prepares(ctx, name); err != nil {
+			return err
+		}
+	}
+	// Old servers do not know SKIP LOCKED. There, each lock is renewed alone.
+	err := d.prepares(ctx, "renew")
+	if err != nil && !refused(err) {
+		return err
+	}
+	d.renewals.skip = err == nil
+	return errors.Join(d.checkSession(ctx), d.checkColumns(ctx))
+}
+
+// prepares reports whether the server can prepare a statement.
+func (d *store) prepares(ctx context.Context, statement string) error {
+	p, err := d.sql.prepare(ctx, d.db, statement)
+	if err == nil {
+		_ = p.stmt.Close() // the connection's end, if not this, drops it
+	}
+	return err
+}
+
+// checkSession refuses sessions without autocommit, because their statements would be
+// rolled back in the end, and storage engines without row locks and crash recovery. It
+// looks for named locks on the way.
+func (d *store) checkSession(ctx context.Context) error {
+	var autocommit bool
+	var engine, version string
+	var named int
+	var wait int64 // seconds
+	ask := func(text string) error {
+		return d.db.QueryRowContext(ctx, text).Scan(&autocommit, &d.sql.schema, &engine, &wait, &version, &named)
+	}
+	var err error
+	if d.locks != nil {
+		if err = ask(d.sql.fill("session", values{lock: hexOf("distlock:" + newOwner())})); err == nil {
+			d.checkNamedLocks(version, named)
+		}
+	}
+	if d.locks == nil || refused(err) {
+		why := err
+		if err = ask(d.sql.text["session-plain"]); err == nil && why != nil {
+			d.dropLocks(why)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !autocommit {
+		return fmt.Errorf("%w: autocommit is off on the connections of this pool, it must be on", distlock.ErrInvalid)
+	}
+	if engine != "InnoDB" {
+		return fmt.Errorf("%w: the table %s is stored by %q, it must be by InnoDB", distlock.ErrInvalid, d.sql.table, engine)
+	}
+	// Only here is innodb_lock_wait_timeout of the sessions known.
+	d.limiter = newLimiter(d.db.Stats().MaxOpenConnections, time.Duration(wait)*time.Second)
+	return nil
+}
+
+// checkNamedLocks judges by what a session has answered.
+func (d *store) checkNamedLocks(version string, named int) {
+	switch {
+	case named != 2:
+		d.dropLocks(errors.New("GET_LOCK and RELEASE_LOCK have no effect"))
+	case strings.Contains(version, "TiDB"):
+		d.dropLocks(errors.New("GET_LOCK of TiDB waits for a second at the least"))
+	}
+}
+
+// dropLocks has waiters poll.
+func (d *store) dropLocks(why error) {
+	if d.log != nil {
+		d.log.Info("named locks do not work on this server, so waiters poll; see docs/mysql.md", "reason", why)
+	}
+	d.locks = nil
+}
+
+// probe takes a lock to see whether the answer comes through: servers and proxies that
+// speak the protocol may not hand on LAST_INSERT_ID(x). The name is no UTF-8, so that no lock
+// can have it, and it is taken for no time.
+func (d *store) probe(ctx context.Context) error {
+	answer, _, err := d.exec(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
+	if err == nil && answer == 0 {
+		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see docs/mysql.md")
+	}
+	if errors.Is(err, sqldriver.ErrBadConn) {
+		err = fmt.Errorf("the server does not take writes, or drops every connection: %w", err)
+	}
+	return d.sql.explain(err)
+}
+
+// columns are the types that correctness rests on: a shorter name would be cut off
+// in a session without strict mode, and two locks be one; a text type would merge
+// upper and lower case.
+var columns = map[string]struct {
+	kind string
+	size int // in bytes, at least; for the types that have one
+}{
+	"name": {"varbinary", distlock.MaxName}, "owner": {"binary", 16}, "undone": {"varbinary", 512},
+	"holder": {"varbinary", distlock.MaxHolder}, "token": {kind: "bigint"}, "expires": {kind: "bigint"}, "acquired": {kind: "bigint"},
+	"waited": {kind: "bigint"}, "wakes": {kind: "tinyint"},
+}
+
+func (d *store) checkColumns(ctx context.Context) error {
+	rows, err := d.db.QueryContext(ctx, d.sql.text["columns"])
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, kind, key string
+		var size int
+		if err := rows.Scan(&name, &kind, &size, &key); err != nil {
+			return err
+		}
+		want, used := columns[name]
+		if used && (kind != want.kind || size < want.size || size > want.size && kind == "binary") {
+			orLonger := " or longer"
+			if want.kind == "binary" { // it would be filled up with zeros, and equal nothing
+				orLonger = ""
+			}
+			return fmt.Errorf("%w: the column %s of the table %s is %s(%d), it must be %s(%d)%s",
+				distlock.ErrInvalid, name, d.sql.table, kind, size, want.kind, want.size, orLonger)
+		}
+		if (name == "name") != (key == "PRI") {
+			return fmt.Errorf("%w: the primary key of the table %s must be the column name alone", distlock.ErrInvalid, d.sql.table)
+		}
+	}
+	return rows.Err()
+}
+
+// explain adds to a server's error about the table what to do about it.
+func (s *statements) explain(err error) error {
+	switch {
+	case hasNumber(err, errNoTable):
+		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and docs/mysql.md has the statement: %w", s.table, err)
+	case hasNumber(err, errNoKey):
+		return fmt.Errorf("the primary key of the table %s must be the column name alone: %w", s.table, err)
+	case hasNumber(err, errNoColumn):
+		return fmt.Errorf("the table %s lacks a column, compare it with the statement in docs/mysql.md: %w", s.table, err)
+	case hasNumber(err, errNoRight, errNoColumnRight, errNoSchemaRight):
+		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see Permissions in docs/mysql.md: %w", s.table, err)
+	}
+	return err
+}

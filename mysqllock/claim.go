@@ -1,0 +1,322 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// MinTTL is the shortest lease: a commit may take tens of milliseconds on a busy
+// disk, and a renewal every third of the TTL must get through in time.
+const MinTTL = 100 * time.Millisecond
+
+// store sends the statements. It is safe for concurrent use.
+type store struct {
+	db                     *sql.DB
+	closers                []io.Closer // pools that were opened here
+	sql                    *statements
+	acquire, take, release *prepared
+	locks                  *namedLocks // nil if waiters poll
+	renewals               *renewals
+	limiter                *limiter
+	log                    *slog.Logger // nil if there is none
+	freed                  recentlyFreed
+}
+
+var (
+	_ driver.Driver      = (*store)(nil)
+	_ distlock.Inspector = (*store)(nil)
+	_ distlock.Breaker   = (*store)(nil)
+	_ distlock.Sweeper   = (*store)(nil)
+	_ driver.LockWrapper = (*store)(nil)
+	_ driver.Claim       = (*claim)(nil)
+)
+
+// Capabilities implements driver.Driver.
+func (d *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{
+		Backend:    "mysql",
+		Push:       d.locks != nil,
+		Durability: distlock.Restart,
+		MinTTL:     MinTTL,
+	}
+}
+
+// Claim implements driver.Driver.
+func (d *store) Claim(r driver.Request) driver.Claim { return &claim{driver: d, request: r} }
+
+// WrapLock implements driver.LockWrapper.
+func (d *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
+	return &Lock{Handle: h, claim: c.(*claim)}
+}
+
+// claim is one acquisition of a name. Its fields are used by one call at a time, but for
+// those that sharedConn guards.
+type claim struct {
+	driver    *store
+	request   driver.Request
+	won       bool // a Try has returned a grant
+	ambiguous bool // a Try has failed without an answer: its statement may be applied yet
+	refused   bool // a Try has found the name held, so the claim waits
+
+	waiting
+}
+
+// values returns what the statements about this claim are completed with.
+func (c *claim) values() values {
+	return values{name: hexOf(c.request.Name), owner: c.request.Owner, holder: hexOf(c.request.Holder)}
+}
+
+// Try implements driver.Claim.
+//
+// The server counts the lease from the start of the statement, but the statement may then
+// wait for the row, and the call before that for a connection. If a good part of a grant is
+// over already, it is asked for again: that starts the lease anew, or finds that it has been
+// lost. Once: if that takes as long, then requests take that long.
+//
+//	acquire sent ── waits for a connection ── statement starts ── waits for the row ── granted
+//	                                          └ lease, by the server's clock ─────────────▶
+//	└ lease, as the caller believes: never later than the server's ──────────────────────▶
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	sent := time.Now()
+	grant, err := c.try(ctx, sent)
+	if err == nil && time.Since(sent) > c.request.TTL/8 {
+		grant, err = c.try(ctx, time.Now())
+	}
+	if err == nil {
+		c.won = true
+		c.granted()
+	}
+	return grant, err
+}
+
+func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
+	ttl := roundUp(c.request.TTL)
+	answer, err := int64(0), error(nil)
+	// take.sql answers 0 if it does not fit. Then acquire.sql decides, so a wrong guess costs
+	// one request.
+	if c.driver.freed.remove(c.request.Name) || c.via() >= viaFreeLock {
+		answer, err = c.send(ctx, c.driver.take, ttl)
+	}
+	if answer == 0 && err == nil {
+		answer, err = c.send(ctx, c.driver.acquire, ttl)
+	}
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case answer < 0:
+		// The lowest bit says whether to wait for the named lock; see acquire.sql.
+		c.refused = true
+		return driver.Grant{}, &driver.HeldError{
+			Remaining: time.Duration(-answer/2) * time.Microsecond,
+			NoWake:    !c.refusal(answer%2 != 0),
+		}
+	case answer == 0:
+		return driver.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")
+	}
+	return driver.Grant{Token: answer, TTL: ttl, Sent: sent}, nil
+}
+
+// send sends take.sql or acquire.sql. A claim that waits goes on through an outage until
+// ctx ends; one that has just come is told of it.
+func (c *claim) send(ctx context.Context, p *prepared, ttl time.Duration) (int64, error) {
+	// Kept for Wait: the named lock may come while the request is under way.
+	c.came = c.via()
+	d, request := c.driver, p.with(c.values(), ttl.Microseconds(), c.came)
+	again := isRolledBack
+	if c.refused {
+		again = func(err error) bool { return isRolledBack(err) || isOutage(err) }
+	}
+	answer, _, err := d.execWhile(ctx, again, d.limiter.bound(c.request.Name, trying, func(ctx context.Context) (sql.Result, error) {
+		result, err := request(ctx)
+		// Every attempt counts. A rolled-back statement has left nothing; after any other
+		// failure, it may be applied yet.
+		c.ambiguous = c.ambiguous || err != nil && !isRolledBack(err)
+		return result, err
+	}))
+	return answer, err
+}
+
+// roundUp brings a TTL to the granularity that Capabilities state by default.
+// A lease must not be shorter than the caller asked for.
+func roundUp(ttl time.Duration) time.Duration {
+	return (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// Release implements driver.Claim. A claim that was told "held" at every Try has
+// left nothing and sends nothing; one that holds its name sends one statement. Any
+// other sends a second one, undo.sql: that says what has become of the claim, and keeps its
+// late requests from being applied.
+//
+//	"held" at every Try ──▶ nothing
+//	has the named lock  ──▶ release-and-wake.sql ──▶ one row: done
+//	                                             ──▶ none, or not sent: as below
+//	won                 ──▶ release.sql ──▶ one row: done
+//	                                    ──▶ none: as below
+//	ambiguous           ──▶ undo.sql
+func (c *claim) Release(ctx context.Context) error {
+	d := c.driver
+	defer c.leave() // after the row is free, so that waiters find it so
+	if d.locks != nil {
+		// Side by side with the release of the row: to wake a waiter up takes a round trip
+		// longer, so that it finds the row free, or locked for that moment. If not, it polls.
+		d.locks.shared.leave(c)
+	}
+	if !c.won && !c.ambiguous {
+		return nil
+	}
+	if !c.ambiguous {
+		if done, err := c.releaseBoth(ctx); done || err != nil {
+			c.won = !done
+			return err
+		}
+		_, rows, err := d.exec(ctx, d.limiter.bound(c.request.Name, releasing, d.release.with(c.values())))
+		if err != nil {
+			return err
+		}
+		if rows == 1 {
+			c.won = false
+			d.freed.add(c.request.Name)
+			return nil
+		}
+	}
+	answer, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, releasing, d.plain("undo", c.values())))
+	switch {
+	case err != nil:
+		return err
+	case c.won && answer != 1:
+		return distlock.ErrLost
+	}
+	c.won, c.ambiguous = false, false
+	return nil
+}
+
+// releaseBoth releases a name together with its named lock, and reports whether it has done
+// so. An error says that this is not known: to release the name once more, at once, might
+// find it with the next in the queue, and take that for a loss.
+func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
+	w := c.waiter
+	if w == nil || !w.over() || w.conn == nil {
+		return false, nil
+	}
+	v := c.values()
+	v.lock = w.name.lock
+	text := c.driver.sql.fill("release-and-wake", v)
+	_, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+		// After Break, the server has closed this connection. Then the release goes
+		// through the pool.
+		if err := alive(ctx, w.conn); err != nil {
+			return nil, err
+		}
+		return w.conn.ExecContext(ctx, text)
+	})
+	if errors.Is(err, sqldriver.ErrBadConn) || refused(err) {
+		return false, nil // not sent, or not carried out
+	}
+	// RELEASE_LOCK runs only if the statement finds the row. If it does not, leave releases
+	// the named lock.
+	w.released = err == nil && rows == 1
+	return w.released, err
+}
+
+// alive returns ErrBadConn if the server has closed a connection, as after Break. It sends
+// nothing: if a request fails, it may have been carried out, and that would hide the loss of
+// the lock. A pool looks before each use, but not at connections that it has given out.
+func alive(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(c any) error {
+		if r, ok := c.(sqldriver.SessionResetter); ok {
+			return r.ResetSession(ctx)
+		}
+		return nil
+	})
+}
+
+// request sends a statement, and may be called again.
+type request func(context.Context) (sql.Result, error)
+
+// plain is a request of a statement as text.
+func (d *store) plain(statement string, v values) request {
+	text := d.sql.fill(statement, v)
+	return func(ctx context.Context) (sql.Result, error) { return d.db.ExecContext(ctx, text) }
+}
+
+// exec sends a request and returns what it put into LAST_INSERT_ID, and how many
+// rows it changed (or matched: that depends on the connection).
+func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err error) {
+	return d.execWhile(ctx, isRolledBack, send)
+}
+
+func (d *store) execWhile(ctx context.Context, again func(error) bool, send request) (answer, rows int64, err error) {
+	err = repeat(ctx, again, func() error {
+		result, err := send(ctx)
+		if err != nil {
+			return err
+		}
+		if answer, err = result.LastInsertId(); err != nil {
+			return err
+		}
+		rows, err = result.RowsAffected()
+		return err
+	})
+	return answer, rows, err
+}
+
+// query sends a statement that returns rows, and may be called again.
+type query func(context.Context) (*sql.Rows, error)
+
+// query calls scan for every row of the result.
+func (d *store) query(ctx context.Context, send query, scan func(*sql.Rows) error) error {
+	return repeat(ctx, isRolledBack, func() error {
+		rows, err := send(ctx)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+const (
+	// The pause doubles: a deadlock is over at once, an outage is not.
+	firstPause = time.Millisecond
+	maxPause   = 50 * time.Millisecond
+)
+
+// repeat calls f again, after a short random pause and while ctx lets it, if again says so
+// of its error. This is the only place where statements are repeated. The engine cannot do
+// it: it would take such an error for a refusal or for a failure, and it is neither.
+func repeat(ctx context.Context, again func(error) bool, f func() error) error {
+	var last error
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		err := f()
+		switch over := ctx.Err() != nil; {
+		case err != nil && over && last != nil:
+			return fmt.Errorf("%w: the last answer was: %w", ctx.Err(), last)
+		case err == nil || over || !again(err):
+			return final(err)
+		}
+		last = err
+		// The pause is random, or transactions that have deadlocked would meet again.
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: the last answer was: %w", ctx.Err(), last)
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// ownPool is a pool as Open makes it.
+func ownPool(t *testing.T, conns int) *sql.DB {
+	t.Helper()
+	c, err := newConnector(config(t, server(t).URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := newPool(c, conns)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// TestBlockedRowIsPassedOver renews several locks while the row of one is in another transaction.
+// The others are renewed, and nothing waits for them meanwhile.
+func TestBlockedRowIsPassedOver(t *testing.T) {
+	d := testDriver(t, ownPool(t, 8), freshTable(t))
+	if !d.renewals.skip {
+		t.Skip("the server cannot skip rows that are locked")
+	}
+	var batch []driver.Renewal
+	for _, name := range []string{"a", "b", "c", "z"} {
+		c := d.claimOn(name, time.Minute)
+		grants(t, c)
+		batch = append(batch, driver.Renewal{Claim: c, TTL: time.Hour})
+	}
+	tx := lockRow(t, d, "z")
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Renew(ctx, batch)
+	}()
+	working := watch(t, d)
+	eventually(t, "the renewal waits for z", func() bool { return working() > 0 })
+	rivals := testDriver(t, ownPool(t, 8), d.sql.table)
+	for _, name := range []string{"a", "b", "c"} {
+		refuses(t, rivals.claimOn(name, time.Minute))
+	}
+	select {
+	case <-done:
+		t.Error("the renewal did not wait for z, so this test shows nothing")
+	default:
+	}
+	<-done
+	if ctx.Err() != nil {
+		t.Error("the renewal took all the time that there was")
+	}
+	for i, r := range batch[:3] {
+		if r.Err != nil || r.Grant.TTL != time.Hour {
+			t.Errorf("renewal %d: %+v", i, r)
+		}
+	}
+	err := batch[3].Err
+	if err == nil || errors.Is(err, distlock.ErrLost) || errors.Is(err, context.DeadlineExceeded) || !hasNumber(err, errLockWait) {
+		t.Errorf("renewal of what is blocked: %v, want one that says so", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	d.Renew(t.Context(), batch)
+	if batch[3].Err != nil {
+		t.Errorf("renewal of what is not blocked any more: %v", batch[3].Err)
+	}
+}
+
+// TestRenewalWithoutSkipping renews a batch on a server that cannot skip rows.
+func TestRenewalWithoutSkipping(t *testing.T) {
+	d := testDriver(t, ownPool(t, 4), freshTable(t))
+	d.renewals.skip = false
+	testBatch(t, d)
+	lockRow(t, d, refusedName(t, d))
+	if n, err := d.Sweep(t.Context(), time.Hour); n != 0 || err != nil {
+		t.Errorf("Sweep: %d, %v", n, err)
+	}
+}
+
+// refusedName returns a held name.
+func refusedName(t *testing.T, d *store) string {
+	t.Helper()
+	name := randomText()
+	grants(t, d.claimOn(name, time.Minute))
+	return name
+}
+
+// TestSafeUpdates renews and sweeps in sessions that take no join with a list.
+func TestSafeUpdates(t *testing.T) {
+	d := testDriver(t, pool(t, map[string]string{"sql_safe_updates": "1"}), freshTable(t))
+	testLife(t, d)
+	if _, err := d.Sweep(t.Context(), time.Microsecond); err != nil {
+		t.Errorf("Sweep: %v", err)
+	}
+}
+
+// TestSweepPassesOver sweeps several rows while one is in another transaction.
+func TestSweepPassesOver(t *testing.T) {
+	d := testDriver(t, ownPool(t, 4), freshTable(t))
+	for _, name := range []string{"a", "b", "c"} {
+		c := d.claimOn(name, time.Minute)
+		grants(t, c)
+		releases(t, c)
+	}
+	tx := lockRow(t, d, "b")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if n, err := d.Sweep(ctx, time.Microsecond); n != 2 || err != nil {
+		t.Errorf("Sweep past a row that is locked: %d, %v, want 2", n, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.Sweep(ctx, time.Microsecond); n != 1 || err != nil {
+		t.Errorf("Sweep of the rest: %d, %v, want 1", n, err)
+	}
+}
+
+// TestBlockedNames keeps the rows of some names locked, and has callers give up on those
+// names again and again: other names must not notice, and the server not be flooded.
+func TestBlockedNames(t *testing.T) {
+	const blocked, ttl = 4, 2 * time.Second
+	lockers := openLockers(t, 2, Options{MaxConns: 10, Options: distlock.Options{TTL: ttl}})
+	d := lockers[0].driverOf(t)
+	for i := range blocked {
+		refusing := fmt.Sprint("blocked", i)
+		grants(t, d.claimOn(refusing, time.Hour))
+		lockRow(t, d, refusing)
+	}
+	l := lockers[1]
+	var held []distlock.Lock
+	for i := range 5 {
+		lock, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, lock)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range blocked {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				if _, err := l.TryLock(short, fmt.Sprint("blocked", i)); err == nil || errors.Is(err, distlock.ErrHeld) {
+					t.Errorf("TryLock of a name whose row is locked: %v", err)
+				}
+				cancel()
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	working := watch(t, d)
+	most := 0
+	for start := time.Now(); time.Since(start) < 4*ttl; {
+		most = max(most, working())
+		free, cancel := context.WithTimeout(ctx, ttl)
+		lock, err := l.TryLock(free, "free")
+		cancel()
+		if err != nil {
+			t.Fatalf("TryLock of a free name: %v", err)
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, lock := range held {
+		if lock.Err() != nil {
+			t.Errorf("a lock that has nothing to do with it: %v", lock.Err())
+		}
+	}
+	// Two under way, and one that was given up in each semaphore.
+	if most > 4*blocked+2 {
+		t.Errorf("the server had %d statements at a time, want %d for each blocked name at the most", most, 4)
+	}
+	cancel()
+	wg.Wait()
+}
+
+// TestLimiter gives up a statement: the next one of
+// its kind has to wait until one about the name is answered, or for a while.
+func TestLimiter(t *testing.T) {
+	l := newLimiter(4, time.Hour)
+	l.linger = time.Hour
+	answers := func(err error) request {
+		return func(context.Context) (sql.Result, error) { return nil, err }
+	}
+	waits := func(kind int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := l.bound("n", kind, answers(nil))(ctx)
+		return err
+	}
+	if _, err := l.bound("n", trying, answers(context.Canceled))(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := waits(trying); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a try behind one that was given up: %v, want the end of its context", err)
+	}
+	if err := waits(releasing); err != nil {
+		t.Fatalf("a release: %v", err)
+	}
+	if err := waits(trying); err != nil {
+		t.Fatalf("a try after the release was answered: %v", err)
+	}
+	l.linger = time.Millisecond
+	_, _ = l.bound("n", trying, answers(context.Canceled))(t.Context())
+	eventually(t, "the server must have ended it", func() bool { return waits(trying) == nil })
+	if len(l.names) != 0 || len(l.blocked) != 0 || len(l.slow) != 0 {
+		t.Errorf("left behind: %d names, %d blocked, %d slow", len(l.names), len(l.blocked), len(l.slow))
+	}
+	// First come, first served, one at a time, and no caller left behind after it gave up.
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	running, most := 0, 0
+	for i := range 50 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%2*1000)*time.Millisecond)
+			defer cancel()
+			_, _ = l.bound("n", trying, func(context.Context) (sql.Result, error) {
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				running--
+				mu.Unlock()
+				return nil, nil
+			})(ctx)
+		})
+	}
+	wg.Wait()
+	if most != 1 || len(l.names) != 0 {
+		t.Errorf("%d at a time, want 1; %d names left behind", most, len(l.names))
+	}
+}
+
+// TestReleaseDoesNotWaitForLock has another request hang on the connection that named locks
+// share: a release must return all the same.
+func TestReleaseDoesNotWaitForLock(t *testing.T) {
+	d := lockDriver(t)
+	holder := holdsWithLock(t, d)
+	d.locks.shared.line.Lock()
+	returned := make(chan error, 1)
+	go func() { returned <- holder.Release(context.Background()) }()
+	select {
+	case err := <-returned:
+		if err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Release waits for a request about named locks")
+	}
+	d.locks.shared.line.Unlock()
+	eventually(t, "the named lock is released", func() bool {
+		d.locks.shared.line.Lock()
+		defer d.locks.shared.line.Unlock()
+		return d.locks.shared.conn == nil
+	})
+}
+
+// TestOneOwnConnection renews, waits and releases with one connection and without
+// a named lock.
+func TestOneOwnConnection(t *testing.T) {
+	l := openLockers(t, 1, Options{MaxConns: 1, WaitConns: -1, Options: distlock.Options{TTL: 300 * time.Millisecond}})[0]
+	held, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan error, 1)
+	go func() {
+		lock, err := l.Lock(context.Background(), "n")
+		if err == nil {
+			err = lock.Unlock(context.Background())
+		}
+		next <- err
+	}()
+	time.Sleep(time.Second)
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock after three TTLs: %v", err)
+	}
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRenewalsHaveConnections takes all connections of the pool for longer than a lease.
+func TestRenewalsHaveConnections(t *testing.T) {
+	const ttl = 2 * time.Second
+	l := openLockers(t, 1, Options{MaxConns: 1, Options: distlock.Options{TTL: ttl}})[0]
+	held, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := held.(*Lock).claim.driver.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-held.Done():
+		t.Errorf("the lock is lost: %v", held.Err())
+	case <-time.After(3 * ttl):
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolIsClosed closes the pool of New before the Locker: that is final.
+func TestPoolIsClosed(t *testing.T) {
+	db, waiting := pool(t, nil), pool(t, nil)
+	d := testDriver(t, db, freshTable(t))
+	d.renewals = newRenewals(waiting, db, renewConns)
+	c, next := d.claimOn("n", time.Minute), d.claimOn("m", time.Minute)
+	grants(t, c)
+	if err := waiting.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+		t.Errorf("Renew without WaitDB: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, tried := next.Try(t.Context())
+	_, inspected := d.Inspect(t.Context(), "n")
+	for what, err := range map[string]error{
+		"Try": tried, "Renew": renewError(t, c), "Release": c.Release(t.Context()), "Inspect": inspected, "undo": next.Release(t.Context()),
+	} {
+		if !errors.Is(err, distlock.ErrClosed) || errors.Is(err, distlock.ErrLost) {
+			t.Errorf("%s on a pool that was closed: %v, want ErrClosed", what, err)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package mysqllock
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/distlock-go/distlock"
+)
+
+// DefaultTable is the table where Options name none.
+const DefaultTable = "distlock"
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// validTable allows what an unquoted identifier may be made of, and so leaves
+// nothing to escape. 64 characters is the limit of MySQL and MariaDB.
+var validTable = regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_$]{0,63})\.)?([A-Za-z_][A-Za-z0-9_$]{0,63})$`)
+
+// statements are the texts of sql/*.sql for one table, ready for fill.
+type statements struct {
+	table  string // as it was given
+	schema string // where it is; checkSession finds it out
+	text   map[string]string
+}
+
+// newStatements reads the statements for a table, given as "table" or
+// "schema.table".
+func newStatements(table string) (*statements, error) {
+	m := validTable.FindStringSubmatch(table)
+	if m == nil {
+		return nil, fmt.Errorf("%w: the table is %q, allowed are letters, digits, _ and $, 64 at most, not beginning with a digit, as table or schema.table",
+			distlock.ErrInvalid, table)
+	}
+	s := &statements{table: table, text: make(map[string]string)}
+	quoted, schema := "`"+m[2]+"`", "DATABASE()"
+	if m[1] != "" {
+		quoted, schema = "`"+m[1]+"`."+quoted, "'"+m[1]+"'"
+	}
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		raw, err := files.ReadFile("sql/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		s.text[strings.TrimSuffix(e.Name(), ".sql")] = withoutComments(string(raw))
+	}
+	// Fragments first: their text contains the words that come after them.
+	free := s.text["free"]
+	s.text["session-plain"] = strings.ReplaceAll(s.text["session"], "{named-locks}", "0")
+	expand := strings.NewReplacer("{takes}", strings.ReplaceAll(s.text["takes"], "{free}", free), "{free}", free, "{idle-row}", s.text["idle"],
+		"{named-locks}", s.text["named-locks"])
+	finish := strings.NewReplacer("{table}", quoted, "{now}", s.text["now"],
+		"{schema-text}", schema, "{table-text}", "'"+m[2]+"'",
+		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
+		"{ttl}", "%[4]s", "{token}", "%[4]s", "{renewed}", "%[4]s", "{idle}", "%[4]s", "{length}", "%[4]s",
+		"{via}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10))
+	for name, text := range s.text {
+		s.text[name] = finish.Replace(expand.Replace(text))
+	}
+	return s, nil
+}
+
+func withoutComments(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "--") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Schema returns the statement that creates the table, given as "table" or
+// "schema.table", for programs that do not leave that to Options.Create. It
+// fails with distlock.ErrInvalid if the name is not allowed.
+func Schema(table string) (string, error) {
+	s, err := newStatements(table)
+	if err != nil {
+		return "", err
+	}
+	return s.text["schema"], nil
+}
+
+// values complete a statement. Texts are in hexadecimal: that survives every sql_mode and
+// charset, and leaves nothing to escape.
+type values struct{ name, owner, holder, number, lock string }
+
+// next stands between the elements where a value is a list.
+const next = "',x'"
+
+// fill writes values into a statement, to be sent as it is in a single round trip.
+func (s *statements) fill(statement string, v values) string {
+	return fmt.Sprintf(s.text[statement], "x'"+v.name+"'", "x'"+v.owner+"'", "x'"+v.holder+"'", v.number, "", "x'"+v.lock+"'")
+}
+
+// namedLock returns the values for the statements about the named lock of a name.
+// A hash makes it as short as the server wants it. If two names ever shared one, their
+// waiters would wake up in vain.
+func (s *statements) namedLock(name string) values {
+	// All tables of a server share its named locks. The table may be given with
+	// its schema or without.
+	table := s.table[strings.LastIndexByte(s.table, '.')+1:]
+	sum := sha256.Sum256([]byte(s.schema + "." + table + "\x00" + name))
+	return values{lock: hexOf("distlock:" + hexOf(string(sum[:20])))}
+}
+
+func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }
+
+// newOwner returns an owner that no claim has.
+func newOwner() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails, by its documentation
+	return hex.EncodeToString(b)
+}

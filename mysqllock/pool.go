@@ -1,0 +1,125 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// rowWait is for how many seconds our own connections wait for a row, or for the table,
+// before the statement is rolled back: the least that the server allows. A statement that
+// was given up is over by then.
+const rowWait = "1"
+
+// newPool opens no connection yet.
+func newPool(c sqldriver.Connector, conns int) *sql.DB {
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(conns)
+	// As many may be idle as are open: by default, database/sql keeps two and dials the
+	// others again.
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(idleTime)
+	return db
+}
+
+// connector makes connections within a bound. The client library bounds the dial
+// alone: a server that accepts and then says nothing would be waited for without end.
+type connector struct {
+	config  *mysql.Config
+	timeout time.Duration
+}
+
+// newConnector completes the configuration of our own pools.
+func newConnector(config *mysql.Config) (*connector, error) {
+	if config.Timeout <= 0 {
+		config.Timeout = dialTimeout
+	}
+	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
+	maps.Copy(params, config.Params)
+	config.Params = params
+	// After a fail-over, connections to what is a replica now are dropped.
+	config.RejectReadOnly = true
+	// What the client would print, a broken connection mostly, is in the errors.
+	config.Logger = &mysql.NopLogger{}
+	_, err := mysql.NewConnector(config)
+	return &connector{config, config.Timeout}, err
+}
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() sqldriver.Driver { return &mysql.MySQLDriver{} }
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	// Each dial has a configuration of its own, because the logger is part of it.
+	config, heard := c.config.Clone(), new(reason)
+	config.Logger = heard
+	inner, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, &connectError{err}
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	conn, err := inner.Connect(bounded)
+	switch {
+	case err == nil:
+		return conn, nil
+	// The caller's end comes first: only the other bound speaks of the server.
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case bounded.Err() != nil:
+		err = &noAnswerError{from: c.config.Addr, after: c.timeout}
+	default:
+		err = c.explain(err, heard.get())
+	}
+	return nil, &connectError{err}
+}
+
+// explain adds to the client library's error what it has logged, and what may be wrong
+// with TLS. With TLS 1.3 the server looks at the certificate of the client only after the
+// client has finished its part of the handshake.
+func (c *connector) explain(err, heard error) error {
+	// The server may have closed the connection before the client has written its part.
+	lost := errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) ||
+		err.Error() == "bad connection" // the library's for that; it has no value to compare with
+	if lost && heard != nil {
+		err = fmt.Errorf("%w: %w", err, heard)
+	}
+	var alert *net.OpError
+	refused := errors.As(err, &alert) && alert.Op == "remote error"
+	if (lost || refused) && (c.config.TLS != nil || c.config.TLSConfig != "") {
+		err = fmt.Errorf("the server ended the connection in the TLS handshake or just after it; it may not accept the certificate of this client, or want one: %w", err)
+	}
+	return err
+}
+
+// reason keeps the first error that the client library logs: it returns a generic one
+// instead.
+type reason struct {
+	mu  sync.Mutex
+	err error
+}
+
+// Print implements mysql.Logger.
+func (r *reason) Print(v ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range v {
+		if err, ok := x.(error); ok && r.err == nil {
+			r.err = err
+		}
+	}
+}
+
+func (r *reason) get() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}

@@ -1,0 +1,244 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// renewConns is how many connections renewals have to themselves: one for batches, the others for
+// locks renewed alone.
+const renewConns = 3
+
+// renewals have connections of their own, so that no lock is lost because everything else
+// keeps those of the common pool busy.
+type renewals struct {
+	db     *sql.DB       // nothing else uses it, as far as possible
+	common *sql.DB       // serves where db cannot connect
+	alone  chan struct{} // one element per lock that is renewed alone
+	skip   bool          // the server can skip rows that are locked
+
+	connecting sync.Mutex     // held while a connection is made in the background
+	idle       sync.WaitGroup // that
+	ctx        context.Context
+	end        context.CancelFunc
+}
+
+// renewShare returns how many connections renewals may use of a pool on which claims
+// wait, too.
+func renewShare(waiting *sql.DB) int {
+	if open := waiting.Stats().MaxOpenConnections; open > 0 {
+		return min(renewConns, (open-1)/2)
+	}
+	return renewConns
+}
+
+// newRenewals returns renewals on db. They may use conns connections of it.
+func newRenewals(db, common *sql.DB, conns int) *renewals {
+	n := &renewals{db: db, common: common, alone: make(chan struct{}, max(conns-1, 1))}
+	n.ctx, n.end = context.WithCancel(context.Background())
+	return n
+}
+
+// Renew implements driver.Driver.
+//
+// A statement that has to wait for one row keeps the others locked meanwhile, for every
+// process. So the statement for many skips locked rows, and the rest is renewed alone, side
+// by side. Each of these statements says whether its lock is lost.
+//
+//	batch ── renew.sql, SKIP LOCKED ──▶ all renewed: one request
+//	                                └─▶ fewer: renewed.sql says which; these are answered
+//	                                    └─▶ the rest: renew-alone.sql each, for half of the
+//	                                        time; renewed, lost, or blocked
+//
+// A single lock begins like a batch: its row can mostly be had, and it must not queue
+// with locks on blocked rows.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	rest := make([]*driver.Renewal, len(batch))
+	for i := range batch {
+		rest[i] = &batch[i]
+	}
+	if d.renewals.skip {
+		rest = d.renewTogether(ctx, rest)
+	}
+	if len(batch) > 1 {
+		// Locks that were renewed are told so while there is time.
+		var cancel context.CancelFunc
+		ctx, cancel = half(ctx)
+		defer cancel()
+	}
+	var wg sync.WaitGroup
+	for _, r := range rest {
+		wg.Go(func() { d.renewAlone(ctx, r) })
+	}
+	wg.Wait()
+}
+
+// half returns a context that ends when half of the time of ctx has passed.
+func half(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	return context.WithCancel(ctx)
+}
+
+// renewTogether renews the locks on unlocked rows, and returns the others.
+//
+// If the row count says that all were renewed, that is known at once. If not, a second statement
+// tells the renewed ones. The count may also fall short because a lease reaches beyond its
+// renewal, where the server counts changed rows, not matched ones. If the first statement has
+// found none at all, it has no reading of the clock to answer with.
+func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (rest []*driver.Renewal) {
+	v := renewValues(batch)
+	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)))
+	all := rows >= int64(len(batch))
+	var ends map[string]time.Duration
+	if err == nil && !all && at != 0 {
+		v.number = strconv.FormatInt(at, 10)
+		ends, err = d.renewed(ctx, v)
+	}
+	// A server may refuse this statement and accept the one for a single lock.
+	if refused(err) {
+		return batch
+	}
+	for _, r := range batch {
+		switch ttl := roundUp(r.TTL); {
+		case err != nil:
+			r.Answer(driver.Grant{}, err)
+		case all || ends[r.Claim.(*claim).request.Owner] >= ttl:
+			r.Answer(driver.Grant{TTL: ttl}, nil)
+		default:
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// renewValues returns what the statements about a batch are completed with.
+func renewValues(batch []*driver.Renewal) values {
+	var names, owners []string
+	var ttls strings.Builder
+	common := roundUp(batch[0].TTL)
+	for _, r := range batch {
+		request := &r.Claim.(*claim).request
+		names = append(names, hexOf(request.Name))
+		owners = append(owners, request.Owner)
+		// Most batches have one TTL. A CASE is sent for the others only.
+		if ttl := roundUp(r.TTL); ttl != common {
+			fmt.Fprintf(&ttls, " WHEN x'%s' THEN %d", request.Owner, ttl.Microseconds())
+		}
+	}
+	v := values{
+		name:   strings.Join(names, next),
+		owner:  strings.Join(owners, next),
+		number: strconv.FormatInt(common.Microseconds(), 10),
+	}
+	if ttls.Len() > 0 {
+		v.number = "CASE owner" + ttls.String() + " ELSE " + v.number + " END"
+	}
+	return v
+}
+
+// renewed returns by owner how long leases last after the reading of the clock in v. A
+// lease that was renewed then lasts for its TTL at the least.
+func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration, error) {
+	ends := make(map[string]time.Duration)
+	err := d.query(ctx, d.renewals.query(d.sql.fill("renewed", v)), func(row *sql.Rows) error {
+		var owner []byte
+		var left int64
+		err := row.Scan(&owner, &left)
+		ends[hex.EncodeToString(owner)] = time.Duration(left) * time.Microsecond
+		return err
+	})
+	return ends, err
+}
+
+// renewAlone renews one lock, and waits for its row if it must.
+func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
+	c, ttl, began := r.Claim.(*claim), roundUp(r.TTL), time.Now()
+	v := c.values()
+	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
+	send := d.renewals.plain(d.sql.fill("renew-alone", v))
+	at, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+		if !acquire(ctx, d.renewals.alone) { // for one wait for the row: then others may try
+			return nil, ctx.Err()
+		}
+		defer func() { <-d.renewals.alone }()
+		return send(ctx)
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		r.Answer(driver.Grant{}, &noAnswerError{from: "the row of the lock", after: time.Since(began), last: lastAnswer(err)})
+	case err != nil:
+		r.Answer(driver.Grant{}, err)
+	// The statement has found no running lease of this claim, or LAST_INSERT_ID would be the
+	// clock.
+	case at == 0:
+		r.Answer(driver.Grant{}, distlock.ErrLost)
+	default:
+		r.Answer(driver.Grant{TTL: ttl}, nil)
+	}
+}
+
+// on has f use the connections of renewals. It uses the common ones if there is none yet,
+// because a dial takes several round trips, or none is to be had: the server has a limit,
+// or the pool was closed.
+//
+//	an idle connection of its own ──▶ that; the common pool if nothing could be sent on it
+//	none                          ──▶ the common pool, and a dial for the next renewal
+func on[T any](n *renewals, f func(*sql.DB) (T, error)) (T, error) {
+	if n.db == n.common {
+		return f(n.common)
+	}
+	if n.db.Stats().Idle == 0 {
+		n.connect()
+		return f(n.common)
+	}
+	result, err := f(n.db)
+	if unconnected(err) || errors.Is(final(err), distlock.ErrClosed) {
+		return f(n.common)
+	}
+	return result, err
+}
+
+// plain is a request of a statement as text.
+func (n *renewals) plain(text string) request {
+	return func(ctx context.Context) (sql.Result, error) {
+		return on(n, func(db *sql.DB) (sql.Result, error) { return db.ExecContext(ctx, text) })
+	}
+}
+
+func (n *renewals) query(text string) query {
+	return func(ctx context.Context) (*sql.Rows, error) {
+		return on(n, func(db *sql.DB) (*sql.Rows, error) { return db.QueryContext(ctx, text) })
+	}
+}
+
+// connect makes a connection for the next renewal, in the background: the call that
+// needs it first may have less time than that takes.
+func (n *renewals) connect() {
+	if n.ctx.Err() != nil || !n.connecting.TryLock() {
+		return
+	}
+	n.idle.Go(func() {
+		defer n.connecting.Unlock()
+		ctx, cancel := context.WithTimeout(n.ctx, checkTimeout)
+		defer cancel()
+		_ = n.db.PingContext(ctx) // leaves it in its pool
+	})
+}
+
+// close is called when no renewal is under way.
+func (n *renewals) close() {
+	n.end()
+	n.idle.Wait()
+}

@@ -1,0 +1,1 @@
+COALESCE(GET_LOCK({lock}, 0), 0) + COALESCE(RELEASE_LOCK({lock}), 0)

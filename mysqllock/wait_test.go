@@ -1,0 +1,376 @@
+package mysqllock
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// openLockers opens Lockers with connections of their own, as if they were in
+// different processes.
+func openLockers(t testing.TB, n int, o Options) []*Locker {
+	t.Helper()
+	o.Table, o.Create = freshTable(t), true
+	var lockers []*Locker
+	for range n {
+		l, err := Open(t.Context(), server(t).URL(), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		lockers = append(lockers, l)
+	}
+	return lockers
+}
+
+// handOff has next wait for what held holds, until ready says so, and returns the new
+// lock and how long that took from the release on.
+func handOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) (distlock.Lock, time.Duration) {
+	t.Helper()
+	got := make(chan distlock.Lock)
+	go func() {
+		l, err := next.Lock(context.Background(), held.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	}()
+	ready()
+	start := time.Now()
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l := <-got
+	lag := time.Since(start)
+	if l == nil {
+		t.FailNow()
+	}
+	return l, lag
+}
+
+// patience is how late a hand-off may be if nothing wakes the waiter up. It is more than a
+// stalled machine takes over a poll. It is less than the 9 s until a waiter looks if it relies on
+// its named lock.
+const patience = 7 * time.Second
+
+// takesLocks waits until a Locker has the named locks of n names that it took without them.
+func takesLocks(t *testing.T, l *namedLocks, n int) {
+	t.Helper()
+	eventually(t, "the named locks are taken", func() bool {
+		l.shared.mu.Lock()
+		defer l.shared.mu.Unlock()
+		return l.shared.taken == n
+	})
+}
+
+// TestHandOff passes a name to and fro between two processes and counts how often
+// the one that waits has to ask: once to be sent to the named lock, and once when it has that.
+func TestHandOff(t *testing.T) {
+	var tries int
+	lockers := openLockers(t, 2, Options{Options: distlock.Options{
+		Observer: &distlock.Observer{Acquired: func(a distlock.Acquired) { tries = a.Tries }},
+	}})
+	held, err := lockers[0].Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lockers[0].driverOf(t)
+	queued := atLock(t, d)
+	takesLocks(t, d.locks, 1)
+	for i := range 20 {
+		held, _ = handOff(t, held, lockers[(i+1)%2], func() {
+			eventually(t, "the other waits for the named lock", func() bool { return queued() == 1 })
+			if i == 1 {
+				time.Sleep(time.Second) // in which a poller asks ten times
+			}
+		})
+		// The first holder has come without its named lock, so that the first waiter polls
+		// until that can be expected to have been taken.
+		if i > 0 && tries != 2 {
+			t.Errorf("hand-off %d took the waiter %d requests", i, tries)
+		}
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLongHold has a claim wait for a name that was taken without its named lock, once
+// that has been taken.
+func TestLongHold(t *testing.T) {
+	lockers := openLockers(t, 2, Options{})
+	held, err := lockers[0].Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks := lockers[0].driverOf(t).locks
+	takesLocks(t, locks, 1)
+	waiter := lockers[1].driverOf(t).claimOn("n", 30*time.Second)
+	eventually(t, "the waiter is sent to the named lock", func() bool {
+		refuses(t, waiter)
+		return waiter.invited
+	})
+	woken := goesToLock(t, waiter)
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	isWoken(t, "the waiter", woken)
+	grants(t, waiter)
+	releases(t, waiter)
+	eventually(t, "the connection is given back", func() bool {
+		locks.shared.line.Lock()
+		defer locks.shared.line.Unlock()
+		return locks.shared.conn == nil
+	})
+}
+
+// driverOf returns the driver of a Locker.
+func (l *Locker) driverOf(t testing.TB) *store {
+	t.Helper()
+	lock, err := l.TryLock(t.Context(), randomText())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return lock.(*Lock).claim.driver
+}
+
+// openSpoiled opens a Locker and tampers with its named locks before their first use.
+func openSpoiled(t *testing.T, table string, spoil func(*namedLocks)) *Locker {
+	t.Helper()
+	d := &store{db: pool(t, nil)}
+	c, err := d.client(&Options{Table: table, WaitDB: pool(t, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.start(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	spoil(d.locks)
+	return &Locker{c}
+}
+
+// TestLocksOfNoUse takes away what named locks rest on, one way at a time; the names must
+// be passed on all the same.
+func TestLocksOfNoUse(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		spoil func(*testing.T, *namedLocks)
+	}{
+		{"named locks do not work", func(t *testing.T, b *namedLocks) {
+			dead := config(t, server(t).URL())
+			dead.Addr = "127.0.0.1:1"
+			b.db = poolOf(t, dead)
+		}},
+		{"each process has a server of its own", func(t *testing.T, b *namedLocks) { b.sql.schema = randomText() }},
+		{"no connection is left", func(t *testing.T, b *namedLocks) { b.conns = nil }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			table := freshTable(t)
+			var lockers []*Locker
+			for range 2 {
+				l := openSpoiled(t, table, func(b *namedLocks) { c.spoil(t, b) })
+				defer func() {
+					if err := l.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				lockers = append(lockers, l)
+			}
+			held, err := lockers[0].Lock(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 6 {
+				var lag time.Duration
+				held, lag = handOff(t, held, lockers[(i+1)%2], func() { time.Sleep(rand.N(200 * time.Millisecond)) })
+				if lag > patience {
+					t.Errorf("hand-off %d took %v", i, lag)
+				}
+			}
+			if err := held.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLocksLeaveNothing cancels waiters, closes Lockers, and counts connections.
+func TestLocksLeaveNothing(t *testing.T) {
+	db := pool(t, nil)
+	threads := func() (n int) {
+		t.Helper()
+		var name string
+		if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := threads()
+	o := &Options{Table: freshTable(t), Create: true}
+	var lockers []*Locker
+	for range 2 {
+		l, err := Open(t.Context(), server(t).URL(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockers = append(lockers, l)
+	}
+	locks := lockers[0].driverOf(t).locks
+	lock := locks.sql.namedLock("n").lock
+	waits := func() {
+		t.Helper()
+		eventually(t, "a claim waits for the named lock", func() bool { return statementsWith(t, db, lock) > 0 })
+	}
+	held, err := lockers[0].Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	takesLocks(t, locks, 1)
+	for range 5 {
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := lockers[1].Lock(ctx, "n")
+			failed <- err
+		}()
+		waits()
+		cancel()
+		wantError(t, "the cancelled Lock", <-failed, context.Canceled)
+	}
+	// The statements of clients that have gone still wait in the server. They must not have
+	// the lock for long.
+	held, lag := handOff(t, held, lockers[1], waits)
+	if lag > patience {
+		t.Errorf("hand-off past cancelled waiters: %v", lag)
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := lockers[0].Lock(context.Background(), "n")
+		waiting <- err
+	}()
+	waits()
+	for _, l := range lockers {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wantError(t, "the waiting Lock", <-waiting, distlock.ErrClosed)
+	wantError(t, "the lock after Close", held.Err(), distlock.ErrUnlocked)
+	eventually(t, "all connections are closed", func() bool { return threads() <= before })
+}
+
+// TestCloseEndsLocks closes the named locks of a driver while a claim has one and its release has
+// not returned. The pool goes on, and must not keep it.
+func TestCloseEndsLocks(t *testing.T) {
+	d := lockDriver(t)
+	holdsWithLock(t, d)
+	locks := d.locks
+	d.locks = nil
+	locks.shared.close()
+	eventually(t, "the named lock is free", func() bool {
+		var free bool
+		if err := d.db.QueryRow("SELECT IS_FREE_LOCK(x'" + locks.sql.namedLock("n").lock + "')").Scan(&free); err != nil {
+			t.Fatal(err)
+		}
+		return free
+	})
+}
+
+// replyLost is a connection that calls lost, if there is one, instead of handing on what
+// has come, and then is broken.
+type replyLost struct {
+	net.Conn
+	lost *atomic.Pointer[func()]
+}
+
+func (c replyLost) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if f := c.lost.Swap(nil); f != nil {
+		(*f)()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestWaitsAgain ends the connection of a claim that waits: it does not poll for ever.
+func TestWaitsAgain(t *testing.T) {
+	l, db := openLockers(t, 2, Options{}), pool(t, nil)
+	held, err := l[0].Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	takesLocks(t, l[0].driverOf(t).locks, 1)
+	lock := l[1].driverOf(t).sql.namedLock("n").lock
+	waits := func(after int) (id int) {
+		eventually(t, "the next waits on another connection", func() bool {
+			return db.QueryRow("SELECT id FROM information_schema.processlist WHERE id NOT IN (CONNECTION_ID(), ?) AND LOCATE(?, info) > 0",
+				after, lock).Scan(&id) == nil
+		})
+		return id
+	}
+	next, _ := handOff(t, held, l[1], func() {
+		id := waits(0)
+		if _, err := db.Exec(fmt.Sprintf("KILL %d", id)); err != nil {
+			t.Fatal(err)
+		}
+		waits(id)
+	})
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplyToReleaseIsLost releases a name together with its named lock. The next waiter acquires
+// it before the holder learns that the reply does not come. The holder must not be told of a lost
+// lock.
+func TestReplyToReleaseIsLost(t *testing.T) {
+	table := freshTable(t)
+	var lost atomic.Pointer[func()]
+	c := config(t, server(t).URL())
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return replyLost{conn, &lost}, err
+	}
+	l := openSpoiled(t, table, func(b *namedLocks) { b.db = poolOf(t, c) })
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d := l.driverOf(t)
+	first, err := l.Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	takesLocks(t, d.locks, 1)
+	queued := atLock(t, d)
+	held, _ := handOff(t, first, l, func() {
+		eventually(t, "the next waits for the named lock", func() bool { return queued() == 1 })
+	})
+	next := d.claimOn("n", time.Minute)
+	next.request.NoWait = true
+	var taken error
+	take := func() { _, taken = next.Try(context.Background()) }
+	lost.Store(&take)
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock whose reply was lost: %v", err)
+	}
+	if lost.Load() != nil || taken != nil {
+		t.Errorf("the name was not taken meanwhile, so this test shows nothing: %v", taken)
+	}
+	releases(t, next)
+}

@@ -1,0 +1,113 @@
+package mysqllock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// TestReleasesTogether gives many names back at the same moment. None of their named
+// locks may stay behind on the connection that has them all.
+func TestReleasesTogether(t *testing.T) {
+	l := openLockers(t, 1, Options{})[0]
+	d := l.driverOf(t)
+	var held []distlock.Lock
+	for i := range 40 {
+		h, err := l.Lock(t.Context(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, h)
+	}
+	takesLocks(t, d.locks, len(held))
+	var wg sync.WaitGroup
+	for _, h := range held {
+		wg.Go(func() {
+			if err := h.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, h := range held {
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			var free bool
+			if err := d.db.QueryRow("SELECT IS_FREE_LOCK(x'" + d.sql.namedLock(h.Name()).lock + "')").Scan(&free); err != nil {
+				t.Fatal(err)
+			}
+			if free {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the named lock of %q is not free %v after the release", h.Name(), patience)
+			}
+		}
+	}
+}
+
+// TestBreakWakes breaks the lock of a holder that has the named lock. The holder does not release
+// that before its next renewal. The waiter is not to wait for that, whether the holder has waited
+// for its named lock or not, and nobody overtakes it meanwhile.
+func TestBreakWakes(t *testing.T) {
+	lockers := openLockers(t, 4, Options{Options: distlock.Options{TTL: time.Minute}})
+	held, err := lockers[0].Lock(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	takesLocks(t, lockers[0].driverOf(t).locks, 1)
+	queued := atLock(t, lockers[3].driverOf(t))
+	for _, next := range lockers[1:3] {
+		got := make(chan distlock.Lock, 1)
+		go func() {
+			h, err := next.Lock(context.Background(), "n")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- h
+		}()
+		eventually(t, "the next waits for the named lock", func() bool { return queued() == 1 })
+		if err := distlock.Break(t.Context(), lockers[3], "n", held.Token()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case h := <-got:
+			if h == nil {
+				t.FailNow()
+			}
+			if h.Token() <= held.Token() {
+				t.Errorf("token %d after the broken one's %d", h.Token(), held.Token())
+			}
+			wantError(t, "Unlock of the broken lock", held.Unlock(t.Context()), distlock.ErrLost)
+			held = h
+		case <-time.After(patience):
+			t.Fatalf("the waiter does not have the broken lock after %v", patience)
+		}
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBreakKeepsOrder breaks a lock while a claim waits for it. A claim that comes later is sent
+// behind the waiter, as after a release.
+func TestBreakKeepsOrder(t *testing.T) {
+	l := openLockers(t, 1, Options{})[0]
+	d := l.driverOf(t)
+	holder, waiter, late := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	token := grants(t, holder).Token
+	refuses(t, waiter)
+	if err := d.Break(t.Context(), "n", token); err != nil {
+		t.Fatal(err)
+	}
+	if left := refuses(t, late); left > time.Second {
+		t.Errorf("the name is kept for %v, want a second at the most", left)
+	}
+	wantError(t, "Release of the broken claim", holder.Release(t.Context()), distlock.ErrLost)
+	for _, c := range []*claim{waiter, late} {
+		releases(t, c)
+	}
+}

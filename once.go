@@ -1,0 +1,123 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// maxEarly is what the period of OncePer ends early by, at the most.
+const maxEarly = 30 * time.Second
+
+// OncePer runs fn once per period over all processes: not if a run of it under this name
+// has begun within the period, in whatever process, or is still under way. It is for jobs
+// that several schedulers start at about the same time. A plain lock only keeps their
+// runs from overlapping: a scheduler that comes when a short job is done runs it again.
+// It reports whether fn was called here.
+//
+// The period ends a tenth early, but no more than 30 s. So what the schedulers start
+// every hour runs every hour, although their ticks are never exactly an hour apart; and
+// the ticks that belong together must be closer to each other than that.
+//
+// The record of a run is a lock with a fixed term, which is not unlocked when fn
+// returns nil. So the store keeps it, by its own clock, and it survives the end of this
+// process, also [Locker].Close; but not on ZooKeeper, where it ends with the session of the
+// process. If fn fails or panics, the name is free at once, and the next call tries again;
+// a function that wants no other try returns nil. A process that crashes in the middle of
+// a run has used up the period, and [Break] gives it back.
+//
+// If fn runs for longer than the period, its lock is extended: runs never overlap, and
+// the name is free when fn has returned. The context of fn ends with ctx, or with
+// the loss of the lock as its cause, and carries the lock, for [FromContext].
+//
+// Errors are those of fn, ErrLost if the lock ended before fn returned, and those of
+// TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
+// keep, as on ZooKeeper, where a record ends with the session of its process. The
+// options TTL and NoRenewal have no effect.
+func OncePer(ctx context.Context, l Locker, name string, period time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
+	if period <= 0 || period > MaxTTL {
+		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", ErrInvalid, period, MaxTTL))
+	}
+	term := period - min(period/10, maxEarly)
+	lock, err := l.TryLock(ctx, name, append(slices.Clone(opts), TTL(recordTTL(term)), NoRenewal())...)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, once(ctx, lock, term, fn)
+}
+
+// recordTTL returns the lease of a record that is kept for term. It is longer by what
+// Deadline comes before the end of a lease, and the answer of a store after the request: a
+// process that lives ends the record exactly, and does not take it for a lost lock.
+func recordTTL(term time.Duration) time.Duration {
+	return term + min(max(term/50, 20*time.Millisecond), 3*time.Second)
+}
+
+// once runs fn under a lock of a fixed term, and leaves the lock for the rest of the
+// term if that went well.
+func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Context) error) (err error) {
+	over := time.Now().Add(term)
+	inner, cancel := context.WithCancelCause(context.WithValue(ctx, lockKey{}, lock))
+	kept, finish := context.WithCancel(context.WithoutCancel(ctx))
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		// By no more than usual: if this process dies after the term, others wait for it.
+		keep(kept, lock, min(term, DefaultTTL))
+		if kept.Err() == nil {
+			cancel(lock.Err())
+		}
+	}()
+	failed := true // also if fn panics
+	defer func() {
+		finish()
+		<-watched // before Unlock, which would wait for an Extend
+		cancel(nil)
+		if left := time.Until(over); !failed && left > 0 {
+			if k, ok := As[keeper](lock); ok {
+				k.KeepOnClose()
+			}
+			time.AfterFunc(left, func() { _ = lock.Unlock(context.Background()) }) // else it ends with its term
+			return
+		}
+		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, ErrLost) {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	err = fn(inner)
+	failed = err != nil || lock.Err() != nil
+	return err
+}
+
+// keeper is a lock that Close can leave in the store.
+type keeper interface {
+	Lock
+	KeepOnClose()
+}
+
+// keep extends a lock of a fixed term until ctx or the lock has ended: by ttl, as soon
+// as two thirds of that are left, as if it were renewed.
+func keep(ctx context.Context, lock Lock, ttl time.Duration) {
+	timer := time.NewTimer(time.Until(lock.Deadline()) - ttl*2/3)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-lock.Done():
+			return
+		case <-timer.C:
+		}
+		if err := lock.Extend(ctx, ttl); err != nil {
+			// Tried again soon, and ever sooner as the deadline comes nearer.
+			timer.Reset(max(time.Until(lock.Deadline())/4, time.Millisecond))
+			continue
+		}
+		timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
+	}
+}

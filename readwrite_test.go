@@ -1,0 +1,247 @@
+package distlock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+func TestReadWrite(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		read, write := distlock.ReadWrite(l, 3)
+		otherRead, otherWrite := distlock.ReadWrite(rival, 3)
+
+		first, second := mustLock(t, bg, read, "x"), mustLock(t, bg, otherRead, "x")
+		if first.Name() != "x" || first.Token() <= 0 || second.Token() <= first.Token() {
+			t.Errorf("readers of %q have the tokens %d and %d", first.Name(), first.Token(), second.Token())
+		}
+		synctest.Wait()
+		_, err := write.TryLock(bg, "x")
+		wantErr(t, "a writer beside readers", err, distlock.ErrHeld)
+		synctest.Wait()
+		third, err := read.TryLock(bg, "x")
+		if err != nil {
+			t.Fatalf("a third reader: %v", err)
+		}
+		synctest.Wait()
+		_, err = read.TryLock(bg, "x")
+		wantErr(t, "one reader too many", err, distlock.ErrHeld)
+		for _, lock := range []distlock.Lock{first, second, third} {
+			if err := lock.Unlock(bg); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		w, err := otherWrite.TryLock(bg, "x")
+		if err != nil {
+			t.Fatalf("a writer: %v", err)
+		}
+		if w.Name() != "x" || w.Token() <= third.Token() {
+			t.Errorf("a writer of %q has the token %d after %d", w.Name(), w.Token(), third.Token())
+		}
+		if err := w.Extend(bg, 2*time.Minute); err != nil || time.Until(w.Deadline()) < time.Minute {
+			t.Errorf("Extend: %v, %v left", err, time.Until(w.Deadline()))
+		}
+		synctest.Wait()
+		for _, locker := range []distlock.Locker{read, write, otherRead, otherWrite} {
+			_, err := locker.TryLock(bg, "x")
+			wantErr(t, "beside a writer", err, distlock.ErrHeld)
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		if err := w.Err(); err != nil {
+			t.Errorf("a writer was not renewed: %v", err)
+		}
+		for range 2 {
+			if err := w.Unlock(bg); err != nil {
+				t.Error(err)
+			}
+		}
+		wantErr(t, "Err", w.Err(), distlock.ErrUnlocked)
+		mustLock(t, bg, read, "x")
+
+		_, err = write.Lock(bg, "y", distlock.NoRenewal())
+		wantErr(t, "a writer with a fixed term", err, distlock.ErrInvalid)
+	})
+}
+
+// Readers that come and go without a gap do not keep a writer out, nor writers a reader.
+func TestReadWriteStarvesNobody(t *testing.T) {
+	for _, crowd := range []string{"readers", "writers"} {
+		t.Run(crowd, func(t *testing.T) {
+			bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+				ctx, cancel := context.WithCancel(bg)
+				many, _ := distlock.ReadWrite(l, 5)
+				_, alone := distlock.ReadWrite(rival, 5)
+				if crowd == "writers" {
+					_, many = distlock.ReadWrite(l, 5)
+					alone, _ = distlock.ReadWrite(rival, 5)
+				}
+				var wg sync.WaitGroup
+				for i := range 5 {
+					wg.Go(func() {
+						time.Sleep(time.Duration(i) * 200 * time.Millisecond)
+						for ctx.Err() == nil {
+							if lock, err := many.Lock(ctx, "x"); err == nil {
+								time.Sleep(time.Second)
+								_ = lock.Unlock(bg)
+							}
+						}
+					})
+				}
+				time.Sleep(time.Minute + 100*time.Millisecond)
+				began := time.Now()
+				lock := mustLock(t, bg, alone, "x")
+				if took := time.Since(began); took > 5*time.Second+100*time.Millisecond {
+					t.Errorf("waited for %v among %s that take a second each", took, crowd)
+				}
+				_ = lock.Unlock(bg)
+				cancel()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// The order of tokens is that of grants, and writers are alone.
+func TestReadWriteCrowd(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		var mu sync.Mutex
+		var readers, writers, together int
+		var writeToken, anyToken int64
+		var wg sync.WaitGroup
+		for i := range 12 {
+			read, write := distlock.ReadWrite([]distlock.Locker{l, rival}[i%2], 4)
+			wg.Go(func() {
+				for range 20 {
+					writes := rand.N(3) == 0
+					locker := read
+					if writes {
+						locker = write
+					}
+					lock := mustLock(t, bg, locker, "x")
+					mu.Lock()
+					if writes {
+						writers++
+						if lock.Token() <= anyToken {
+							t.Errorf("a writer got token %d after %d", lock.Token(), anyToken)
+						}
+						writeToken = lock.Token()
+					} else {
+						readers++
+						if lock.Token() <= writeToken {
+							t.Errorf("a reader got token %d after a writer's %d", lock.Token(), writeToken)
+						}
+					}
+					anyToken = max(anyToken, lock.Token())
+					together = max(together, readers)
+					if writers > 1 || writers == 1 && readers > 0 || readers > 4 {
+						t.Errorf("%d writers and %d readers", writers, readers)
+					}
+					mu.Unlock()
+					time.Sleep(rand.N(time.Second))
+					mu.Lock()
+					if writes {
+						writers--
+					} else {
+						readers--
+					}
+					mu.Unlock()
+					if err := lock.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if together < 2 {
+			t.Errorf("at most %d readers at a time", together)
+		}
+		time.Sleep(time.Second)
+		if left, err := distlock.List(bg, l, ""); err != nil || len(left) != 0 {
+			t.Errorf("left in the store: %v, %v", left, err)
+		}
+	})
+}
+
+// slotTokens returns the tokens of the slots that are held.
+func slotTokens(t *testing.T, l distlock.Locker) map[string]int64 {
+	t.Helper()
+	all, err := distlock.List(bg, l, "x/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := make(map[string]int64)
+	for _, st := range all {
+		if st.Name != "x/next" {
+			tokens[st.Name] = st.Token
+		}
+	}
+	return tokens
+}
+
+// A writer that loses its place while it waits begins anew. Otherwise two would each
+// have some of the slots, and wait for the others.
+func TestReadWriteLosesItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		read, write := distlock.ReadWrite(l, 3)
+		_, otherWrite := distlock.ReadWrite(rival, 3)
+		reader := mustLock(t, bg, read, "x")
+		synctest.Wait()
+		mine := slotTokens(t, l)
+		tokens := make(chan int64, 2)
+		for _, w := range []distlock.Locker{write, otherWrite} {
+			go func() {
+				lock := mustLock(t, bg, w, "x")
+				tokens <- lock.Token()
+				time.Sleep(time.Second)
+				if err := lock.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			}()
+			time.Sleep(time.Second)
+		}
+		before := slotTokens(t, l)
+		if err := distlock.Break(bg, rival, "x/next"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for slot, token := range slotTokens(t, l) {
+			if kept := token == before[slot]; kept != (token == mine[slot]) {
+				t.Errorf("%s has token %d, had %d, and the reader's slot is %v: the writer kept slots without its place", slot, token, before[slot], mine)
+			}
+		}
+		_ = reader.Unlock(bg)
+		first, second := <-tokens, <-tokens
+		if second <= first {
+			t.Errorf("the tokens %d and %d", first, second)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// A writer loses its lock with any of its slots, and is told.
+func TestReadWriteLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		_, write := distlock.ReadWrite(l, 3)
+		lock := mustLock(t, bg, write, "x")
+		if err := distlock.Break(bg, rival, "x/1"); err != nil {
+			t.Fatal(err)
+		}
+		<-lock.Done()
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)
+		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
+		_, otherWrite := distlock.ReadWrite(rival, 3)
+		synctest.Wait()
+		if _, err := otherWrite.TryLock(bg, "x"); err != nil {
+			t.Errorf("after the Unlock of a lost lock: %v", err)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file is only for speed. With 64 callers on 64 names, Lock and Unlock take 21 µs of the
+// client's CPU and 15 µs of the server's together with it, 50 µs and 29 µs without, and twice the
+// time. go-redis has a pipeliner of its own (AsyncAutoPipeline, experimental). With that, they
+// reached .31 of the rate.
+
+const (
+	// maxPipelines is how many requests or pipelines of one Locker are under way at the
+	// same time, each on a connection of its own. Few callers then wait for nobody, and
+	// a connection that hangs delays few.
+	maxPipelines = 4
+
+	// maxBatch is how many requests share a pipeline, so that no caller waits for long
+	// on behalf of others.
+	maxBatch = 100
+
+	// maxDelay is how long a request waits for a pipeline to return: all of them may be
+	// on connections that hang.
+	maxDelay = 100 * time.Millisecond
+
+	// maxRequest bounds a pipeline. The engine bounds no call by more.
+	maxRequest = 10 * time.Second
+)
+
+// batcher sends the requests of many callers. A request that comes while maxPipelines are
+// under way waits until one returns, and then goes in one pipeline with all that have come
+// meanwhile.
+//
+//	callers              batcher                              go-redis
+//	do 1 ──────────────▶ flush 1: alone, at once ───────────▶ Process
+//	do 2, 3, 4 ────────▶ flush 2, 3, 4: the same
+//	do 5, do 6 ────────▶ waiting; watch starts the timer
+//	                     flush 1 has its answer: 5 and 6 ───▶ one pipeline
+//	                     or none within maxDelay: flush 5 ──▶ one pipeline
+//
+// Goroutines of the batcher send the requests, because go-redis does not return from a read when
+// a context is cancelled. A caller leaves when its context ends, and its request may still
+// arrive.
+type batcher struct {
+	client redis.UniversalClient
+	delay  time.Duration // maxDelay, but in tests
+
+	mu      sync.Mutex
+	running int // goroutines in flush
+	waiting []*request
+	overdue *time.Timer // runs while requests wait
+}
+
+// request is a command on its way.
+type request struct {
+	ctx  context.Context
+	cmd  *command
+	done chan struct{} // closed when cmd has its outcome
+}
+
+// do sends cmd and waits for its outcome. When ctx ends first, cmd must not be touched any
+// more.
+func (b *batcher) do(ctx context.Context, cmd *command) error {
+	r := &request{ctx, cmd, make(chan struct{})}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, r)
+	if b.running < maxPipelines {
+		// A request goes at once while a pipeline is free: waiting for others to share it
+		// would delay a lone caller.
+		b.running++
+		go b.flush()
+	} else if len(b.waiting) == 1 {
+		b.watch()
+	}
+	b.mu.Unlock()
+	select {
+	case <-r.done:
+		return cmd.Err()
+	case <-ctx.Done():
+		// A request that still waits is removed, so that it does not arrive after its
+		// caller has given up.
+		b.cancel(r)
+		return ctx.Err()
+	}
+}
+
+// flush sends what waits until nothing does.
+func (b *batcher) flush() {
+	for batch := b.take(); len(batch) > 0; batch = b.take() {
+		if len(batch) == 1 {
+			// A single request uses its own context: no other caller depends on it.
+			_ = b.client.Process(batch[0].ctx, batch[0].cmd)
+		} else {
+			b.send(batch)
+		}
+		for _, r := range batch {
+			close(r.done)
+		}
+	}
+}
+
+// send sends several requests in one pipeline. It uses none of their contexts: a caller that
+// leaves must not fail the others.
+func (b *batcher) send(batch []*request) {
+	ctx, cancel := context.WithTimeout(context.Background(), maxRequest)
+	defer cancel()
+	pipe := b.client.Pipeline()
+	for _, r := range batch {
+		_ = pipe.Process(ctx, r.cmd) // puts it into the pipeline
+	}
+	execute(ctx, pipe)
+}
+
+// take returns the requests of the next pipeline; none if flush is to end.
+func (b *batcher) take() []*request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.waiting), maxBatch)
+	batch := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
+	switch {
+	case n == 0:
+		b.running--
+	case len(b.waiting) > 0:
+		b.watch()
+	default:
+		b.waiting = nil // lets go of the requests
+		if b.overdue != nil {
+			b.overdue.Stop()
+		}
+	}
+	return batch
+}
+
+// watch has another pipeline sent if those under way have not returned after the delay;
+// b.mu is held.
+func (b *batcher) watch() {
+	if b.overdue != nil {
+		b.overdue.Reset(b.delay)
+		return
+	}
+	b.overdue = time.AfterFunc(b.delay, func() {
+		b.mu.Lock()
+		// This may exceed maxPipelines: connections that hang must not stop those that
+		// work.
+		b.running++
+		b.mu.Unlock()
+		b.flush()
+	})
+}
+
+// cancel removes r, unless it has been sent.
+func (b *batcher) cancel(r *request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.waiting, r); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+}

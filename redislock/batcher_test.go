@@ -1,0 +1,294 @@
+package redislock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+)
+
+// checkpoint stands between a client and its connections.
+type checkpoint struct {
+	single   func(next func() error) error
+	pipeline func(n int, next func() error) error
+}
+
+func (p *checkpoint) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *checkpoint) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if p.single == nil {
+			return next(ctx, cmd)
+		}
+		err := p.single(func() error { return next(ctx, cmd) })
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func (p *checkpoint) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if p.pipeline == nil || cmds[0].Name() != "evalsha" { // how a connection begins is a pipeline, too
+			return next(ctx, cmds)
+		}
+		err := p.pipeline(len(cmds), func() error { return next(ctx, cmds) })
+		if err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+// busyStore returns a driver without a free connection. maxPipelines requests wait at its
+// checkpoint until free is called. Later requests wait in its batcher.
+func busyStore(t *testing.T, p *checkpoint, delay time.Duration) (d *store, free func()) {
+	t.Helper()
+	release, arrived := make(chan struct{}), make(chan struct{}, maxPipelines)
+	var passing atomic.Int32
+	p.single = func(next func() error) error {
+		if passing.Add(1) <= maxPipelines {
+			arrived <- struct{}{}
+			<-release
+		}
+		return next()
+	}
+	c := client(t, server(t).URL())
+	d = driverOn(t, c, freshPrefix())
+	d.batcher.delay = delay
+	warm := d.claim("warm", long)
+	grants(t, warm)
+	releases(t, warm)
+	c.AddHook(p)
+	var sent sync.WaitGroup
+	for i := range maxPipelines {
+		sent.Go(func() {
+			a := d.claim(fmt.Sprint("sent", i), long)
+			if _, err := a.Try(context.Background()); err != nil {
+				t.Errorf("a request that was under way: %v", err)
+			}
+		})
+		<-arrived // one after the other, or two of them share a pipeline
+	}
+	var once sync.Once
+	free = func() {
+		once.Do(func() { close(release) })
+		sent.Wait()
+	}
+	t.Cleanup(free)
+	return d, free
+}
+
+// waiting waits until n requests are.
+func waiting(t *testing.T, d *store, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d requests wait", n), func() bool {
+		d.batcher.mu.Lock()
+		defer d.batcher.mu.Unlock()
+		return len(d.batcher.waiting) == n
+	})
+}
+
+func TestRequestsGoTogether(t *testing.T) {
+	const many = maxBatch + 20
+	var mu sync.Mutex
+	var sizes []int
+	d, free := busyStore(t, &checkpoint{pipeline: func(n int, next func() error) error {
+		mu.Lock()
+		sizes = append(sizes, n)
+		mu.Unlock()
+		return next()
+	}}, time.Hour)
+	tokens := make([]int64, many)
+	claims := make([]*claim, many)
+	var all sync.WaitGroup
+	for i := range many {
+		claims[i] = d.claim(fmt.Sprint("x", i), long)
+		all.Go(func() {
+			g, err := claims[i].Try(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			tokens[i] = g.Token
+		})
+	}
+	waiting(t, d, many)
+	free()
+	all.Wait()
+	total := 0
+	for _, n := range sizes {
+		total += n
+		if n > maxBatch {
+			t.Errorf("%d requests in one pipeline, want %d at the most", n, maxBatch)
+		}
+	}
+	if len(sizes) > maxPipelines || total < many-maxPipelines {
+		t.Errorf("%d requests went in pipelines of %v", many, sizes)
+	}
+	for i, c := range claims {
+		if st, err := d.Inspect(t.Context(), c.request.Name); err != nil || st.Token != tokens[i] || tokens[i] == 0 {
+			t.Errorf("%s was granted with token %d, the server says %d, %v", c.request.Name, tokens[i], st.Token, err)
+		}
+		if c.ambiguous {
+			t.Errorf("%s: its request was sent once, and is said to be under way still", c.request.Name)
+		}
+		releases(t, c)
+	}
+}
+
+// A request leaves nothing and delays no other if it is cancelled before it was sent.
+func TestCancelledRequestIsNotSent(t *testing.T) {
+	d, free := busyStore(t, new(checkpoint), time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	var cancelled, others sync.WaitGroup
+	for i := range 20 {
+		cancelled.Go(func() {
+			if _, err := d.claim(fmt.Sprint("cancelled", i), long).Try(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("Try whose context ended: %v", err)
+			}
+		})
+		others.Go(func() {
+			if _, err := d.claim(fmt.Sprint("other", i), long).Try(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waiting(t, d, 40)
+	cancel()
+	cancelled.Wait() // though nothing has come back
+	waiting(t, d, 20)
+	free()
+	others.Wait()
+	for i := range 20 {
+		if st, err := d.Inspect(t.Context(), fmt.Sprint("cancelled", i)); err != nil || st.Held {
+			t.Errorf("the name of a cancelled request: %+v, %v", st, err)
+		}
+	}
+}
+
+// A pipeline without replies delays its callers only: locks are acquired and released, each once.
+func TestPipelineWithItsRepliesLost(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("applied=%v", applied), func(t *testing.T) {
+			lossy := &lossy{applied: applied, seen: make(map[string]bool)}
+			c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: lossy.dial, ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = c.Close() })
+			l := lockerOn(t, c, &Options{Prefix: freshPrefix()})
+			var all sync.WaitGroup
+			for i := range 64 {
+				all.Go(func() {
+					for range 20 {
+						lock, err := l.Lock(t.Context(), fmt.Sprint("x", i))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if err := lock.Unlock(t.Context()); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			if lossy.lost < 3 {
+				t.Error("the requests did not come at the same time: the test is none")
+			}
+			eventually(t, "nothing is left but tombstones", func() bool {
+				for i := range 64 {
+					if st, err := distlock.Inspect(t.Context(), l, fmt.Sprint("x", i)); err != nil || st.Held || st.Waiters > 0 {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// lossy connects a client, and closes the connection of every third pipeline at the time of
+// sending: before it arrives, or before its replies do. Not when it is sent once more.
+type lossy struct {
+	applied bool
+
+	mu   sync.Mutex
+	sent int
+	lost int
+	seen map[string]bool
+}
+
+func (l *lossy) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &lossyConn{Conn: c, lossy: l}, err
+}
+
+type lossyConn struct {
+	net.Conn
+	lossy *lossy
+}
+
+func (c *lossyConn) Write(p []byte) (int, error) {
+	l := c.lossy
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bytes.Count(p, []byte("evalsha")) < 2 || l.seen[string(p)] {
+		return c.Conn.Write(p)
+	}
+	l.seen[string(p)] = true
+	if l.sent++; l.sent%3 != 0 {
+		return c.Conn.Write(p)
+	}
+	l.lost++
+	n := len(p)
+	var err error
+	if l.applied {
+		n, err = c.Conn.Write(p)
+		_ = c.Conn.(*net.TCPConn).CloseRead()
+	} else {
+		_ = c.Conn.Close()
+	}
+	return n, err
+}
+
+// When no answer comes back, no request waits for long: other connections may work.
+func TestRequestsPassConnectionsThatHang(t *testing.T) {
+	d, _ := busyStore(t, new(checkpoint), maxDelay)
+	a := d.claim("x", long)
+	grants(t, a)
+	releases(t, a)
+}
+
+// Where no connection can be made, every caller is told why, in the server's words.
+func TestPipelineWithoutAConnection(t *testing.T) {
+	s, admin := own(t)
+	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
+	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())
+	d.batcher.running = maxPipelines
+	var all sync.WaitGroup
+	for i := range 3 {
+		a := d.claim(fmt.Sprint("x", i), long)
+		a.token = 1
+		call := func() error { return a.Release(t.Context()) }
+		if i < 2 {
+			call = func() error { return second(a.Try(t.Context())) }
+		}
+		all.Go(func() {
+			if err := call(); !redis.HasErrorPrefix(err, "WRONGPASS") {
+				t.Errorf("a request with a password that is no longer right: %v, want the server's answer", err)
+			}
+		})
+		waiting(t, d, i+1)
+	}
+	go d.batcher.flush()
+	all.Wait()
+}

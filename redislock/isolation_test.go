@@ -1,0 +1,250 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// A key of another type fails the renewal of its own lock, and no other.
+func TestOneBadKeyFailsAlone(t *testing.T) {
+	c := client(t, server(t).URL())
+	for _, split := range []bool{false, true} {
+		t.Run(fmt.Sprintf("split=%v", split), func(t *testing.T) {
+			d := driverOn(t, c, freshPrefix())
+			d.split.Store(split)
+			batch := renewals(t, d, 10)
+			bad := batch[3].Claim.(*claim).key.entry()
+			must(t, c.Del(t.Context(), bad).Err())
+			must(t, c.HSet(t.Context(), bad, "a", "b").Err())
+			d.Renew(t.Context(), batch)
+			for i, r := range batch {
+				if i == 3 && (r.Err == nil || errors.Is(r.Err, distlock.ErrLost) || !strings.Contains(r.Err.Error(), "WRONGTYPE")) ||
+					i != 3 && (r.Err != nil || r.Grant.TTL != 2*long) {
+					t.Errorf("claim %d: %+v, %v", i, r.Grant, r.Err)
+				}
+			}
+			list, err := d.List(t.Context(), "x")
+			if err != nil || len(list) != 9 {
+				t.Errorf("List: %d names, %v, want the 9 that are held", len(list), err)
+			}
+		})
+	}
+}
+
+// After its clock has gone back, a server says that an entry lasts for long. That ends when the
+// clock comes forward again.
+func TestNoGrantForMoreThanWasAskedFor(t *testing.T) {
+	c := client(t, server(t).URL())
+	for _, split := range []bool{false, true} {
+		d := driverOn(t, c, freshPrefix())
+		d.split.Store(split)
+		a := d.claim("x", long)
+		grants(t, a)
+		must(t, c.PExpire(t.Context(), a.key.entry(), time.Hour).Err())
+		if g, err := a.Renew(t.Context(), long); err != nil || g.TTL != long {
+			t.Errorf("Renew for %v: %+v, %v", long, g, err)
+		}
+		if g := grants(t, a); g.TTL != long { // the request is sent twice
+			t.Errorf("Try for %v: %+v", long, g)
+		}
+		releases(t, a)
+	}
+}
+
+// What the owner of the client has closed does not come back.
+func TestClosedClientIsFinal(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		var c redis.UniversalClient = client(t, server(t).URL())
+		if cluster {
+			c = clusterClient(t, []string{"127.0.0.1:1"})
+		}
+		d := driverOn(t, c, freshPrefix())
+		a := d.claim("x", long)
+		a.token = 1
+		must(t, c.Close())
+		batch := []driver.Renewal{{Claim: a, TTL: long}}
+		d.Renew(t.Context(), batch)
+		_, listErr := d.List(t.Context(), "")
+		for what, err := range map[string]error{
+			"Try":     second(d.claim("y", long).Try(t.Context())),
+			"Renew":   batch[0].Err,
+			"Release": a.Release(t.Context()),
+			"Inspect": second(d.Inspect(t.Context(), "x")),
+			"List":    listErr,
+			"Break":   d.Break(t.Context(), "x", 1),
+		} {
+			if !errors.Is(err, distlock.ErrClosed) || !errors.Is(err, redis.ErrClosed) {
+				t.Errorf("cluster %v: %s on a closed client: %v, want ErrClosed of both", cluster, what, err)
+			}
+		}
+	}
+}
+
+// While a slot is being moved, some of its keys are here and some there: what is held is
+// renewed, and what needs several keys goes on trying.
+func testClusterOpenSlot(t *testing.T, addrs []string, nodes []*redis.Client) {
+	c := clusterClient(t, addrs)
+	d := driverOn(t, c, freshPrefix())
+	a, b := d.claim("x", long), d.claim("x", long)
+	grants(t, a)
+	key := a.key.entry()
+	slot := int(nodes[0].ClusterKeySlot(t.Context(), key).Val())
+	master, err := c.MasterForKey(t.Context(), key)
+	must(t, err)
+	from, to := 0, 1
+	for i, addr := range addrs {
+		if addr == master.Options().Addr {
+			from, to = i, (i+1)%len(addrs)
+		}
+	}
+	openSlot(t, slot, nodes[from], nodes[to])
+	if g, err := a.Renew(t.Context(), long); err != nil || g.TTL != long {
+		t.Errorf("Renew in an open slot: %+v, %v", g, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := b.Try(ctx); !redis.IsTryAgainError(err) {
+		t.Errorf("Try until its context ends: %v, want the answer of the server", err)
+	}
+	tried := make(chan error, 1)
+	go func() {
+		_, err := d.tryOnly("x", long).Try(t.Context())
+		tried <- err
+	}()
+	select {
+	case err := <-tried:
+		t.Errorf("Try has given up: %v", err)
+	case <-time.After(time.Second): // longer than go-redis repeats it
+	}
+	closeSlot(t, slot, addrs[to], nodes[from], nodes[to], nodes)
+	if err := <-tried; !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("Try after the slot has moved: %v, want ErrHeld", err)
+	}
+	if _, err := a.Renew(t.Context(), long); err != nil {
+		t.Errorf("Renew after the slot has moved: %v", err)
+	}
+	releases(t, b)
+	releases(t, a)
+}
+
+// A master that hangs holds up nothing of the others: no renewal, no Try, no wake-up, and
+// List and Close for no longer than they may take.
+func testClusterFrozen(t *testing.T, addrs []string, nodes []*redis.Client) {
+	prefix := freshPrefix()
+	d, rival := driverOn(t, clusterClient(t, addrs), prefix), driverOn(t, clusterClient(t, addrs), prefix)
+	batch := renewals(t, d, 30)
+	master := func(c *claim) string {
+		m, err := d.cluster.MasterForKey(t.Context(), c.key.entry())
+		must(t, err)
+		return m.Options().Addr
+	}
+	ill := master(batch[0].Claim.(*claim))
+	var holder *claim // of a name on another master
+	for _, r := range batch {
+		if c := r.Claim.(*claim); master(c) != ill {
+			holder = c
+		}
+	}
+	waiter, stuck := rival.claim(holder.request.Name, long), rival.claim("x0", long)
+	queues(t, waiter)
+	queues(t, stuck)
+	hc := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: -1})
+	t.Cleanup(func() { _ = hc.Close() })
+	heedless := driverOn(t, hc, prefix)
+	heedless.Renew(t.Context(), batch) // it knows the topology
+	thaw := freeze(t, addrs, nodes, ill)
+
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	d.Renew(ctx, batch)
+	if ctx.Err() != nil {
+		t.Errorf("Renew took %v", time.Since(began))
+	}
+	for i, r := range batch {
+		switch dead := master(r.Claim.(*claim)) == ill; {
+		case dead && (r.Err == nil || !strings.Contains(r.Err.Error(), ill) || errors.Is(r.Err, context.DeadlineExceeded)):
+			t.Errorf("claim %d, on the master that hangs: %v", i, r.Err)
+		case !dead && (r.Err != nil || r.Grant.TTL != 2*long):
+			t.Errorf("claim %d, on another master: %+v, %v", i, r.Grant, r.Err)
+		}
+	}
+	for _, how := range []func(context.Context, time.Duration) (context.Context, context.CancelFunc){context.WithTimeout, cancelAfter} {
+		ctx, cancel := how(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		heedless.Renew(ctx, batch)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Renew of a client that does not heed contexts took %v", took)
+		}
+		for i, r := range batch {
+			if master(r.Claim.(*claim)) != ill && r.Err != nil {
+				t.Errorf("claim %d, on another master, by a client that does not heed contexts: %v", i, r.Err)
+			}
+		}
+		ctx, cancel = how(t.Context(), 100*time.Millisecond)
+		began = time.Now()
+		defer cancel()
+		if _, err := d.List(ctx, ""); err == nil || time.Since(began) > 500*time.Millisecond {
+			t.Errorf("List for 100 ms: %v after %v", err, time.Since(began))
+		}
+	}
+	for i := range 20 {
+		if c := d.claim(fmt.Sprint("y", i), long); master(c) != ill {
+			grants(t, c)
+			releases(t, c)
+		}
+	}
+	releases(t, holder)
+	hears(t, waiter, true)
+	grants(t, waiter)
+	releases(t, waiter)
+	must(t, rival.Close())
+	select {
+	case <-thaw:
+		t.Error("the master hung for too short a time: the test is none")
+	default:
+	}
+	<-thaw
+}
+
+// freeze makes a server hang. The channel is closed when it no longer does.
+func freeze(t *testing.T, addrs []string, nodes []*redis.Client, addr string) <-chan struct{} {
+	t.Helper()
+	const seconds = 4
+	thaw := make(chan struct{})
+	var node *redis.Client
+	for i := range addrs {
+		if addrs[i] == addr {
+			node = nodes[i]
+		}
+	}
+	go func() {
+		defer close(thaw)
+		if err := node.Do(context.Background(), "DEBUG", "SLEEP", seconds).Err(); err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually(t, "the server hangs", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return node.Ping(ctx).Err() != nil
+	})
+	return thaw
+}
+
+// cancelAfter returns a context without a deadline.
+func cancelAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(d, cancel)
+	return ctx, func() { timer.Stop(); cancel() }
+}

@@ -1,0 +1,86 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock/driver"
+)
+
+// How a name changes hands. A waiter subscribes first and looks then, so no release falls
+// between the two; and a release makes the waiter the holder before it says so.
+//
+//	waiter                           server                                 holder
+//	Try, no channel yet ───────────▶ last in the queue, for 5 s
+//	  ◀── held, NoWake ───────────── (the engine's backoff looks meanwhile)
+//	Wait: SUBSCRIBE ───────────────▶
+//	  ◀── confirmed ────────────────
+//	Try 2, channel, test ──────────▶ queue: lease 30 s, channel, TTL, "2"
+//	  ◀── "" on the channel ──────── (a script's message arrives: the waiter relies on it)
+//	  ◀── held ─────────────────────
+//	Wait                                                    ◀────────── Release
+//	                                 entry = waiter, for its whole TTL
+//	  ◀── "owner token 2 waited" ───
+//	Try: grants, without a request   (lost message: the next Try finds the entry)
+//
+// A message is a hint: it gets lost when a connection breaks. A waiter is also woken when its
+// subscription is confirmed and when its connection is lost. It then tries, waits, and so
+// subscribes again: there is no other repair.
+//
+// Wait implements driver.Claim. It subscribes if nobody has yet. A wake-up between the last
+// Try and this call is in the channel already.
+func (c *claim) Wait(ctx context.Context) error {
+	c.driver.subscriber.join(ctx, c.waiter)
+	select {
+	case <-c.waiter.wake:
+		c.waiter.asleep = false
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// waiter is a claim in the queue. All but the first four fields belong to one call at a time
+// and are read by the subscriber under its mutex.
+type waiter struct {
+	owner   string
+	ttl     time.Duration
+	channel string        // where it is woken
+	wake    chan struct{} // one element, "look again"; buffered so that the subscriber never blocks
+
+	listens bool         // it was subscribed before its latest Try, which left the channel in its place
+	asleep  bool         // it relies on a wake-up, and none has come
+	number  int          // of the latest Try that was answered; 0 takes no grant
+	sent    time.Time    // before the request of that Try
+	grant   driver.Grant // by a release
+}
+
+func (w *waiter) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// accept takes in the grant "<token> <number> <waited>" of a release, if it is by the latest
+// Try that was answered: a grant by an earlier one may be over, and the next Try tells. The
+// waiter cannot tell when the release was; but the server says how many ms after that Try,
+// and the lease counts from there. If the server's clock has jumped forward, what this
+// machine has measured is less.
+func (w *waiter) accept(grant string) {
+	part := strings.Split(grant, " ")
+	if len(part) != 3 {
+		return
+	}
+	token, err1 := strconv.ParseInt(part[0], 10, 64)
+	number, err2 := strconv.Atoi(part[1])
+	waited, err3 := strconv.ParseUint(part[2], 10, 31)
+	if errors.Join(err1, err2, err3) != nil || token <= 0 || w.number == 0 || number != w.number {
+		return
+	}
+	later := min(time.Duration(waited)*time.Millisecond, time.Since(w.sent))
+	w.grant = driver.Grant{Token: token, TTL: time.Duration(millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(later)}
+}

@@ -1,0 +1,193 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+)
+
+// Semaphore returns a Locker that lets n acquisitions hold a name at a time. Each is a
+// permit: a lock on one of n slots, so the permit of a holder that has died comes
+// back with the end of its TTL. n must be the same in all processes: where it is not,
+// the largest counts. An n of less than 1 is ErrInvalid in every call.
+//
+// The token of a permit rises with every grant of its slot, and says nothing of other
+// slots: n holders are as it should be, and none of them is stale. A store that is to
+// refuse stale writes keeps a fence for each slot; see [Permit].
+//
+// A waiter takes whatever slot is free first. One acquisition at a time waits for the
+// slots, the others queue behind it; a newcomer that finds a free slot may take it while
+// the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
+// at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
+// queue: they show in List, and must not be used otherwise. Close closes l.
+func Semaphore(l Locker, n int) Locker { return &semaphore{l, slots{l, n}} }
+
+// Permit is the Lock of a [Semaphore], which [As] finds.
+type Permit struct {
+	Lock
+	name string
+	slot int
+}
+
+// Name implements Lock.
+func (p *Permit) Name() string { return p.name }
+
+// Slot returns which of the n slots the permit is for, from 0. No other holder of the
+// name has it at the same time, so it can name a resource of which there are n.
+func (p *Permit) Slot() int { return p.slot }
+
+// Unwrap returns the lock on the slot, for As.
+func (p *Permit) Unwrap() Lock { return p.Lock }
+
+type semaphore struct {
+	Locker
+	slots slots
+}
+
+// TryLock implements Locker.
+func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	if err := s.slots.check("trylock", name); err != nil {
+		return nil, err
+	}
+	return s.permit(name)(s.slots.tryAny(ctx, name, opts))
+}
+
+// Lock implements Locker.
+func (s *semaphore) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+	if err := s.slots.check("lock", name); err != nil {
+		return nil, err
+	}
+	// If one is free, nobody has to be waited for.
+	lock, slot, err := s.slots.tryAny(ctx, name, opts)
+	if errors.Is(err, ErrHeld) {
+		var next Lock
+		if next, err = s.slots.queue(ctx, name, opts); err != nil {
+			return nil, err
+		}
+		lock, slot, err = s.slots.waitAny(ctx, name, opts)
+		leave(next)
+	}
+	return s.permit(name)(lock, slot, err)
+}
+
+func (s *semaphore) permit(name string) func(Lock, int, error) (Lock, error) {
+	return func(lock Lock, slot int, err error) (Lock, error) {
+		if err != nil {
+			return nil, err
+		}
+		return &Permit{lock, name, slot}, nil
+	}
+}
+
+// slots are n locks for each name, which stand for n equal places.
+type slots struct {
+	l Locker
+	n int
+}
+
+func (s slots) check(op, name string) error {
+	switch {
+	case s.n < 1:
+		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", ErrInvalid, s.n))
+	case name == "": // which must not become a legal one by what is added
+		return opError(op, name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName))
+	}
+	return nil
+}
+
+func (s slots) name(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }
+
+// queue waits until the caller is the one that may wait for slots. Its lock is renewed,
+// also for a caller that asks for a fixed term.
+func (s slots) queue(ctx context.Context, name string, opts []Option) (Lock, error) {
+	return s.l.Lock(ctx, name+"/next", renewed(opts)...)
+}
+
+func renewed(opts []Option) []Option {
+	return append(slices.Clone(opts), func(o *CallOptions) { o.NoRenewal = false })
+}
+
+// leave frees a lock without waiting for the outcome, which goes on in the background.
+func leave(lock Lock) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = lock.Unlock(ctx)
+}
+
+// tryAny takes a slot if one is free. Its error matches ErrHeld if any was held: the
+// failure of one slot, be it on a server of its own, says nothing of the others.
+func (s slots) tryAny(ctx context.Context, name string, opts []Option) (Lock, int, error) {
+	var held, failed error
+	first := rand.N(s.n) // so that they do not all begin with a slot that is taken
+	for i := range s.n {
+		slot := (first + i) % s.n
+		lock, err := s.l.TryLock(ctx, s.name(name, slot), opts...)
+		switch {
+		case err == nil:
+			return lock, slot, nil
+		case errors.Is(err, ErrHeld):
+			held = err
+		default:
+			failed = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if held != nil && ctx.Err() == nil {
+		return nil, 0, held
+	}
+	return nil, 0, errors.Join(failed, held)
+}
+
+// attempt is the outcome of a call for one slot.
+type attempt struct {
+	slot int
+	lock Lock
+	err  error
+}
+
+// each calls take for all slots, side by side.
+func (s slots) each(name string, take func(name string) (Lock, error)) <-chan attempt {
+	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
+	for slot := range s.n {
+		go func() {
+			lock, err := take(s.name(name, slot))
+			outcomes <- attempt{slot, lock, err}
+		}()
+	}
+	return outcomes
+}
+
+// waitAny waits for the first slot that is free. It waits in the queues of all of them,
+// and so is woken by any release, without asking again and again. It fails when all
+// slots have failed.
+func (s slots) waitAny(ctx context.Context, name string, opts []Option) (Lock, int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	outcomes := s.each(name, func(name string) (Lock, error) { return s.l.Lock(ctx, name, opts...) })
+	var err error
+	for i := range s.n {
+		won := <-outcomes
+		if won.err != nil {
+			err = won.err
+			continue
+		}
+		cancel()
+		go giveBack(outcomes, s.n-1-i) // granted in the same moment
+		return won.lock, won.slot, nil
+	}
+	cancel()
+	return nil, 0, err
+}
+
+// giveBack unlocks what the next n outcomes bring.
+func giveBack(outcomes <-chan attempt, n int) {
+	for range n {
+		if other := <-outcomes; other.err == nil {
+			leave(other.lock)
+		}
+	}
+}

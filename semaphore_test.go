@@ -1,0 +1,232 @@
+package distlock_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// permit returns the permit that a lock of a Semaphore is.
+func permit(t *testing.T, lock distlock.Lock) *distlock.Permit {
+	t.Helper()
+	p, ok := distlock.As[*distlock.Permit](lock)
+	if !ok {
+		t.Fatal("As finds no Permit")
+	}
+	return p
+}
+
+func TestSemaphore(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		const n = 3
+		s, r := distlock.Semaphore(l, n), distlock.Semaphore(rival, n)
+		var held []distlock.Lock
+		taken := make(map[int]bool)
+		for i := range n {
+			lock := mustLock(t, bg, []distlock.Locker{s, r}[i%2], "x")
+			if _, ok := distlock.As[*driver.Handle](lock); !ok || lock.Name() != "x" {
+				t.Errorf("the permit is called %q; As sees through it: %v", lock.Name(), ok)
+			}
+			held = append(held, lock)
+			taken[permit(t, lock).Slot()] = true
+		}
+		if len(taken) != n || !taken[0] || !taken[n-1] {
+			t.Errorf("the slots are %v", taken)
+		}
+		_, err := s.TryLock(bg, "x")
+		wantErr(t, "TryLock of one too many", err, distlock.ErrHeld)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err = r.Lock(ctx, "x")
+		wantErr(t, "Lock of one too many", err, context.DeadlineExceeded)
+		wantErr(t, "Lock of one too many", err, distlock.ErrHeld)
+		mustLock(t, bg, s, "y")
+
+		back := permit(t, held[1])
+		if err := back.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait() // until the waiter that has given up is out of the queues
+		again, err := s.TryLock(bg, "x")
+		if err != nil {
+			t.Fatalf("TryLock of a permit that has come back: %v", err)
+		}
+		if p := permit(t, again); p.Slot() != back.Slot() || p.Token() <= back.Token() {
+			t.Errorf("slot %d with token %d after slot %d with token %d", p.Slot(), p.Token(), back.Slot(), back.Token())
+		}
+	})
+}
+
+func TestSemaphoreInvalid(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		for _, tc := range []struct {
+			n    int
+			name string
+		}{{0, "x"}, {-1, "x"}, {2, ""}, {2, strings.Repeat("x", distlock.MaxName)}} {
+			_, err := distlock.Semaphore(l, tc.n).Lock(bg, tc.name)
+			wantErr(t, "Lock", err, distlock.ErrInvalid)
+			_, err = distlock.Semaphore(l, tc.n).TryLock(bg, tc.name)
+			wantErr(t, "TryLock", err, distlock.ErrInvalid)
+			read, write := distlock.ReadWrite(l, tc.n)
+			for _, locker := range []distlock.Locker{read, write} {
+				_, err = locker.Lock(bg, tc.name)
+				wantErr(t, "Lock of ReadWrite", err, distlock.ErrInvalid)
+				_, err = locker.TryLock(bg, tc.name)
+				wantErr(t, "TryLock of ReadWrite", err, distlock.ErrInvalid)
+			}
+		}
+		s := distlock.Semaphore(l, 2)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err := s.Lock(bg, "x")
+		wantErr(t, "Lock after Close", err, distlock.ErrClosed)
+	})
+}
+
+// As many as there are permits hold at a time, never more, and all get their turn.
+func TestSemaphoreCrowd(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		const n, workers, turns = 4, 24, 10
+		var mu sync.Mutex
+		var holding, most, grants int
+		through := false
+		slots := make(map[int]int64)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range workers {
+			s := distlock.Semaphore([]distlock.Locker{l, rival}[i%2], n)
+			wg.Go(func() {
+				for range turns {
+					p := permit(t, mustLock(t, bg, s, "x"))
+					mu.Lock()
+					holding++
+					grants++
+					most = max(most, holding)
+					if p.Token() <= slots[p.Slot()] {
+						t.Errorf("slot %d got token %d after %d", p.Slot(), p.Token(), slots[p.Slot()])
+					}
+					slots[p.Slot()] = p.Token()
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					holding--
+					mu.Unlock()
+					if err := p.Unlock(bg); err != nil {
+						t.Error(err)
+					}
+				}
+				// Until the first of them is through, all permits are wanted all the time.
+				mu.Lock()
+				defer mu.Unlock()
+				if seconds := int(time.Since(began) / time.Second); !through && grants < n*seconds {
+					t.Errorf("permits lay idle: %d were granted in %d s, want %d", grants, seconds, n*seconds)
+				}
+				through = true
+			})
+		}
+		wg.Wait()
+		if most != n {
+			t.Errorf("%d held at a time, want %d", most, n)
+		}
+	})
+}
+
+// Waiters are served in the order in which they came.
+func TestSemaphoreOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, r, "x")}
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				lock := mustLock(t, bg, []distlock.Locker{s, r}[i%2], "x")
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				_ = lock.Unlock(bg)
+			})
+			time.Sleep(time.Second)
+		}
+		_ = held[0].Unlock(bg)
+		wg.Wait()
+		_ = held[1].Unlock(bg)
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+	})
+}
+
+// The permit of a process that has died comes back with the end of its lease, to one
+// that waits for it already.
+func TestSemaphoreDeadHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		// A fixed term that is neither renewed nor unlocked: nothing comes from its process.
+		mustLock(t, bg, s, "x", distlock.TTL(30*time.Second), distlock.NoRenewal())
+		mustLock(t, bg, s, "x")
+		began := time.Now()
+		mustLock(t, bg, r, "x")
+		if took := time.Since(began); took < 29*time.Second || took > 31*time.Second {
+			t.Errorf("the permit came back after %v", took)
+		}
+	})
+}
+
+// A call that was given up leaves nothing: not in the queue, and not at the slots.
+func TestSemaphoreGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, s, "x")}
+		for range 3 {
+			ctx, cancel := context.WithTimeout(bg, time.Minute)
+			_, err := r.Lock(ctx, "x")
+			cancel()
+			wantErr(t, "Lock", err, context.DeadlineExceeded)
+		}
+		for _, lock := range held {
+			_ = lock.Unlock(bg)
+		}
+		time.Sleep(time.Millisecond)
+		if left, err := distlock.List(bg, l, ""); err != nil || len(left) != 0 {
+			t.Errorf("left in the store: %v, %v", left, err)
+		}
+		for range 2 {
+			if _, err := s.TryLock(bg, "x"); err != nil {
+				t.Errorf("TryLock: %v", err)
+			}
+		}
+	})
+}
+
+// One slot that cannot be reached, as on a server of its own, does not keep the others
+// from being used.
+func TestSemaphoreOneSlotFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if c.Name == "x/1" && c.Op == "try" {
+				return errWork
+			}
+			apply()
+			return nil
+		}})
+		s := distlock.Semaphore(open(t, store), 3)
+		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, s, "x")}
+		_, err := s.TryLock(bg, "x")
+		wantErr(t, "TryLock", err, distlock.ErrHeld)
+		time.AfterFunc(time.Minute, func() { _ = held[0].Unlock(bg) })
+		mustLock(t, bg, s, "x")
+	})
+}

@@ -1,0 +1,157 @@
+package zklock
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+// class is the locks of about the same TTL. They share a session. The nodes of a dead
+// holder stay until its session ends, so a short TTL needs a short session.
+//
+//	use, the first   session: dialled   the library connects, and goes on trying
+//	open returns     ready              the servers have granted it
+//	leave, the last                     idle runs; the next use stops it
+//	closeIdle        session: nil       the next use dials again
+//
+// A caller that leaves while open still runs is no user any more. So closeIdle may
+// close the session under that open. Therefore open looks afterwards whether the
+// session is still the same.
+type class struct {
+	store   *store
+	ask     time.Duration // the time-out that the servers are asked for
+	keep    bool          // it is never closed for want of use
+	opening semaphore
+
+	mu      sync.Mutex
+	session *session // nil if there is none
+	ready   bool     // the servers have granted it
+	closed  bool     // by Close
+	users   int
+	idle    *time.Timer // running while there are no users
+}
+
+// idleTime is how long a session without users is kept: a new one costs two writes on
+// the servers.
+const idleTime = 5 * time.Minute
+
+// classStep is how much neighbouring classes differ. A session serves TTLs down to four
+// fifths of the one that it is made for.
+const classStep = 4
+
+// classFor returns the class of a TTL. Its session is 2 to 2.5 TTLs and three quarters
+// of a tick long, if the servers grant one as short. TTLs of less than a quarter of a
+// tick share one, as by default no session is shorter than two ticks. So with default
+// settings there are 17 at the most.
+func (d *store) classFor(ttl time.Duration) *class {
+	if d.target == nil || ttl > d.ttl-d.ttl/(classStep+1) && ttl <= d.mainTTL {
+		return d.main
+	}
+	tick := cmp.Or(d.opts.TickTime, defaultTick)
+	longest := tick / 4
+	for longest < ttl {
+		longest += longest / classStep
+	}
+	return d.classOf(min(sessionOf(longest, tick), d.longest))
+}
+
+// classOf returns the class that asks the servers for a session with the time-out ask.
+func (d *store) classOf(ask time.Duration) *class {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.classes[ask]
+	if c == nil {
+		c = &class{store: d, ask: ask, opening: make(semaphore, 1)}
+		d.classes[ask] = c
+	}
+	return c
+}
+
+// use returns the session. It stays open until the caller calls leave.
+func (c *class) use(ctx context.Context) (*session, error) {
+	c.mu.Lock()
+	c.users++
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	s, ready := c.session, c.ready
+	c.mu.Unlock()
+	if ready {
+		return s, nil
+	}
+	err := c.opening.do(ctx, func() error { return c.open(ctx) })
+	c.mu.Lock()
+	s = c.session
+	c.mu.Unlock()
+	if err != nil {
+		c.leave()
+		if s != nil {
+			err = s.explain(err) // and tells why it took so long
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *class) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 && !c.keep && c.session != nil {
+		c.idle = time.AfterFunc(c.store.idleTime, c.closeIdle)
+	}
+}
+
+// open connects, and returns when the servers have granted the session. If no server
+// can be reached, the session is kept: the library goes on trying.
+func (c *class) open(ctx context.Context) (err error) {
+	c.mu.Lock()
+	if c.closed {
+		err = distlock.ErrClosed
+	} else if c.session == nil {
+		c.session, err = c.store.dial(c.ask)
+	}
+	s, ready := c.session, c.ready
+	c.mu.Unlock()
+	if err != nil || ready {
+		return err
+	}
+	if err = s.greet(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session != s { // closed meanwhile, as the caller has left
+		return zk.ErrClosing
+	}
+	c.ready = true
+	return nil
+}
+
+// closeIdle closes the session if it has no users.
+func (c *class) closeIdle() {
+	c.mu.Lock()
+	s := c.session
+	if c.users > 0 || s == nil {
+		c.mu.Unlock()
+		return
+	}
+	c.session, c.ready = nil, false
+	c.mu.Unlock()
+	s.close(closeTime)
+}
+
+// close ends the class, with the patience of session.close.
+func (c *class) close(patience time.Duration) {
+	c.mu.Lock()
+	c.closed = true
+	s := c.session
+	c.mu.Unlock()
+	if s != nil {
+		s.close(patience)
+	}
+}

@@ -1,0 +1,120 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+// TestGrantedWhileClosed: a lock is granted just before the connection is closed, and
+// wrapped just after. It ends as soon as the others.
+func TestGrantedWhileClosed(t *testing.T) {
+	prefix := freshPrefix()
+	conn, _, err := zk.Connect([]string{server(t).Addr()}, 30*time.Second, zk.WithLogger(debugLog{}), inOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, _, err := conn.Exists("/"); err != nil {
+		t.Fatal(err)
+	}
+	d, other := claimOn(t, conn, prefix, "x", false).class.store, claimOn(t, conn, prefix, "x", false).class.store
+	other.target, other.ttl, other.mainTTL = new(target), other.defaultTTL(), other.defaultTTL() // notes no locks
+	lockers := make([]*Locker, 2)
+	for i, d := range []*store{d, other} {
+		if lockers[i], err = newLocker(d); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { lockers[i].Close() })
+	}
+	l, late := lockers[0], lock(t, lockers[1], "late", distlock.NoRenewal())
+	var held []*Lock
+	for i := range 100 {
+		held = append(held, lock(t, l, fmt.Sprint(i), distlock.NoRenewal()))
+	}
+	conn.Close()
+	told := func(h *Lock) {
+		t.Helper()
+		select {
+		case <-h.Done():
+		case <-time.After(2 * time.Second):
+			t.Error("the holder was not told")
+		}
+		if !errors.Is(h.Err(), distlock.ErrLost) {
+			t.Error("the holder was told", h.Err())
+		}
+	}
+	for _, h := range held {
+		told(h)
+	}
+	d.WrapLock(late.Handle, &claim{ttl: time.Second})
+	told(late)
+}
+
+// TestArmAll: all of many are called, and a few at once.
+func TestArmAll(t *testing.T) {
+	var running, most, done atomic.Int64
+	armAll(slices.Repeat([]func(){func() {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(10 * time.Microsecond)
+		running.Add(-1)
+		done.Add(1)
+	}}, 1000))
+	eventually(t, bound, func() string {
+		if n := done.Load(); n != 1000 {
+			return fmt.Sprintf("%d of 1000 done", n)
+		}
+		return ""
+	})
+	if n := most.Load(); n > atOnce {
+		t.Errorf("%d at once", n)
+	}
+}
+
+// TestCloseOfSilentServer: a session is given up in less than a second. The Locker has
+// that long to close its connections.
+func TestCloseOfSilentServer(t *testing.T) {
+	w := newWire(t)
+	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s")
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	conn, asking := d.main.session.conn, sync.WaitGroup{}
+	for range 40 { // more than the library queues up while it cannot send
+		asking.Go(func() {
+			for !d.main.session.isClosed() {
+				_, _, _ = conn.Exists("/") // fails, and fails
+			}
+		})
+	}
+	defer asking.Wait()
+	time.Sleep(1500 * time.Millisecond) // not to wait for something: the server is silent for longer than it may be
+	began := time.Now()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestAnswerToAnotherSession: that a node is not there is no news if another session is
+// told so, as its server may be behind.
+func TestAnswerToAnotherSession(t *testing.T) {
+	conn := connect(t)
+	for session, want := range map[int64]error{conn.SessionID(): zk.ErrNoNode, conn.SessionID() - 1: zk.ErrSessionExpired} {
+		w := newWatch()
+		if w.arm(conn, freshPrefix(), session); !errors.Is(w.err, want) {
+			t.Errorf("%v, want %v", w.err, want)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// dialer makes the TCP connections of one session of Open, one after the other. If a
+// server falls silent, the dialer leaves it in time for the locks of the session:
+//
+//	0            a request is sent, and no answer comes
+//	silence      reading fails (stream.go), and the library goes to the next server
+//	2 silences   more for each server that does not take up the session: the next one
+//	lease        no lock of the session is believed in any more: forsaken, so the next
+//	             connection asks for a new session, and the servers may expire the old one
+type dialer struct {
+	target *target
+	life   context.Context // ends with the session
+	end    context.CancelFunc
+	began  time.Time
+
+	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
+	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
+	zxid    atomic.Int64 // the last one seen, over all connections
+
+	mu      sync.Mutex
+	current net.Conn
+	failure error // why the last attempt to connect failed; nil once one has succeeded
+}
+
+// dial starts a connection that asks for a session of ask, and does not wait for it.
+// events is closed when nothing of the connection runs any more.
+func (t *target) dial(ask time.Duration, logger *slog.Logger) (*dialer, *zk.Conn, <-chan zk.Event, error) {
+	d := &dialer{target: t, began: time.Now()}
+	d.life, d.end = context.WithCancel(context.Background())
+	conn, events, err := zk.Connect(t.hosts, ask,
+		zk.WithDialer(d.connect), zk.WithHostProvider(&hosts{}), zk.WithLogger(debugLog{logger}))
+	if err != nil {
+		d.end()
+	}
+	return d, conn, events, err
+}
+
+const (
+	// silenceShare is the part of a lease for which a server may leave requests
+	// unanswered. Renewals come at a third of a TTL. So there is time left for another
+	// server, and for one more if that is silent as well.
+	silenceShare = 8
+	// minSilence is what a healthy server may need now and then.
+	minSilence = 500 * time.Millisecond
+)
+
+// silence is how long the servers may leave a request unanswered. The library would
+// wait for two thirds of the session, and no lease lasts that long.
+func (d *dialer) silence() time.Duration { return max(d.lease()/silenceShare, minSilence) }
+
+func (d *dialer) lease() time.Duration {
+	granted := time.Duration(d.granted.Load())
+	return leaseOf(granted, tickOf(d.target.tick, granted))
+}
+
+// forsaken reports whether nothing has come from the servers for the length of a lease.
+// By then nobody believes in a lock of the session any more. Then the next connection
+// asks for a new session. Requests may reach the servers while no answer comes back.
+// Each attempt to take up the old session would then keep it alive. The names of its
+// locks would stay held for as long as that lasts.
+func (d *dialer) forsaken() bool {
+	return d.granted.Load() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
+}
+
+// connect is a zk.Dialer. The library's own limit of a second is too short for TLS over
+// a long way. While there is a session to save, no server gets more than twice the time
+// for an answer.
+func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error) {
+	limit := d.target.dialTimeout
+	if d.granted.Load() != 0 {
+		limit = min(limit, 2*d.silence())
+	}
+	ctx, cancel := context.WithTimeout(d.life, limit)
+	defer cancel()
+	dial := new(net.Dialer).DialContext
+	if d.target.tls != nil {
+		dial = (&tls.Dialer{Config: d.target.tls}).DialContext
+	}
+	conn, err := dial(ctx, network, addr)
+	if err != nil {
+		d.fail(addr, err)
+		return nil, err
+	}
+	s := newStream(conn, d, addr, limit)
+	s.forget = context.AfterFunc(d.life, func() { conn.Close() })
+	d.mu.Lock()
+	last := d.current
+	d.current = s
+	d.mu.Unlock()
+	if last != nil {
+		last.Close() // the library forgets it when the session has expired
+	}
+	return s, conn.SetReadDeadline(time.Now().Add(limit))
+}
+
+// fail notes why there is no connection to addr.
+func (d *dialer) fail(addr string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.life.Err() == nil { // after that, it is our own doing
+		d.failure = fmt.Errorf("%s: %w", addr, err)
+	}
+}
+
+// succeed notes that a server has granted a session. 0 means an expired session.
+func (d *dialer) succeed(granted time.Duration) {
+	if granted > 0 {
+		d.granted.Store(int64(granted))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failure = nil
+}
+
+// reason returns why the last attempt to connect has failed, if it has.
+func (d *dialer) reason() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failure
+}
+
+// hosts is a zk.HostProvider. It does not resolve names, so that each dial finds the
+// present address. It lets the library reconnect at once. The library's own one
+// resolves only once. With a single server, it also waits for a second before it
+// reconnects. One goroutine of the library uses it.
+type hosts struct {
+	list  []string
+	next  int
+	tried int // since the last connection
+}
+
+// Init implements zk.HostProvider.
+func (h *hosts) Init(list []string) error { h.list = list; return nil }
+
+// Len implements zk.HostProvider.
+func (h *hosts) Len() int { return len(h.list) }
+
+// Next implements zk.HostProvider. When all have been tried, the library waits for a
+// second, and fails what has queued up.
+func (h *hosts) Next() (host string, allTried bool) {
+	host = h.list[h.next%len(h.list)]
+	if allTried = h.tried == len(h.list); allTried {
+		h.tried = 0
+	}
+	h.next, h.tried = h.next+1, h.tried+1
+	return host, allTried
+}
+
+// Connected implements zk.HostProvider.
+func (h *hosts) Connected() { h.tried = 0 }
+
+// debugLog takes the messages of the library. They have but one level, and would go to
+// standard error otherwise.
+type debugLog struct{ *slog.Logger }
+
+// Printf implements zk.Logger.
+func (l debugLog) Printf(format string, args ...any) {
+	if l.Logger != nil {
+		l.Debug(fmt.Sprintf(format, args...))
+	}
+}

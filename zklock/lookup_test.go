@@ -1,0 +1,127 @@
+package zklock
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// TestContendedRequests: what is asked where others are, and when they have gone. The
+// token is the node's czxid.
+func TestContendedRequests(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	other := claimOn(t, conn, prefix, "x", false)
+	first := claimOn(t, w.connect(), prefix, "x", false)
+	again := func() *claim {
+		return first.class.store.Claim(driver.Request{
+			Name: "x", Owner: newOwner(), TTL: first.ttl, Holder: "me",
+		}).(*claim)
+	}
+	expect := func(what string, want map[int32]int) {
+		t.Helper()
+		if got := w.count(); !maps.Equal(got, want) {
+			t.Errorf("%s took the requests %v, want %v", what, got, want)
+		}
+	}
+	try := func(c *claim, want error) {
+		t.Helper()
+		grant, err := c.Try(t.Context())
+		if !errors.Is(err, want) {
+			t.Fatalf("Try: %v, want %v", err, want)
+		}
+		if err != nil {
+			return
+		}
+		_, stat, err := conn.Exists(c.path)
+		if err != nil || stat.Czxid != grant.Token {
+			t.Errorf("the token is %d, the node's czxid %d, %v", grant.Token, stat.Czxid, err)
+		}
+	}
+	release := func(c *claim) {
+		t.Helper()
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try(other, nil)
+	try(first, distlock.ErrHeld) // makes the name known
+	release(first)
+	w.count()
+
+	waiter := again()
+	try(waiter, distlock.ErrHeld)
+	expect("a try on a held name", map[int32]int{opMulti: 1, opChildren: 1})
+	release(other)
+	if err := waiter.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect("waiting", map[int32]int{opGetData: 2})
+	try(waiter, nil)
+	release(waiter)
+	expect("the grant to a waiter and its release", map[int32]int{opDelete: 1})
+
+	alone := again()
+	try(alone, nil)
+	release(alone)
+	expect("the first when they had gone", map[int32]int{opMulti: 1, opDelete: 1})
+}
+
+// TestHolderOfRefusal: the holder is named once the watch has told it.
+func TestHolderOfRefusal(t *testing.T) {
+	prefix, conn := freshPrefix(), connect(t)
+	holder, waiter := claimOn(t, conn, prefix, "x", false), claimOn(t, conn, prefix, "x", false)
+	grant, err := holder.Try(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func() *driver.HeldError {
+		t.Helper()
+		_, err := waiter.Try(t.Context())
+		var held *driver.HeldError
+		if !errors.As(err, &held) {
+			t.Fatal("Try:", err)
+		}
+		return held
+	}
+	if held := try(); held.Token != 0 || held.NoWake {
+		t.Errorf("before there is a watch: %+v", held)
+	}
+	go func() { _ = waiter.Wait(t.Context()) }()
+	eventually(t, bound, func() string {
+		if n := monitor(t, "zk_watch_count"); n != "2" {
+			return "the server has " + n + " watches, want 2"
+		}
+		return ""
+	})
+	if held := try(); held.Token != grant.Token || held.Holder != "me" || held.NoWake {
+		t.Errorf("with a watch: %+v, want token %d", held, grant.Token)
+	}
+}
+
+// TestDeletedWhileJoining: a node that goes between its creation and the list is no grant.
+func TestDeletedWhileJoining(t *testing.T) {
+	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
+	other, c := claimOn(t, byHand, prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
+	if _, err := other.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.on(func(op int32) fault {
+		if op == opChildren {
+			for _, n := range claimsOf(t, byHand, prefix, "x") {
+				if err := byHand.Delete(c.parent()+"/"+n.name, -1); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return pass
+	})
+	if grant, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("Try of a claim that was deleted: %+v, %v", grant, err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,164 @@
+package zklock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// A name is a node under the prefix, and every claim on it is a child of that:
+//
+//	/distlock/orders%2F42/claim-6f1d…32 digits…9c-0000000007
+//
+// By the owner in its name, a node is found again if the reply to its creation was lost.
+const (
+	claimPrefix = "claim-"
+	ownerDigits = 32
+)
+
+// node is a claim as the list of children shows it.
+type node struct {
+	name  string // of the child, without the path
+	owner string
+	seq   int32
+	czxid int64 // 0 where the number alone says the order
+}
+
+// parseNode reports whether a child is a claim. Others may keep their nodes
+// there, too: Curator its locks, an operator a note.
+func parseNode(name string) (node, bool) {
+	rest, ok := strings.CutPrefix(name, claimPrefix)
+	if !ok || len(rest) < ownerDigits+1+10 || rest[ownerDigits] != '-' {
+		return node{}, false
+	}
+	// Not "what follows the last hyphen": the servers count in 32 bits, and the
+	// number after 2147483647 is -2147483648, with a hyphen of its own.
+	seq, err := strconv.ParseInt(rest[ownerDigits+1:], 10, 32)
+	return node{name: name, owner: rest[:ownerDigits], seq: int32(seq)}, err == nil
+}
+
+// queueOf returns the claims among the children, first come, first. The servers number
+// them by arrival, in the order of their zxids. The order goes by the distance of two
+// numbers. That is right across an overflow as long as fewer than 2^31 claims wait. A
+// container that was removed and made again starts at 0, but it is only ever removed
+// when it is empty.
+//
+// Servers since 3.5 do not let the number overflow: after 2147483647, every claim gets
+// that number. The list of children does not tell the order of claims with the same
+// number.
+func queueOf(children []string) []node {
+	queue := make([]node, 0, len(children))
+	for _, name := range children {
+		if n, ok := parseNode(name); ok {
+			queue = append(queue, n)
+		}
+	}
+	slices.SortFunc(queue, node.compare)
+	return queue
+}
+
+// compare orders claims as queueOf does. Claims with the same number go by when they
+// were made, as far as that is known.
+func (n node) compare(other node) int {
+	return cmp.Or(cmp.Compare(n.seq-other.seq, 0), cmp.Compare(n.czxid, other.czxid))
+}
+
+// queue reads the claims on a name, first come, first. For each claim with the number
+// of another, one more request asks when it was made.
+func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
+	children, err := s.children(ctx, parent)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	all := queueOf(children)
+	queue := all[:0]
+	var last int32
+	for i, n := range all {
+		tied := i > 0 && n.seq == last || i+1 < len(all) && n.seq == all[i+1].seq
+		last = n.seq
+		if tied {
+			stat, err := s.exists(ctx, parent+"/"+n.name)
+			if err != nil {
+				return nil, err
+			}
+			if stat == nil {
+				continue // it has just left
+			}
+			n.czxid = stat.Czxid
+		}
+		queue = append(queue, n)
+	}
+	slices.SortStableFunc(queue, node.compare)
+	return queue, nil
+}
+
+func (d *store) nodeOf(name string) string { return d.opts.Prefix + "/" + encode(name) }
+
+// stemOf returns what the paths of the claims of an owner begin with.
+func stemOf(parent, owner string) string { return parent + "/" + claimPrefix + owner + "-" }
+
+func (c *claim) parent() string {
+	return c.stem[:len(c.stem)-len("/")-len(claimPrefix)-ownerDigits-len("-")]
+}
+
+func (c *claim) owner() string {
+	return c.stem[len(c.stem)-ownerDigits-len("-") : len(c.stem)-len("-")]
+}
+
+// encode makes a name one element of a path: letters, digits and a few others
+// stand for themselves, every other byte is %XX. The first byte is never a dot,
+// since "." and ".." are not elements.
+func encode(name string) string {
+	var b strings.Builder
+	b.Grow(len(name))
+	for i := range len(name) {
+		if c := name[i]; plain(c) && (i > 0 || c != '.') {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_.:@", c) >= 0
+}
+
+// decode is the inverse of encode. It reports false for an element that encode
+// does not make: a node of somebody else.
+func decode(element string) (string, bool) {
+	name, err := url.PathUnescape(element)
+	return name, err == nil && name != "" && encode(name) == element
+}
+
+// knownNames remembers the nodes of names seen lately. A claim on such a name begins
+// with its own node. On another name, it makes the parent first. That costs one request
+// more, but finding out by a failure that the parent is missing costs two. The memory
+// is no more than a guess: a server removes an empty container at any time, and two
+// names may share an entry.
+type knownNames [4096]atomic.Pointer[string]
+
+var knownSeed = maphash.MakeSeed()
+
+func (k *knownNames) entry(path string) *atomic.Pointer[string] {
+	return &k[maphash.String(knownSeed, path)%uint64(len(k))]
+}
+
+func (k *knownNames) has(path string) bool {
+	known := k.entry(path).Load()
+	return known != nil && *known == path
+}
+
+func (k *knownNames) add(path string) { k.entry(path).Store(&path) }
+
+func (k *knownNames) remove(path string) { k.entry(path).Store(nil) }

@@ -1,0 +1,128 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+)
+
+// upToDate returns the session of operators' requests, after its server has caught up
+// with the leader. It is the main session, because that one is never closed while idle.
+func (d *store) upToDate(ctx context.Context) (*session, error) {
+	s := d.main.session
+	_, err := request(ctx, s, func() (string, error) { return s.conn.Sync(d.opts.Prefix) })
+	return s, err
+}
+
+// holder is the first claim on a name.
+type holder struct {
+	path    string
+	data    []byte
+	stat    *zk.Stat // nil if the name is free
+	waiters int
+}
+
+// holder returns the first claim on a name.
+func (s *session) holder(ctx context.Context, name string) (holder, error) {
+	parent := s.store.nodeOf(name)
+	queue, err := s.queue(ctx, parent)
+	if err != nil {
+		return holder{}, err
+	}
+	for i, n := range queue {
+		path := parent + "/" + n.name
+		h, err := request(ctx, s, func() (holder, error) {
+			data, stat, err := s.conn.Get(path)
+			return holder{path, data, stat, len(queue) - i - 1}, err
+		})
+		if errors.Is(err, zk.ErrNoAuth) {
+			// Everybody may know that it is there, and since when.
+			h = holder{path: path, waiters: len(queue) - i - 1}
+			if h.stat, err = s.exists(ctx, path); err == nil && h.stat == nil {
+				err = zk.ErrNoNode
+			}
+		}
+		if !errors.Is(err, zk.ErrNoNode) { // it has just left; the next one has the name now
+			return h, err
+		}
+	}
+	return holder{}, nil
+}
+
+// Inspect implements distlock.Inspector.
+func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	s, err := d.upToDate(ctx)
+	if err != nil {
+		return distlock.Status{}, err
+	}
+	return s.inspect(ctx, name)
+}
+
+func (s *session) inspect(ctx context.Context, name string) (distlock.Status, error) {
+	status := distlock.Status{Name: name}
+	h, err := s.holder(ctx, name)
+	if err == nil && h.stat != nil {
+		status.Held = true
+		status.Holder = string(h.data)
+		status.Token = h.stat.Czxid
+		status.Waiters = h.waiters
+	}
+	return status, err
+}
+
+// List implements distlock.Inspector. A name that may not be read does not keep the
+// others from being shown.
+func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	s, err := d.upToDate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	elements, err := s.children(ctx, d.opts.Prefix)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	var held []distlock.Status
+	for _, element := range elements {
+		name, ours := decode(element)
+		if !ours || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		status, err := s.inspect(ctx, name)
+		switch {
+		case errors.Is(err, zk.ErrNoAuth):
+			d.opts.Logger.WarnContext(ctx, "a name may not be read, and is not listed", "lock", name)
+		case err != nil:
+			return nil, err
+		case status.Held:
+			held = append(held, status)
+		}
+	}
+	slices.SortFunc(held, func(a, b distlock.Status) int { return strings.Compare(a.Name, b.Name) })
+	return held, nil
+}
+
+// Break implements distlock.Breaker. The path of a claim is never used again, as it has
+// its owner in it: so what is seen here is what is deleted.
+func (d *store) Break(ctx context.Context, name string, token int64) error {
+	s, err := d.upToDate(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := s.holder(ctx, name)
+	if err != nil {
+		return err
+	}
+	if h.stat == nil || h.stat.Czxid != token {
+		return distlock.ErrLost
+	}
+	_, err = requestOnce(ctx, s, s.remove(h.path))
+	if errors.Is(err, zk.ErrNoNode) {
+		return distlock.ErrLost
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// TestLastNumber: when there have been 2^31 claims on a name, the server gives every
+// claim the last number. They still exclude each other, and come in order.
+func TestLastNumber(t *testing.T) {
+	const prefix = "/over"
+	addr := countedTo(t, prefix+"/x", 2147483646)
+	conn := connectTo(t, addr)
+	lockers := make([]*Locker, 4)
+	for i := range lockers {
+		l, err := Open(t.Context(), "zk://"+addr+prefix+"?tick_time=200ms&ttl=30s", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		lockers[i] = l
+	}
+	held := lock(t, lockers[0], "x")
+	if !strings.HasSuffix(held.Path(), "-2147483646") {
+		t.Fatal("the counter was not set: the first claim is", held.Path())
+	}
+	type grant struct {
+		i    int
+		lock *Lock
+	}
+	granted := make(chan grant, len(lockers))
+	for i := 1; i < len(lockers); i++ {
+		go func() { granted <- grant{i, lock(t, lockers[i], "x")} }()
+		eventually(t, bound, func() string {
+			if n := len(claimsOf(t, conn, prefix, "x")); n != i+1 {
+				return fmt.Sprintf("%d claims, want %d", n, i+1)
+			}
+			return ""
+		})
+	}
+	token := held.Token()
+	for i := 1; i < len(lockers); i++ {
+		if _, err := lockers[0].TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+			t.Error("a TryLock of what is held:", err)
+		}
+		status, err := lockers[0].Inspect(t.Context(), "x")
+		if err != nil || status.Token != token || status.Waiters != len(lockers)-i {
+			t.Errorf("the status is %+v, %v, want token %d", status, err, token)
+		}
+		select {
+		case g := <-granted:
+			t.Fatalf("locker %d holds %s beside another", g.i, g.lock.Path())
+		case <-time.After(200 * time.Millisecond):
+		}
+		unlock(t, held)
+		g := <-granted
+		if g.i != i || !strings.HasSuffix(g.lock.Path(), "-2147483647") || g.lock.Token() <= token {
+			t.Errorf("locker %d has %s with token %d after %d, and %d came first", g.i, g.lock.Path(), g.lock.Token(), token, i)
+		}
+		held, token = g.lock, g.lock.Token()
+	}
+	if err := lockers[0].Break(t.Context(), "x", token); err != nil {
+		t.Error("Break:", err)
+	}
+}
+
+// countedTo starts a server. The next claim on a node gets the number.
+func countedTo(t *testing.T, node string, number int) (addr string) {
+	t.Helper()
+	s := servers.ForTest(t, servers.ZooKeeper)
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID()))
+	if _, missing := exec.LookPath("javac"); err != nil || s.PID() == 0 || missing != nil {
+		t.Skip("the data of a server can be changed where it is a process of this machine, and there is a Java compiler")
+	}
+	command := strings.Split(strings.TrimRight(string(args), "\x00"), "\x00")
+	data := filepath.Join(filepath.Dir(command[len(command)-1]), "data")
+	classes := command[slices.Index(command, "-cp")+1]
+
+	conn := connectTo(t, s.Addr())
+	for _, p := range []string{filepath.Dir(node), node} {
+		if _, err := conn.Create(p, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.Close()
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	set := exec.Command("java", "-cp", classes, "testdata/SetCversion.java", data, node, fmt.Sprint(number))
+	if out, err := set.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	logs, err := filepath.Glob(filepath.Join(data, "version-2", "log.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		if err := os.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s.Addr()
+}

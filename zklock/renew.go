@@ -1,0 +1,107 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// Renew implements driver.Driver. Sessions have nothing in common, so one that hangs
+// does not hold up the others.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	bySession := make(map[*session][]*driver.Renewal, 1)
+	for i := range batch {
+		s := batch[i].Claim.(*claim).session
+		bySession[s] = append(bySession[s], &batch[i])
+	}
+	var all sync.WaitGroup
+	for s, part := range bySession {
+		if len(bySession) == 1 {
+			s.renew(ctx, part)
+			return
+		}
+		all.Go(func() { s.renew(ctx, part) })
+	}
+	all.Wait()
+}
+
+// renew renews claims that live by s: by one write that confirms the session, and a
+// watch on each node. 10,000 locks cost one request, once their watches are armed.
+//
+//	arm       what has no watch, all at once: the first renewal, or after a change of a node
+//	check     wait for that; a node that is not there is ErrLost
+//	promise   confirm the session, unless that was done just now for others
+//	check     what was deleted before the write has made its watch fire by now
+//
+// Without the second check, a node would be renewed after it was deleted just before
+// the write.
+//
+// How old the write may be counts from the start of the batch. Counted from now, a slow
+// write would be too old for the next claim, and each of them would send its own.
+func (s *session) renew(ctx context.Context, part []*driver.Renewal) {
+	began := time.Now()
+	var unarmed []func()
+	for _, r := range part {
+		if arm := r.Claim.(*claim).nextWatch(); arm != nil {
+			unarmed = append(unarmed, arm)
+		}
+	}
+	armAll(unarmed)
+	for _, r := range part {
+		c := r.Claim.(*claim)
+		var grant driver.Grant
+		err := c.check(ctx)
+		if err == nil {
+			grant.Token = c.czxid
+			grant.TTL, err = c.promise(ctx, began, r.TTL, r.TTL/sharing)
+		}
+		if err == nil {
+			err = c.check(ctx)
+		}
+		if errors.Is(err, zk.ErrSessionExpired) {
+			err = distlock.ErrLost
+		}
+		r.Answer(grant, err)
+	}
+}
+
+// check returns ErrLost if the servers have said that the claim is no more: its
+// session has expired, or its node is not there.
+func (c *claim) check(ctx context.Context) error {
+	s := c.session
+	if s.isClosed() {
+		return s.explain(zk.ErrClosing)
+	}
+	if s.conn.SessionID() != c.id {
+		return distlock.ErrLost
+	}
+	w := c.watchNode()
+	err := w.wait(ctx)
+	if err == nil {
+		w.slim()
+	}
+	if w.deleted.Load() {
+		return distlock.ErrLost
+	}
+	return s.explain(err)
+}
+
+// atOnce bounds the watches that one batch arms at once.
+const atOnce = 16
+
+// armAll calls all functions, a few side by side, and does not wait for them.
+func armAll(all []func()) {
+	for i := range min(atOnce, len(all)) {
+		go func() {
+			for ; i < len(all); i += atOnce {
+				all[i]()
+			}
+		}()
+	}
+}

@@ -1,0 +1,162 @@
+package zklock
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// TestUnreadableName: a name that may not be read does not fail the whole List.
+func TestUnreadableName(t *testing.T) {
+	prefix, admin := freshPrefix(), connect(t)
+	l := open(t, nil, prefix, 30*time.Second)
+	held := lock(t, l, "open", distlock.Holder("a\x00b"))
+	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
+		t.Fatal(err)
+	}
+	other, err := New(admin, &Options{Prefix: prefix, ACL: zk.AuthACL(zk.PermAll), TickTime: tick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	secret := lock(t, other, "secret")
+	list, err := l.List(t.Context(), "")
+	if err != nil || len(list) != 1 || list[0].Name != "open" || list[0].Holder != "a\x00b" {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if _, err := l.Inspect(t.Context(), "secret"); !errors.Is(err, zk.ErrNoAuth) {
+		t.Error("Inspect of the one that may not be read:", err)
+	}
+	// Nor does trying to take it leave anything that would have to be cleaned up.
+	began := time.Now()
+	if _, err := l.TryLock(t.Context(), "secret"); !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, distlock.ErrHeld) {
+		t.Error("TryLock of the one that may not be touched:", err)
+	}
+	if err := l.Close(); err != nil || time.Since(began) > 3*time.Second {
+		t.Errorf("Close took %v: %v", time.Since(began), err)
+	}
+	unlock(t, secret)
+	_ = held.Err()
+}
+
+// TestContainersDropTheConnection: ClickHouse Keeper before 26.7 closes the connection
+// at that request.
+func TestContainersDropTheConnection(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	w.on(func(op int32) fault {
+		if op == opContainer {
+			return loseRequest
+		}
+		return pass
+	})
+	l := open(t, w, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "x"))
+	unlock(t, lock(t, l, "y"))
+	if n := w.count()[opContainer]; n != 3 {
+		t.Errorf("a container was asked for %d times, want 3", n)
+	}
+}
+
+// TestWhyNoServer: what keeps the client from a server is in the error, with the host.
+func TestWhyNoServer(t *testing.T) {
+	addr, ca := tlsFront(t)
+	ours := "zks://me:s3cret@" + addr + freshPrefix() + "?tls_ca=" + url.QueryEscape(ca)
+	plain := server(t).Addr()
+	for what, tc := range map[string]struct{ url, want string }{
+		"an unknown authority": {strings.Split(ours, "?")[0], "unknown authority"},
+		"another name":         {ours + "&tls_server_name=elsewhere", "elsewhere"},
+		"no TLS at a TLS port": {"zk://" + addr + "?dial_timeout=2s", addr},
+		"TLS at a plain port":  {"zks://" + plain + "?dial_timeout=1s&tls_ca=" + url.QueryEscape(ca), plain},
+		"nobody there":         {"zk://me:s3cret@127.0.0.1:1", "refused"},
+		"no such host":         {"zk://me:s3cret@nowhere.invalid", "nowhere.invalid"},
+	} {
+		_, err := Open(t.Context(), tc.url, nil)
+		if err == nil || !broken(err) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", what, err, tc.want)
+		}
+	}
+}
+
+// TestPasswords: what a URL quotes arrives as it is.
+func TestPasswords(t *testing.T) {
+	const password = `p@ss:w/o?r#d% ü"&=x`
+	prefix := freshPrefix()
+	at := func(password string) string {
+		u := url.URL{Scheme: "zk", Host: server(t).Addr(), Path: prefix, User: url.UserPassword("me", password), RawQuery: "acl=creator"}
+		return u.String()
+	}
+	l, err := Open(t.Context(), at(password), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held := lock(t, l, "x")
+	conn := connect(t)
+	if err := conn.AddAuth("digest", []byte("me:"+password)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := conn.Get(held.Path()); err != nil {
+		t.Error("the same user and password may not read the node:", err)
+	}
+	wrong, err := Open(t.Context(), at("wrong"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := wrong.TryLock(t.Context(), "x"); !errors.Is(err, zk.ErrNoAuth) {
+		t.Error("a wrong password:", err)
+	}
+	if err := wrong.Close(); err != nil || time.Since(began) > 3*time.Second {
+		t.Errorf("Close with a wrong password took %v: %v", time.Since(began), err)
+	}
+	unlock(t, held)
+}
+
+// TestDocumentedRights: a user with the rights of docs/zookeeper.md, and no more, can
+// do everything.
+func TestDocumentedRights(t *testing.T) {
+	prefix, admin := freshPrefix(), connect(t)
+	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
+		t.Fatal(err)
+	}
+	onPrefix := append(zk.DigestACL(zk.PermAll, "admin", "pw"), zk.DigestACL(zk.PermRead|zk.PermCreate|zk.PermDelete, "app", "pw")...)
+	onNames := append(zk.DigestACL(zk.PermAll, "admin", "pw"),
+		zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate|zk.PermDelete, "app", "pw")...)
+	if _, err := admin.Create(prefix, nil, 0, onPrefix); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(server(t).URL(), "zk://", "zk://app:pw@", 1) + prefix
+	l, err := Open(t.Context(), url, &Options{ACL: onNames, Options: distlock.Options{TTL: time.Second}, TickTime: tick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held := lock(t, l, "x")
+	first := held.Deadline()
+	eventually(t, bound, func() string {
+		if !held.Deadline().After(first) {
+			return "not renewed"
+		}
+		return ""
+	})
+	if list, err := l.List(t.Context(), ""); err != nil || len(list) != 1 {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Error("TryLock of what is held:", err)
+	} else if refusal := new(driver.HeldError); !errors.As(err, &refusal) {
+		t.Errorf("%v is no HeldError", err)
+	}
+	if err := distlock.Break(t.Context(), l, "x"); err != nil {
+		t.Error("Break:", err)
+	}
+	_ = held.Unlock(t.Context())
+	unlock(t, lock(t, l, "x"))
+}

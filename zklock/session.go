@@ -1,0 +1,364 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// session is a connection, and the session that the servers keep for it. If a session
+// expires, the next one follows. Many locks live by it, so one write renews all of
+// them.
+type session struct {
+	store   *store
+	conn    *zk.Conn
+	timeout func() time.Duration // of the session, as granted
+	closed  <-chan struct{}      // closed when the owner has closed conn; nil if that cannot be known
+	watches watches
+
+	dialer *dialer         // of conn; nil if conn is the user's
+	events <-chan zk.Event // closed when nothing of conn runs any more
+
+	confirming semaphore
+	mu         sync.Mutex
+	confirmed  confirmation
+}
+
+// confirmation is a write in a session that the servers have answered.
+type confirmation struct {
+	session int64
+	sent    time.Time // before it was sent
+}
+
+func newSession(d *store, conn *zk.Conn, timeout func() time.Duration) *session {
+	return &session{store: d, conn: conn, timeout: timeout, closed: closedOf(conn),
+		watches: watches{byPath: make(map[string]*watch)}, confirming: make(semaphore, 1)}
+}
+
+// dial begins a session that Close ends, and does not wait for it.
+func (d *store) dial(ask time.Duration) (*session, error) {
+	dialer, conn, events, err := d.target.dial(ask, d.opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(d, conn, func() time.Duration { return time.Duration(dialer.granted.Load()) })
+	s.dialer, s.events = dialer, events
+	return s, nil
+}
+
+// greet makes the first requests of a connection, and again if it breaks under them. But
+// if no server can be reached, the caller is told at once.
+func (s *session) greet(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	_, err := again(ctx, func() (struct{}, error) {
+		var err error
+		if auth := s.store.target.auth; auth != "" {
+			err = s.conn.AddAuth("digest", []byte(auth))
+		}
+		if err == nil {
+			_, _, err = s.conn.Exists("/")
+		}
+		if errors.Is(err, zk.ErrNoServer) {
+			stop()
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// closeTime bounds the wait for the servers to confirm that a session is closed. The
+// library would wait for a second, and two more if too many requests are queued up. The
+// Locker has less time than that for all that Close takes.
+const closeTime = 500 * time.Millisecond
+
+// close ends a session of Open, and returns when no connection is left. With a patience
+// of 0 it waits for no server: a session without any use so far expires by itself.
+func (s *session) close(patience time.Duration) {
+	if s.dialer == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		s.conn.Close()
+		close(closed)
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+	s.dialer.end()
+	for range s.events {
+	}
+}
+
+// semaphore lets one call run at a time.
+type semaphore chan struct{}
+
+// do runs f detached, after the calls before it. If a call hangs, it goes on to hold
+// the semaphore after its caller has left. So the next call finds its result. Waiting
+// callers leave with their contexts.
+func (one semaphore) do(ctx context.Context, f func() error) error {
+	select {
+	case one <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, err := driver.Detach(ctx, func() (struct{}, error) {
+		defer func() { <-one }()
+		return struct{}{}, f()
+	})
+	return err
+}
+
+// leaseOf returns for how long the servers keep a session, at the least. The lease
+// counts from before the sending of a confirmed write. It is less than the time-out of
+// the session. Only the leader decides on expiry, and it hears late of a client of
+// another server. That server passes on the sessions it has heard of at each ping of
+// the leader, every half a tick. It may be cut off from the leader just after it has
+// answered us. Then the answer does not count. The last request before that ping
+// counts:
+//
+//	          q           ping          w
+//	us      --+------------|------------+-----------------------> believe until w + lease
+//	server  heard q    passes q on    answers w, then is cut off
+//	leader                 +------------------------------------> expires it at q + time-out
+//
+//	ping - q <= time-out/3    the library sends something at least that often
+//	w - ping <= tick/2        the next ping would have passed w on
+//
+// A write is needed, because only that shows that no new leader had been elected. If a
+// server is cut off from the leader, it keeps answering reads for several ticks. An old
+// leader without a majority answers even a sync. A leader elected after the write gives
+// every session its full time-out.
+func leaseOf(session, tick time.Duration) time.Duration {
+	return session - session/3 - tick/2
+}
+
+// sessionOf returns the time-out of a session with a lease longer than the TTL by a
+// third.
+func sessionOf(ttl, tick time.Duration) time.Duration { return 2*ttl + tick*3/4 }
+
+// defaultTick is the tickTime of servers unless they are configured otherwise.
+const defaultTick = 3 * time.Second
+
+// tickOf returns the tickTime to reckon with. By default no session is shorter than
+// two ticks.
+func tickOf(given, session time.Duration) time.Duration {
+	if given != 0 {
+		return given
+	}
+	return min(defaultTick, session/2)
+}
+
+func (s *session) lease() time.Duration {
+	timeout := s.timeout()
+	return leaseOf(timeout, tickOf(s.store.opts.TickTime, timeout))
+}
+
+// sharing is the part of a TTL for which one confirmation serves all. So a hundred
+// batches of renewals due together send one request, not a hundred. The longest TTL is
+// shorter than a lease by so much.
+const sharing = 20
+
+// longestTTL returns the longest TTL in a session.
+func longestTTL(session, tick time.Duration) time.Duration {
+	lease := leaseOf(session, tick)
+	return (lease - lease/sharing).Truncate(time.Millisecond)
+}
+
+// confirmSession makes sure that the session was alive at a write sent at oldest or
+// later. It uses a known write, or sends a new one.
+func (s *session) confirmSession(ctx context.Context, session int64, oldest time.Time) error {
+	if s.confirmedSince(session, oldest) {
+		return nil
+	}
+	return s.explain(s.confirming.do(ctx, func() error {
+		if s.confirmedSince(session, oldest) {
+			return nil // by the call before
+		}
+		if s.conn.SessionID() != session {
+			return zk.ErrSessionExpired
+		}
+		sent, err := again(ctx, s.write)
+		// An expired session never comes back: if it is the same afterwards, it was so
+		// when the servers answered.
+		if err == nil && s.conn.SessionID() != session {
+			err = zk.ErrSessionExpired
+		}
+		if err == nil {
+			s.confirm(session, sent)
+		}
+		return err
+	}))
+}
+
+// confirmedSince reports whether the session was alive at a write sent at an instant, or
+// later.
+func (s *session) confirmedSince(session int64, oldest time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.confirmed.session == session && !s.confirmed.sent.Before(oldest)
+}
+
+func (s *session) confirm(session int64, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.confirmed.session != session || s.confirmed.sent.Before(sent) {
+		s.confirmed = confirmation{session, sent}
+	}
+}
+
+// write makes the servers agree on something that changes nothing, and returns an instant
+// before. They agree too that there is nothing to check.
+func (s *session) write() (sent time.Time, err error) {
+	sent = time.Now()
+	_, err = s.conn.Multi(&zk.CheckVersionRequest{Path: s.store.opts.Prefix, Version: -1})
+	if errors.Is(err, zk.ErrNoNode) {
+		err = nil
+	}
+	return sent, err
+}
+
+// request makes a call to the library that may be repeated. It runs detached, as the
+// library heeds no contexts.
+func request[T any](ctx context.Context, s *session, call func() (T, error)) (T, error) {
+	return requestOnce(ctx, s, func() (T, error) { return again(ctx, call) })
+}
+
+// requestOnce is request for a call that must not be repeated.
+func requestOnce[T any](ctx context.Context, s *session, call func() (T, error)) (T, error) {
+	value, err := driver.Detach(ctx, call)
+	return value, s.explain(err)
+}
+
+// again is the one place that repeats a call, up to three times while the connection
+// breaks under it. Twice is not enough. The library fails the call on its way. If it
+// then reaches no server at the first attempt, it fails the repeated call, too, with
+// all that has queued up since.
+func again[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
+	for range 3 {
+		if value, err = call(); !broken(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return value, err
+}
+
+// broken reports whether err says that a connection broke, so that nothing is known of
+// the request. The library has an error of its own for that. But if it was just writing
+// a request, it returns the error of the connection.
+func broken(err error) bool {
+	var network *net.OpError
+	return !errors.Is(err, distlock.ErrClosed) &&
+		(errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) || errors.As(err, &network))
+}
+
+// explain adds to an error of the library what that does not tell.
+func (s *session) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, zk.ErrClosing) || s.isClosed() && broken(err) {
+		return fmt.Errorf("%w: the connection to ZooKeeper was closed by its owner: %w", distlock.ErrClosed, err)
+	}
+	if s.dialer != nil && (broken(err) || errors.Is(err, context.DeadlineExceeded)) {
+		if reason := s.dialer.reason(); reason != nil {
+			return fmt.Errorf("%w: %w", err, reason)
+		}
+	}
+	return err
+}
+
+// isClosed reports whether the connection has been closed by its owner.
+func (s *session) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// children lists the names of the nodes below a node.
+func (s *session) children(ctx context.Context, parent string) ([]string, error) {
+	return request(ctx, s, func() ([]string, error) {
+		children, _, err := s.conn.Children(parent)
+		return children, err
+	})
+}
+
+// exists returns what is known of a node, and nil if it is not there.
+func (s *session) exists(ctx context.Context, path string) (*zk.Stat, error) {
+	return request(ctx, s, func() (*zk.Stat, error) {
+		there, stat, err := s.conn.Exists(path)
+		if err != nil || !there {
+			return nil, err
+		}
+		return stat, nil
+	})
+}
+
+// remove returns the call that deletes a node.
+func (s *session) remove(path string) func() (struct{}, error) {
+	return func() (struct{}, error) { return struct{}{}, s.conn.Delete(path, -1) }
+}
+
+// makeNode makes a node without data, and those above it as needed. They stay, while
+// the servers remove a container some time after its last child.
+func (s *session) makeNode(ctx context.Context, p string, flag int32) error {
+	err := s.createNode(ctx, p, flag)
+	if above := path.Dir(p); errors.Is(err, zk.ErrNoNode) && above != "/" {
+		if err = s.makeNode(ctx, above, zk.FlagPersistent); err == nil {
+			err = s.createNode(ctx, p, flag)
+		}
+	}
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+func (s *session) createNode(ctx context.Context, p string, flag int32) error {
+	if flag == zk.FlagContainer {
+		if !s.store.noContainers.Load() {
+			known, err := s.createContainer(ctx, p)
+			if known {
+				return err
+			}
+			s.store.noContainers.Store(true)
+		}
+		flag = zk.FlagPersistent // the node stays
+	}
+	_, err := request(ctx, s, func() (string, error) { return s.conn.Create(p, nil, flag, s.store.opts.ACL) })
+	return err
+}
+
+// createContainer reports false if the servers do not know containers. Servers before
+// 3.5 say so; the library has no value for the code -6. ClickHouse Keeper before 26.7
+// drops the connection at that request, each time, but answers another.
+func (s *session) createContainer(ctx context.Context, p string) (known bool, err error) {
+	for range 3 {
+		_, err = requestOnce(ctx, s, func() (string, error) {
+			return s.conn.CreateContainer(p, nil, zk.FlagContainer, s.store.opts.ACL)
+		})
+		if !broken(err) {
+			return err == nil || err.Error() != "unknown error: -6", err
+		}
+		if _, err = s.exists(ctx, p); err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,205 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// TestOneTTLDoesNotBindTheOther: a short lock beside a long one is free soon after its
+// holder has died, and a long one can be had beside a short default. Locks of the same
+// TTL share a session.
+func TestOneTTLDoesNotBindTheOther(t *testing.T) {
+	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=30s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lock(t, l, "long")
+	lock(t, l, "short", distlock.TTL(time.Second))
+	lock(t, l, "short too", distlock.TTL(time.Second))
+	lock(t, l, "fixed", distlock.TTL(time.Second), distlock.NoRenewal())
+	owner := func(name string) int64 {
+		t.Helper()
+		_, stat, err := conn.Exists(prefix + "/" + encode(name) + "/" + claimsOf(t, conn, prefix, name)[0].name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stat.EphemeralOwner
+	}
+	if owner("short") != owner("short too") || owner("short") != owner("fixed") || owner("short") == owner("long") {
+		t.Error("the locks do not live by the session of their TTL")
+	}
+	if longer := lock(t, l, "longer", distlock.TTL(60*time.Second)); time.Until(longer.Deadline()) < 58*time.Second {
+		t.Errorf("a lock with TTL(1m) ends in %v", time.Until(longer.Deadline()))
+	}
+	// The process dies: nothing comes from it any more.
+	w.gate.Lock()
+	died := time.Now()
+	defer w.gate.Unlock()
+	for _, name := range []string{"short", "fixed"} {
+		eventually(t, bound, func() string {
+			if len(claimsOf(t, conn, prefix, name)) != 0 {
+				return "the name is still held"
+			}
+			return ""
+		})
+	}
+	// Two and a half TTLs, and three ticks.
+	if took := time.Since(died); took > 2500*time.Millisecond+3*tick+time.Second {
+		t.Errorf("the names of TTL 1 s were free after %v", took)
+	}
+	if n := len(claimsOf(t, conn, prefix, "long")); n != 1 {
+		t.Errorf("%d claims on the name of TTL 30 s", n)
+	}
+}
+
+// TestShortDefaultTakesLong: a Locker for short locks takes longer ones, as MaxTTL
+// says. It closes their session when they have not been used for long.
+func TestShortDefaultTakesLong(t *testing.T) {
+	w, prefix := newWire(t), freshPrefix()
+	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=2s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := l.Capabilities().MaxTTL; got != longestTTL(120*time.Second, tick) {
+		t.Errorf("TTLs up to %v, which are not those of the longest session that the servers grant", got)
+	}
+	for _, ttl := range []time.Duration{3 * time.Second, 20 * time.Second} {
+		held := lock(t, l, "x", distlock.TTL(ttl))
+		if left := time.Until(held.Deadline()); left < ttl*9/10 || left > ttl {
+			t.Errorf("a lock with TTL %v ends in %v", ttl, left)
+		}
+		unlock(t, held)
+	}
+}
+
+// openDriver opens a driver without a Client.
+func openDriver(t *testing.T, url string) *store {
+	t.Helper()
+	target, opts, err := parse(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newStore(opts)
+	d.target = target
+	if err := d.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if d.life.Err() == nil {
+			d.Close()
+		}
+	})
+	return d
+}
+
+// TestSessionsAreFew: sessions are opened when they are needed and closed when they
+// have not been used for long, but the Locker's own.
+func TestSessionsAreFew(t *testing.T) {
+	d := openDriver(t, server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	d.idleTime = 100 * time.Millisecond
+	open := func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		n := 0
+		for _, c := range d.classes {
+			c.mu.Lock()
+			if c.session != nil {
+				n++
+			}
+			c.mu.Unlock()
+		}
+		return n
+	}
+	eventually(t, bound, func() string {
+		if n := open(); n != 1 {
+			return fmt.Sprintf("%d sessions after Open", n)
+		}
+		return ""
+	})
+	asked := make(map[*class]bool)
+	for ttl := time.Millisecond; ttl <= d.caps.MaxTTL; ttl += ttl/50 + 1 {
+		s := d.classFor(ttl)
+		asked[s] = true
+		if ask := s.ask; ask > ttl*5/2+tick*3/4+time.Millisecond && ask > 2*tick {
+			t.Errorf("for the TTL %v, a session of %v is asked for", ttl, ask)
+		}
+		if most := longestTTL(s.ask, tickOf(tick, s.ask)); ttl > most && s.ask > 2*tick {
+			t.Errorf("the TTL %v has a session of %v, which allows %v", ttl, s.ask, most)
+		}
+	}
+	if len(asked) > 40 {
+		t.Errorf("%d sessions for all TTLs", len(asked))
+	}
+	for _, ttl := range []time.Duration{time.Second, 10 * time.Second, 60 * time.Second} {
+		c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: ttl}).(*claim)
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * d.idleTime) // not to wait for something: it is in use
+		if n := open(); (n == 1) != (ttl == 10*time.Second) {
+			t.Errorf("%d sessions while a lock of TTL %v is held", n, ttl)
+		}
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, bound, func() string {
+			if n := open(); n != 1 {
+				return fmt.Sprintf("%d sessions when all locks are free", n)
+			}
+			return ""
+		})
+	}
+}
+
+// TestSessionsByDefault: how many sessions a Locker may have on servers with default
+// settings. They grant 4 s to 40 s.
+func TestSessionsByDefault(t *testing.T) {
+	for _, ttl := range []time.Duration{100 * time.Millisecond, 2 * time.Second, 10 * time.Second, 30 * time.Second} {
+		d := newStore(Options{})
+		d.target, d.longest = &target{}, 40*time.Second
+		longest := longestTTL(d.longest, defaultTick)
+		d.ttl = min(ttl, longest)
+		granted := min(max(sessionOf(ttl, defaultTick), 4*time.Second), d.longest)
+		d.main, d.mainTTL = d.classOf(granted), longestTTL(granted, tickOf(0, granted))
+		sessions := make(map[*class]bool)
+		for ttl := time.Millisecond; ttl <= longest; ttl += ttl/100 + 1 {
+			sessions[d.classFor(ttl)] = true
+		}
+		if n := len(sessions); n > 17 {
+			t.Errorf("%d sessions of a Locker for %v", n, ttl)
+		}
+	}
+}
+
+// TestExtendBeyondTheSession: a renewed lock gets what its session can give. A fixed
+// term is refused what it cannot have.
+func TestExtendBeyondTheSession(t *testing.T) {
+	l, err := Open(t.Context(), server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held, fixed := lock(t, l, "x", distlock.TTL(2*time.Second)), lock(t, l, "y", distlock.TTL(2*time.Second), distlock.NoRenewal())
+	if err := held.Extend(t.Context(), 20*time.Second); err != nil {
+		t.Error(err)
+	}
+	if left := time.Until(held.Deadline()); left < 1900*time.Millisecond || left > 6*time.Second {
+		t.Errorf("the extended lock ends in %v", left)
+	}
+	if err := fixed.Extend(t.Context(), 2*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := fixed.Extend(t.Context(), 20*time.Second); !errors.Is(err, distlock.ErrInvalid) {
+		t.Error("a fixed term of 2 s was extended to 20 s:", err)
+	}
+	unlock(t, held)
+	unlock(t, fixed)
+}

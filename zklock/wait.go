@@ -1,0 +1,253 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock/driver"
+)
+
+// A claim waits for the node ahead of its own alone, so a release wakes up one waiter:
+//
+//	holder of …6          servers                waiter
+//	    |                    | <-- create …7 ----- |
+//	    |                    | <-- list ---------- |  Try: ErrHeld, …6 is ahead
+//	    |                    | <-- watch …6, …7 -- |  Wait: arms both at once
+//	    | --- delete …6 ---> |                     |
+//	    |                    | --- …6 deleted ---> |  Wait returns
+//	    |                    |                     |  Try: …7 is first, no request
+//
+// No release is missed: if …6 goes before it is watched, the watch says that there is
+// no such node. Nobody comes in between: a later node has a higher number. So if …6 was
+// the only one ahead, …7 is first, as long as it is there itself. The second watch
+// tells that. It stays for as long as the lock is held, and tells the renewals whether
+// somebody has deleted the node:
+//
+//	somebody              servers                holder of …7
+//	    |                    | <-- watch …7 ------ |  Renew, if there is no watch
+//	    | --- delete …7 ---> |                     |
+//	    |                    | <-- write --------- |  confirmSession
+//	    |                    | --- …7 deleted ---> |  the watch fires, and only then
+//	    |                    | --- answer -------> |  the write is answered: ErrLost
+//
+// The servers keep that order, with one exception. A write may go out just when the
+// connection is back, before the library has set its watches again. Then the next
+// renewal tells.
+type waiting struct {
+	ahead string // the path of the node ahead; "" if it is not known
+	next  bool   // it was the only one ahead
+	first bool   // and it has gone since
+	watch *watch // on it; nil before the first Wait
+
+	cut time.Time // since when no server could be asked; zero if one could
+}
+
+// Wait implements driver.Claim. A claim with more than one ahead needs no watch on its
+// own node: its next Try reads the queue, and the queue shows whether the node is
+// there.
+func (c *claim) Wait(ctx context.Context) error {
+	s, w := c.session, c.waiting
+	if w == nil || w.ahead == "" {
+		<-ctx.Done() // no server could be asked
+		return ctx.Err()
+	}
+	ahead, own := s.watches.on(s.conn, w.ahead, c.id), new(watch)
+	w.watch = ahead
+	var err error
+	if w.next {
+		own = c.watchNode()
+		err = own.wait(ctx)
+	}
+	if err == nil {
+		err = ahead.wait(ctx)
+	}
+	if err == nil {
+		select {
+		case e := <-ahead.events:
+			ahead.note(e)
+		case e := <-own.events:
+			own.note(e)
+		case <-s.closed:
+			return s.explain(zk.ErrClosing)
+		case <-ctx.Done():
+		}
+	}
+	w.first = w.next && ahead.deleted.Load()
+	return ctx.Err() // or nil, if the node is gone or the connection broke: Try will see
+}
+
+// refusal is what Try returns behind another claim. Data and number of the node ahead
+// came with the watch.
+func (w *waiting) refusal() *driver.HeldError {
+	switch {
+	case !w.watch.answered():
+	case w.watch.err != nil:
+		return &driver.HeldError{NoWake: true}
+	case w.next:
+		held := *w.watch.held // a copy, as many waiters share the watch
+		return &held
+	}
+	return new(driver.HeldError)
+}
+
+// nextWatch makes c.watch one that can still fire. For a new one, it returns the
+// function to arm it. That function uses nothing of the claim.
+func (c *claim) nextWatch() (arm func()) {
+	if c.watch != nil && (!c.watch.fired() || c.watch.deleted.Load()) {
+		return nil
+	}
+	w, conn, path, id := newWatch(), c.session.conn, c.path, c.id
+	c.watch = w
+	return func() { w.arm(conn, path, id) }
+}
+
+// watchNode returns a watch on our node. It arms the watch without waiting for that.
+func (c *claim) watchNode() *watch {
+	if arm := c.nextWatch(); arm != nil {
+		go arm()
+	}
+	return c.watch
+}
+
+// watch is the subscription to one node. All claims behind the node share it. It fires
+// once: when the node changes or goes away, or when its session has expired.
+//
+//	newWatch ---> answered ---> armed ---> fired
+//	                  |                      |
+//	                  +-- err: fired         +-- deleted, or another change: arm a new one
+//
+// The library sets its watches again after a reconnection, and the servers then tell what
+// has changed meanwhile. So a watch outlives connections, but not its session.
+type watch struct {
+	ready chan struct{} // closed when the servers have answered; the fields below are set then
+
+	err  error             // why there is no subscription: zk.ErrNoNode if there is no such node
+	held *driver.HeldError // what a waiter behind the node is told
+	// events gets one element and is then closed, both by the library, so it wakes up any
+	// number of readers. A reader passes what it gets to note.
+	events <-chan zk.Event
+
+	deleted atomic.Bool // the node is gone for good: its path is never used again
+}
+
+func newWatch() *watch { return &watch{ready: make(chan struct{})} }
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// slim frees what only waiters need of an answered watch, because each held lock has
+// one. Nobody else may use it.
+func (w *watch) slim() { w.ready, w.held = closed, nil }
+
+// arm makes the subscription for a claim that lives by session. The answer in another
+// session says nothing: its first server may be behind, and not know the node yet.
+func (w *watch) arm(conn *zk.Conn, path string, session int64) {
+	defer close(w.ready)
+	// GetW and not ExistsW: if the node is gone, ExistsW would watch for its creation,
+	// and so for ever.
+	_, w.err = again(context.Background(), func() (struct{}, error) {
+		data, stat, events, err := conn.GetW(path)
+		if err == nil {
+			w.held, w.events = &driver.HeldError{Holder: string(data), Token: stat.Czxid}, events
+		}
+		return struct{}{}, err
+	})
+	if conn.SessionID() != session {
+		w.err = zk.ErrSessionExpired
+	}
+	w.deleted.Store(errors.Is(w.err, zk.ErrNoNode))
+}
+
+func (w *watch) note(e zk.Event) {
+	if e.Type == zk.EventNodeDeleted {
+		w.deleted.Store(true)
+	}
+}
+
+// wait blocks until the servers have answered, and returns why there is no subscription.
+func (w *watch) wait(ctx context.Context) error {
+	select {
+	case <-w.ready:
+		return w.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// answered reports whether wait does not block. There may be no watch.
+func (w *watch) answered() bool {
+	if w == nil {
+		return false
+	}
+	select {
+	case <-w.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// fired reports whether the watch has nothing more to tell.
+func (w *watch) fired() bool {
+	if !w.answered() {
+		return false
+	}
+	if w.err != nil || w.deleted.Load() {
+		return true
+	}
+	select {
+	case e := <-w.events:
+		w.note(e)
+		return true
+	default:
+		return false
+	}
+}
+
+// armed reports whether there is a subscription without an event so far. Then the node
+// is there, as far as this client can know.
+func (w *watch) armed() bool { return w.answered() && !w.fired() }
+
+// watches are the subscriptions to nodes of other claims, one for each node however
+// often it is asked for. The library cannot take a watch back, and keeps one more
+// channel for every call. With a watch for each call, channels would stay behind for as
+// long as the holder: one for each look of a waiter, and one for each waiter that gave
+// up.
+type watches struct {
+	mu      sync.Mutex
+	byPath  map[string]*watch
+	sweepAt int
+}
+
+// on returns the watch of a node. It makes a new one unless the present one can still
+// fire, or has told that the node is gone.
+func (ws *watches) on(conn *zk.Conn, path string, session int64) *watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byPath[path]; w != nil && (!w.fired() || w.deleted.Load()) {
+		return w
+	}
+	ws.sweep()
+	w := newWatch()
+	ws.byPath[path] = w
+	go w.arm(conn, path, session)
+	return w
+}
+
+// sweep removes the watches that have fired, each time the number has doubled. Most of
+// them fire when no claim waits any more. ws.mu is held.
+func (ws *watches) sweep() {
+	if len(ws.byPath) < ws.sweepAt {
+		return
+	}
+	for path, w := range ws.byPath {
+		if w.fired() {
+			delete(ws.byPath, path)
+		}
+	}
+	ws.sweepAt = max(2*len(ws.byPath), 64)
+}
