@@ -1,0 +1,142 @@
+package mutants
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// lateMutants get requests and replies wrong that overlap with others.
+func lateMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BatchResurrects", Flaw: "makes a batch create the entries again that are gone",
+			KilledBy: []Kill{{"batch/late-request", "which everybody has unlocked, before a renewal of A arrived"}, {"batch/one-lost", "no renewal has told it so"}},
+			MayTrip:  []string{"batch/*", "break/*", "fault/*", "stress/*", "renew/*", "auto/*", "inspect/free", "isolate/*"}, Why: "a renewal meets the end of a lock in them",
+			design: batched(batchAnew),
+		},
+		{
+			Name: "RenewsReleased", Flaw: "goes on renewing with every batch all that its client has ever held, and creates again what is gone",
+			KilledBy: []Kill{{"batch/others-unmoved", "which everybody has unlocked while A renews others"}},
+			MayTrip:  []string{"*/*"}, Why: "names come free in them beside others that are renewed",
+			design: design{driver: renewingAll},
+		},
+		{
+			Name: "StaleAnswer", Flaw: "takes the late answer to one batch for that to the next",
+			KilledBy: []Kill{{"batch/late-answer", "no renewal has told it so"}},
+			MayTrip:  []string{"fault/*", "lost/*", "batch/*", "close/*"}, Why: "answers come late, or never, in them",
+			design: design{driver: pipelining},
+		},
+		{
+			Name: "BatchFromReply", Flaw: "counts the deadlines of a batch from its reply",
+			KilledBy: []Kill{{"batch/counted-from-request", "before the lease of its dead holder can have ended"}},
+			MayTrip:  []string{"fault/*", "lost/*", "expiry/*"}, Why: "replies take long in them",
+			design: design{driver: countingFromReply},
+		},
+	}
+}
+
+func batchAnew(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	for i, r := range batch {
+		batch[i].Grant, batch[i].Err = renewAnew(ctx, r.Claim.(*claim), r.TTL)
+	}
+}
+
+// renewingAll never forgets a claim.
+func renewingAll(e *env) driver.Driver {
+	mu := make(semaphore, 1)
+	var all []*claim
+	return e.inside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, c)
+			}
+			return g, err
+		},
+		batch: func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range all {
+				_, _ = renewAnew(ctx, c, c.asked.TTL)
+			}
+			renewEach(ctx, batch)
+		},
+	})
+}
+
+// pipelining takes each answer for that to the oldest request.
+func pipelining(e *env) driver.Driver {
+	var mu sync.Mutex
+	var late [][]driver.Renewal
+	return e.outside(flaw{batch: func(ctx context.Context, d *flawed, batch []driver.Renewal) {
+		below := lower(batch)
+		answered := make(chan struct{})
+		go func() {
+			d.inner.Renew(context.WithoutCancel(ctx), below)
+			if ctx.Err() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				late = append(late, below)
+			}
+			close(answered)
+		}()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			for i := range batch {
+				batch[i].Err = ctx.Err()
+			}
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(late) > 0 {
+			late = append(late, below)
+			below, late = late[0], late[1:]
+		}
+		for i := range batch {
+			if i < len(below) {
+				batch[i].Grant, batch[i].Err = below[i].Grant, below[i].Err
+			}
+		}
+	}})
+}
+
+// fromLateReply is a lock with a Deadline counted from the reply to its last renewal.
+type fromLateReply struct {
+	*driver.Handle
+	took func() time.Duration // from that renewal to its reply
+}
+
+// Deadline implements distlock.Lock.
+func (l *fromLateReply) Deadline() time.Time { return l.Handle.Deadline().Add(l.took()) }
+
+// countingFromReply gives out such locks. It is no flaw of what lies below them: the
+// engine believes no grant of a renewal beyond what was asked for, from before the call.
+func countingFromReply(e *env) driver.Driver {
+	var took sync.Map // by the claim that was renewed
+	return e.outside(flaw{
+		batch: func(ctx context.Context, d *flawed, batch []driver.Renewal) {
+			below, sent := lower(batch), time.Now()
+			d.inner.Renew(ctx, below)
+			for i := range batch {
+				batch[i].Grant, batch[i].Err = below[i].Grant, below[i].Err
+				if batch[i].Err == nil {
+					took.Store(batch[i].Claim, time.Since(sent))
+				}
+			}
+		},
+		wrap: func(h *driver.Handle, c *claim) distlock.Lock {
+			return &fromLateReply{h, func() time.Duration {
+				d, _ := took.LoadOrStore(c, time.Duration(0))
+				return d.(time.Duration)
+			}}
+		},
+	})
+}

@@ -1,0 +1,109 @@
+package mutants
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock/driver"
+)
+
+// mixedMutants mix up the entries of a batch, or what they ask for.
+func mixedMutants() []Mutant {
+	ttls := []string{"batch/*", "isolate/*", "fault/*", "expiry/*", "stress/*"}
+	return []Mutant{
+		{
+			Name: "RenewsByName", Flaw: "renews what its client holds of a name now, for whatever lock of it is asked for",
+			KilledBy: []Kill{{"batch/old-and-new", "no renewal has told it so"}},
+			MayTrip:  []string{"break/*", "isolate/*"}, Why: "a client acquires anew what was taken from it",
+			design: design{driver: renewingByName},
+		},
+		{
+			Name: "LargestTTL", Flaw: "renews all locks of a batch for the longest TTL among them",
+			KilledBy: []Kill{{"batch/own-ttl", "with rounding and lag"}},
+			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
+			design: batched(batchFor(slices.Max[[]time.Duration])),
+		},
+		{
+			Name: "SmallestTTL", Flaw: "renews all locks of a batch for the shortest TTL among them, and says for which each has asked",
+			KilledBy: []Kill{{"batch/own-ttl", "the store keeps it for another"}},
+			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
+			design: batched(batchFor(slices.Min[[]time.Duration])),
+		},
+		{
+			Name: "ShrinksTTL", Flaw: "renews all locks of a batch for the TTL of the first, and says so",
+			KilledBy: []Kill{{"batch/own-ttl", "was it renewed for another's TTL?"}},
+			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
+			design: batched(batchShrinking),
+		},
+		{
+			Name: "BatchShortens", Flaw: "sets the expiry of every lock of a batch to its TTL from now, also where it was extended beyond that",
+			KilledBy: []Kill{{"batch/never-shortens", "before the lease of its dead holder can have ended"}},
+			MayTrip:  []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
+			design: batched(batchResets),
+		},
+	}
+}
+
+// renewingByName knows a lock by its name, also after the name has gone to another.
+func renewingByName(e *env) driver.Driver {
+	mu := make(semaphore, 1)
+	holders := make(map[string]*claim)
+	return e.inside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				holders[c.asked.Name] = c
+			}
+			return g, err
+		},
+		batch: func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, r := range batch {
+				batch[i].Grant, batch[i].Err = holders[r.Claim.(*claim).asked.Name].Renew(ctx, r.TTL)
+			}
+		},
+	})
+}
+
+// batchFor renews all for one of the TTLs, and answers with the one asked for.
+func batchFor(choose func([]time.Duration) time.Duration) func(context.Context, *flawed, []driver.Renewal) {
+	return func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+		var ttls []time.Duration
+		for _, r := range batch {
+			ttls = append(ttls, r.TTL)
+		}
+		ttl := choose(ttls)
+		for i, r := range batch {
+			g, err := r.Claim.(*claim).Renew(ctx, ttl)
+			g.TTL = r.TTL
+			batch[i].Grant, batch[i].Err = g, err
+		}
+	}
+}
+
+func batchShrinking(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	ttl := batch[0].TTL
+	for _, r := range batch {
+		ttl = min(ttl, r.TTL)
+	}
+	for i, r := range batch {
+		g, err := r.Claim.(*claim).Renew(ctx, ttl)
+		g.TTL = min(g.TTL, ttl)
+		batch[i].Grant, batch[i].Err = g, err
+	}
+}
+
+func batchResets(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	for i, r := range batch {
+		g, err := r.Claim.(*claim).Renew(ctx, r.TTL)
+		if err == nil {
+			err = r.Claim.(*claim).reset(ctx, r.TTL)
+			g.TTL = r.TTL
+		}
+		batch[i].Grant, batch[i].Err = g, err
+	}
+}

@@ -1,0 +1,253 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// breakMutants take locks away in a wrong way.
+func breakMutants() []Mutant { return slices.Concat(tokenBreakers(), queueBreakers(), victimMutants()) }
+
+// tokenBreakers do not end the hold that was seen.
+func tokenBreakers() []Mutant {
+	seen := func(name, flawed, says string, ends func(held, token int64) bool) Mutant {
+		return Mutant{Name: name, Flaw: flawed, KilledBy: []Kill{{"break/seen-token", says}},
+			MayTrip: []string{"break/*"}, Why: "Break is called with several tokens in them",
+			design: inside(flaw{breaks: breakIf(ends)})}
+	}
+	const answer = "the answer must match ErrLost"
+	return []Mutant{
+		seen("BreaksAny", "breaks the lock of whoever holds the name now, whatever token was seen", answer, func(int64, int64) bool { return true }),
+		seen("BreaksUpTo", "breaks every hold with the token that was seen, or a lower one", answer, func(held, token int64) bool { return held <= token }),
+		seen("BreaksFrom", "breaks every hold with the token that was seen, or a higher one", answer, func(held, token int64) bool { return held >= token }),
+		{
+			Name: "BreaksNothing", Flaw: "answers that a lock was broken, and does nothing",
+			KilledBy: []Kill{{"break/ends-hold", "which Break has freed"}},
+			MayTrip:  []string{"break/*", "inspect/free"}, Why: "locks are broken in them",
+			design: inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
+		},
+		{
+			Name: "BreaksTwice", Flaw: "answers that a lock was broken although nobody has held it",
+			KilledBy: []Kill{{"break/seen-token", answer}},
+			MayTrip:  []string{"break/*", "meta/*"}, Why: "Break is called for names that are free in them",
+			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+				if err := d.inner.Break(ctx, name, token); !errors.Is(err, distlock.ErrLost) {
+					return err
+				}
+				return nil
+			}}),
+		},
+		{
+			Name: "LooksThenBreaks", Flaw: "compares the token with one request, and ends what hold there is with a second",
+			KilledBy: []Kill{{"break/late-request", "a Break of A's lock before it"}},
+			design:   outside(flaw{breaks: lookThenBreak}),
+		},
+		{
+			Name: "BreaksByPrefix", Flaw: "breaks the locks of all names that begin with the one that was given",
+			KilledBy: []Kill{{"break/only-that", "were broken"}},
+			MayTrip:  []string{"break/*"}, Why: "names are alike in them",
+			design: inside(flaw{breaks: breakByPrefix}),
+		},
+		{
+			Name: "BreaksClient", Flaw: "breaks all locks of the client that holds the name",
+			Seen:     "a session or lease that is shared, and revoked",
+			KilledBy: []Kill{{"break/only-that", "broke it with that token"}},
+			MayTrip:  []string{"break/*"}, Why: "one lock of several is broken in them",
+			design: inside(flaw{try: tryAndNote, breaks: breakClient}),
+		},
+	}
+}
+
+// queueBreakers do harm to waiters.
+func queueBreakers() []Mutant {
+	queue := func(name, flawed, says string, change func(e *entry)) Mutant {
+		return Mutant{Name: name, Flaw: flawed, KilledBy: []Kill{{"break/waiters-stay", says}},
+			design: fifoDesign(flaw{try: tryNoBarging, breaks: breakInQueue(change)})}
+	}
+	return []Mutant{
+		queue("BreakIsSilent", "wakes nobody when it breaks a lock", "nobody of the", func(*entry) {}),
+		queue("BreakDropsQueue", "removes those who wait along with the holder", "nobody of the", func(e *entry) { e.queue = nil }),
+		queue("BreakSkipsFirst", "lets the second waiter have what was broken", "it has lost its place", func(e *entry) {
+			if len(e.queue) > 1 {
+				e.queue[0], e.queue[1] = e.queue[1], e.queue[0]
+			}
+			wakeAll(e)
+		}),
+		queue("BreakTurnsQueue", "puts the first waiter behind the others when it breaks a lock", "it has lost its place", func(e *entry) {
+			if len(e.queue) > 0 {
+				e.queue = append(e.queue[1:], e.queue[0])
+			}
+			wakeAll(e)
+		}),
+	}
+}
+
+// victimMutants do not end the hold for good.
+func victimMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
+			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}, {"break/late-renewal", "returned nil although it was broken"}},
+			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
+			design: inside(flaw{renew: renewAnew}),
+		},
+		{
+			Name: "BreakUnheard", Flaw: "does not tell the holder of a broken lock, as long as nobody else has the name",
+			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}},
+			MayTrip:  []string{"break/*", "batch/*"}, Why: "locks are broken in them",
+			design: inside(flaw{renew: renewUnlessTaken}),
+		},
+		{
+			Name: "BreakResetsToken", Flaw: "counts the tokens of a name from one again after its lock was broken",
+			KilledBy: []Kill{{"break/ends-hold", "which must be greater"}},
+			MayTrip:  []string{"break/*", "fence/*", "core/stale-residue"}, Why: "locks are broken in them",
+			design: inside(flaw{try: tryNumbered, status: statusCounting, breaks: breakAndReset}),
+		},
+		{
+			Name: "VictimUnlocks", Flaw: "lets the Unlock of a broken lock free the name for its next holder",
+			KilledBy: []Kill{{"break/ends-hold", "its first sign of life since"}, {"owner/stale-unlock-held", "was granted"}},
+			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
+			design: inside(flaw{release: releaseBlindly}),
+		},
+	}
+}
+
+// breakIf ends the hold if the two tokens are as they have to be.
+func breakIf(ends func(held, token int64) bool) func(context.Context, *flawed, string, int64) error {
+	return func(ctx context.Context, d *flawed, name string, token int64) error {
+		st, err := d.inner.Inspect(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case !st.Held || !ends(st.Token, token):
+			return distlock.ErrLost
+		}
+		return d.inner.Break(ctx, name, st.Token)
+	}
+}
+
+func lookThenBreak(ctx context.Context, d *flawed, name string, token int64) error {
+	st, err := d.inner.Inspect(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !st.Held || st.Token != token:
+		return distlock.ErrLost
+	}
+	return d.send(ctx, func(ctx context.Context) error { return remove(ctx, d.mem, name) })
+}
+
+func breakByPrefix(ctx context.Context, d *flawed, name string, token int64) error {
+	all, err := d.inner.List(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := d.inner.Break(ctx, name, token); err != nil {
+		return err
+	}
+	for _, st := range all {
+		_ = d.inner.Break(ctx, st.Name, st.Token)
+	}
+	return nil
+}
+
+func breakClient(ctx context.Context, d *flawed, name string, token int64) error {
+	if err := d.inner.Break(ctx, name, token); err != nil {
+		return err
+	}
+	var names []string
+	d.mu.Lock()
+	for other, e := range d.entries {
+		if e.client == d.entries[name].client {
+			names = append(names, other)
+		}
+	}
+	d.mu.Unlock()
+	for _, other := range names {
+		_ = remove(ctx, d.mem, other)
+	}
+	return nil
+}
+
+// breakInQueue breaks a lock of a driver that keeps the queue itself.
+func breakInQueue(change func(e *entry)) func(context.Context, *flawed, string, int64) error {
+	return func(ctx context.Context, d *flawed, name string, token int64) error {
+		err := d.inner.Break(ctx, name, token)
+		if err == nil {
+			d.with(name, change)
+		}
+		return err
+	}
+}
+
+// wakeAll tells all waiters that the queue has moved.
+func wakeAll(e *entry) {
+	for _, o := range e.queue {
+		o.wakeUp()
+	}
+}
+
+// tryNoBarging is tryInQueue with a TryLock that does not overtake.
+func tryNoBarging(ctx context.Context, c *claim) (driver.Grant, error) {
+	waits := false
+	if c.asked.NoWait {
+		c.driver.with(c.asked.Name, func(e *entry) {
+			e.drop(func(o *claim) bool { return time.Since(o.seen) >= o.asked.TTL })
+			waits = len(e.queue) > 0
+		})
+	}
+	if waits {
+		return driver.Grant{}, &driver.HeldError{Remaining: c.asked.TTL}
+	}
+	return tryInQueue(ctx, c)
+}
+
+// renewUnlessTaken reports a renewal of a lock that has gone.
+func renewUnlessTaken(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	if errors.Is(err, distlock.ErrLost) {
+		if st, failed := c.driver.mem.Inspect(ctx, c.asked.Name); failed == nil && !st.Held {
+			return driver.Grant{TTL: ttl}, nil
+		}
+	}
+	return g, err
+}
+
+// tryNumbered numbers the grants of a name itself.
+func tryNumbered(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		return g, err
+	}
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if e.owner != c.asked.Owner {
+			e.token++
+			e.owner = c.asked.Owner
+		}
+		g.Token = e.token
+	})
+	return g, nil
+}
+
+// breakNumbered compares the token that such a driver has given.
+func breakNumbered(ctx context.Context, d *flawed, name string, token int64) error {
+	right := false
+	d.with(name, func(e *entry) { right = e.token == token })
+	if !right {
+		return distlock.ErrLost
+	}
+	return remove(ctx, d.mem, name)
+}
+
+func breakAndReset(ctx context.Context, d *flawed, name string, token int64) error {
+	err := breakNumbered(ctx, d, name, token)
+	if err == nil {
+		d.with(name, func(e *entry) { e.token, e.owner = 0, "" })
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// timers is what a flaw in an expiry may trip besides: checks where a lease runs out.
+var timers = []string{"expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "wait/wakes-on-expiry", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
+	"batch/*", "break/*", "inspect/*", "isolate/*"}
+
+func expiryMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "NoTTL", Flaw: "takes the name with one request and sets its expiry with a second",
+			Seen:     "SETNX then EXPIRE, in countless libraries before SET NX PX",
+			KilledBy: []Kill{{"expiry/ttl-atomic", "an entry without expiry"}},
+			MayTrip:  []string{"fault/*-sweep"},
+			Why:      "the fault hits between the two requests",
+			design:   outside(flaw{try: tryThenExpire}),
+		},
+		{
+			Name: "EarlyExpiry", Flaw: "rounds the TTL down to whole seconds",
+			Seen:     "columns and options in seconds, filled by integer division",
+			KilledBy: []Kill{{"expiry/not-early", "before the lease of A could have ended"}, {"expiry/granted-honest", "the store kept it for less than was asked for"}},
+			MayTrip:  timers,
+			Why:      "every other TTL that is no multiple of a second ends early as well",
+			design: inside(flaw{
+				caps:    func(c *driver.Capabilities) { c.MinTTL = time.Second },
+				request: func(_ *env, r *driver.Request) { r.TTL = r.TTL.Truncate(time.Second) },
+				try:     asAsked,
+			}),
+		},
+		{
+			Name: "NeverExpires", Flaw: "ignores the TTL",
+			Seen:     "lock rows and files that only their owner removes",
+			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"wait/wakes-on-expiry", "the lease of the dead A was over"}, {"core/stale-residue", "nobody had touched it since"}},
+			MayTrip:  timers,
+			Why:      "a lease has to run out in them",
+			design: inside(flaw{
+				request: func(_ *env, r *driver.Request) { r.TTL = distlock.MaxTTL },
+				try:     asAsked,
+				renew:   renewAsAsked,
+			}),
+		},
+		{
+			Name: "StickyTTL", Flaw: "lets a grant end when the one before it would have ended",
+			Seen:     "an upsert that leaves the column of the expiry out",
+			KilledBy: []Kill{{"expiry/short-then-long", "although B held it until"}},
+			MayTrip:  timers,
+			Why:      "a name is taken again in them",
+			design:   inside(flaw{try: trySticky}),
+		},
+	}
+}
+
+// clockMutants count from the wrong instant, or by the wrong clock.
+func clockMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "DeadlineFromReply", Flaw: "counts the holder's deadline from the reply",
+			Seen:     "the obvious way to write it; redsync subtracts the time that has passed",
+			KilledBy: []Kill{{"expiry/granted-honest", "not from the reply"}},
+			MayTrip:  []string{"fault/latency", "stress/boundary-history", "renew/boundary", "stress/random-history", "batch/counted-from-request"},
+			Why:      "replies take time in them, while leases end",
+			design:   wrapper{lock: lockFromReply, try: lockFromReply}.in(),
+		},
+		{
+			Name: "StatementTime", Flaw: "counts the TTL from when it began to wait for the name",
+			Seen:     "NOW() in a statement that waits for a row lock, measured on MySQL",
+			KilledBy: []Kill{{"expiry/wait-not-deducted", "the time that B waited was taken off its TTL"}},
+			MayTrip:  []string{"stress/*"},
+			Why:      "fixed terms are waited for in them",
+			design:   inside(flaw{try: tryFromStatement}),
+		},
+		{
+			Name: "ClientClock", Flaw: "judges an expiry that the server has set by the clock of whoever asks",
+			Seen:     "ShedLock's JDBC provider without usingDbTime",
+			KilledBy: []Kill{{"expiry/server-clock-judges", "was granted"}},
+			MayTrip:  nil,
+			design:   inside(flaw{try: tryByOwnClock}),
+		},
+	}
+}
+
+// tryThenExpire takes the name for ever, and for its TTL with a second request.
+func tryThenExpire(ctx context.Context, c *claim) (g driver.Grant, err error) {
+	err = c.driver.send(ctx, func(ctx context.Context) error {
+		_, err := c.as(func(r *driver.Request) { r.TTL, r.NoWait = distlock.MaxTTL, true }).Try(ctx)
+		return err
+	})
+	if err != nil && !errors.Is(err, distlock.ErrHeld) {
+		return driver.Grant{}, err
+	}
+	// memlock grants its own entry again, with the TTL of this claim; or, if the
+	// name is held, it queues the claim.
+	return c.inner.Try(ctx)
+}
+
+// asAsked reports the TTL that was asked for, whatever the store has got.
+func asAsked(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	g.TTL = c.asked.TTL
+	return g, err
+}
+
+func renewAsAsked(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	g.TTL = ttl
+	return g, err
+}
+
+func trySticky(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		return g, err
+	}
+	var rest time.Duration
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if rest = time.Until(e.expires); rest <= 0 {
+			rest = c.asked.TTL
+			e.expires = time.Now().Add(rest)
+		}
+	})
+	return g, c.reset(ctx, rest)
+}
+
+// fromReply is a lock with a deadline counted from the reply.
+type fromReply struct {
+	distlock.Lock
+	took time.Duration // from the call to the reply
+}
+
+// Deadline implements distlock.Lock.
+func (l *fromReply) Deadline() time.Time { return l.Lock.Deadline().Add(l.took) }
+
+// lockFromReply is no flaw of a driver: the engine believes no grant beyond
+// what was asked for, from before the call.
+func lockFromReply(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
+	called := time.Now()
+	l, err := call(ctx, name, opts...)
+	if err != nil {
+		return l, err
+	}
+	return &fromReply{l, time.Since(called)}, nil
+}
+
+func tryFromStatement(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		return g, err
+	}
+	return g, c.reset(ctx, c.asked.TTL-time.Since(c.began))
+}
+
+// tryByOwnClock breaks what has expired by the client's clock.
+func tryByOwnClock(ctx context.Context, c *claim) (driver.Grant, error) {
+	st, err := c.driver.mem.Inspect(ctx, c.asked.Name)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	c.driver.mu.Lock()
+	ahead := c.driver.ahead
+	c.driver.mu.Unlock()
+	if st.Held && ahead+st.Remaining <= 0 {
+		if err := remove(ctx, c.driver.mem, c.asked.Name); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return c.inner.Try(ctx)
+}

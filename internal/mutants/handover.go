@@ -1,0 +1,137 @@
+package mutants
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// successorMutants hand the name on wrongly.
+func successorMutants() []Mutant {
+	const why = "waiters are granted the name by a release in them"
+	successors := []string{"handover/*", "wait/*", "stress/*", "expiry/wait-not-deducted", "fault/*", "fair/no-starvation", "cancel/*", "lost/before-successor", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
+	return []Mutant{
+		{
+			Name: "SuccessorTTL", Flaw: "gives who comes next a lease of the length that the one before had",
+			KilledBy: []Kill{{"handover/lease", "the Deadline of"}}, MayTrip: successors, Why: why,
+			design: relayed(relayFlaw{lease: func(last, _ *waiter, _ time.Time) time.Duration { return last.request.TTL }}),
+		},
+		{
+			Name: "SuccessorRest", Flaw: "gives who comes next what is left of the lease before",
+			KilledBy: []Kill{{"handover/lease", "the Deadline of"}}, MayTrip: successors, Why: why,
+			design: relayed(relayFlaw{lease: func(last, _ *waiter, now time.Time) time.Duration { return last.expires.Sub(now) }}),
+		},
+		{
+			Name: "SuccessorReply", Flaw: "counts a lease that another's release has begun from when it hears of it",
+			KilledBy: []Kill{{"handover/deadline", "must be counted from before the grant"}}, MayTrip: successors, Why: why,
+			design: relayed(relayFlaw{fromReply: true}),
+		},
+		{
+			Name: "SuccessorToken", Flaw: "raises no token when a release hands the name on",
+			KilledBy: []Kill{{"handover/identity", "the last token, before the one that was handed over"}},
+			MayTrip:  append(successors, "fair/*", "fence/*", "core/*", "close/*"), Why: "the oracles look at the tokens of every check",
+			design: relayed(relayFlaw{sameToken: true}),
+		},
+		{
+			Name: "SuccessorText", Flaw: "leaves the holder's text as it was when a release hands the name on",
+			KilledBy: []Kill{{"handover/identity", "Inspect says"}},
+			design:   relayed(relayFlaw{sameText: true}),
+		},
+		{
+			Name: "SuccessorSince", Flaw: "leaves the time of the grant as it was when a release hands the name on",
+			KilledBy: []Kill{{"inspect/handed-over", "by AcquiredAt of Inspect"}},
+			design:   relayed(relayFlaw{since: func(last, _ *waiter) time.Time { return last.since }}),
+		},
+		{
+			Name: "SuccessorJoined", Flaw: "shows the time at which a waiter came for that of its grant",
+			KilledBy: []Kill{{"inspect/handed-over", "by AcquiredAt of Inspect"}},
+			design:   relayed(relayFlaw{since: func(_, next *waiter) time.Time { return next.joined }}),
+		},
+		{
+			Name: "SuccessorLeft", Flaw: "lets a waiter that leaves keep what a release has just granted it",
+			KilledBy: []Kill{{"cancel/race-with-grant", "a grant was forgotten"}, {"handover/woken-leaves", "is still waiting"}}, MayTrip: successors, Why: why,
+			design: relayed(relayFlaw{swallow: true}),
+		},
+		{
+			Name: "Handshake", Flaw: "has a release wait until the next has noticed",
+			KilledBy: []Kill{{"handover/dead-waiter", "with a waiter that had died as the next in the queue"}}, MayTrip: append(successors, "fair/*", "core/error-taxonomy"), Why: why,
+			design: relayed(relayFlaw{handshake: true}),
+		},
+	}
+}
+
+// crowdMutants lose waiters, wake-ups or the order.
+func crowdMutants() []Mutant {
+	const why = "several wait in them, or releases follow each other"
+	waits := []string{"handover/*", "wait/*", "stress/*", "core/cold-start", "fair/*", "cancel/*", "fault/*", "lost/before-successor", "inspect/*", "break/waiters-stay"}
+	return []Mutant{
+		{
+			Name: "WakeOnce", Flaw: "takes two releases of a name within a millisecond for one",
+			KilledBy: []Kill{{"handover/chain", "woke nobody"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{deafen: func(_ *relayStore, n *relayName, now time.Time) bool {
+				return !n.freed.IsZero() && now.Sub(n.freed) < time.Millisecond
+			}}),
+		},
+		{
+			Name: "WakeOneName", Flaw: "wakes the waiters of one name only where many are released within a millisecond",
+			KilledBy: []Kill{{"handover/many-names", "is still waiting"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{deafen: func(s *relayStore, _ *relayName, now time.Time) bool {
+				return !s.freed.IsZero() && now.Sub(s.freed) < time.Millisecond
+			}}),
+		},
+		{
+			Name: "WakeEaten", Flaw: "wakes nobody else when the one that it has woken leaves",
+			KilledBy: []Kill{{"handover/woken-leaves", "the wake-up was lost with B"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{wakes: true, eaten: true}),
+		},
+		{
+			Name: "Full16", Flaw: "has room for 16 waiters of a name, and forgets those who come after",
+			KilledBy: []Kill{{"handover/crowd", "have waited"}}, MayTrip: waits, Why: why,
+			design: fullAt(16),
+		},
+		{
+			Name: "Full64", Flaw: "has room for 64 waiters of a name, and forgets those who come after",
+			KilledBy: []Kill{{"handover/crowd", "have waited"}}, MayTrip: waits, Why: why,
+			design: fullAt(64),
+		},
+		{
+			Name: "ByOwner", Flaw: "serves waiters in the order of their owners' digits",
+			KilledBy: []Kill{{"fair/order", "has got it before"}, {"handover/order-kept", "who is next in the queue"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{next: func(queue []*waiter) int {
+				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.Owner, b.request.Owner) }))
+			}}),
+		},
+		{
+			Name: "ByTTL", Flaw: "serves first whose TTL is the shortest",
+			KilledBy: []Kill{{"handover/order-kept", "who is next in the queue"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{next: func(queue []*waiter) int {
+				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.TTL, b.request.TTL) }))
+			}}),
+		},
+		{
+			Name: "Requeue", Flaw: "puts a waiter that looks again to the end of the line",
+			KilledBy: []Kill{{"handover/order-kept", "who is next in the queue"}}, MayTrip: waits, Why: why,
+			design: relayed(relayFlaw{requeue: true}),
+		},
+		{
+			Name: "BargingLock", Flaw: "wakes the next in the queue, and lets whoever asks meanwhile have the name",
+			KilledBy: []Kill{{"handover/lock-does-not-barge", "although B had been queued for it before"}, {"fair/try-does-not-barge", "although B had been queued for it before"}},
+			MayTrip:  waits, Why: why,
+			design: relayed(relayFlaw{wakes: true, barge: true}),
+		},
+	}
+}
+
+// fullAt has a queue that shows all waiters, and serves so many.
+func fullAt(full int) design {
+	d := relayed(relayFlaw{full: full})
+	d.waiters = func(w *world, name string) int {
+		// Any look at the queue sees what it wants to see.
+		st := w.mem.(*relayDriver).store.status(name)
+		if st.Waiters >= full {
+			return 1 << 20
+		}
+		return st.Waiters
+	}
+	return d
+}

@@ -1,0 +1,69 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// refusalMutants say something wrong with a refusal.
+func refusalMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "HeldByAsker", Flaw: "names the one that asks as the holder, in a refusal",
+			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			design:   refusing(func(c *claim, _ distlock.Status, held *driver.HeldError) { held.Holder = c.asked.Holder + "?" }),
+		},
+		{
+			Name: "HeldByFirst", Flaw: "names in refusals the first holder that a name had, whoever has it now",
+			Seen:     "a cache without an end",
+			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			design: refusing(func(c *claim, st distlock.Status, held *driver.HeldError) {
+				c.driver.with(st.Name, func(e *entry) {
+					if e.holder == "" {
+						e.holder = st.Holder
+					}
+					held.Holder = e.holder
+				})
+			}),
+		},
+		{
+			Name: "HeldByNext", Flaw: "tells in a refusal the token that the next holder will have",
+			Seen:     "a counter that is read instead of the row",
+			KilledBy: []Kill{{"held/holder", "token is"}},
+			design:   refusing(func(_ *claim, st distlock.Status, held *driver.HeldError) { held.Token = st.Token + 1 }),
+		},
+		{
+			Name: "HeldForDays", Flaw: "says with a refusal that the name stays taken for as long as a lock may last",
+			KilledBy: []Kill{{"held/holder", "stays taken for"}},
+			MayTrip:  []string{"wait/*", "batch/*", "lost/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
+			design: refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.Remaining = distlock.MaxTTL }),
+		},
+		{
+			Name: "NeverWoken", Flaw: "declares notifications, and says to each waiter that it has none",
+			KilledBy: []Kill{{"held/woken", "each refusal says NoWake"}},
+			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "core/cold-start"}, Why: "waiters poll in them",
+			design: refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.NoWake = true }),
+		},
+	}
+}
+
+// refusing changes what refusals say. A try knows what is so in the store.
+func refusing(change func(c *claim, st distlock.Status, held *driver.HeldError)) design {
+	return inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		held, refused := errors.AsType[*driver.HeldError](err)
+		if !refused {
+			return g, err
+		}
+		st, failed := c.driver.mem.Inspect(ctx, c.asked.Name)
+		if failed != nil || !st.Held { // it has been freed meanwhile
+			return g, err
+		}
+		told := *held
+		change(c, st, &told)
+		return g, &told
+	}})
+}

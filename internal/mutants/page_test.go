@@ -1,0 +1,210 @@
+package mutants_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/mutants"
+)
+
+var update = flag.Bool("update", false, "write docs/mutants.md anew")
+
+const page = "../../docs/mutants.md"
+
+// TestPage: the page says what the tables say. TestMatrix holds those against the
+// suite. "go generate" writes it.
+func TestPage(t *testing.T) {
+	want := render()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the tables of mutants say (%v): run go generate ./internal/mutants", page, err)
+	}
+}
+
+// byChance has the mandatory checks that no mutant must fail, and why. All of them do
+// catch mutants, as TestMatrix demands; but not for certain the same ones.
+var byChance = map[string]string{
+	"renew/boundary":          "which schedules it meets is a matter of chance; what it looks for is renew/late-request's by design",
+	"stress/counter":          "it looks for overlaps by chance; core/exclusive and its kind make them by design",
+	"stress/random-history":   "likewise",
+	"stress/boundary-history": "likewise; owner/unlock-atomic and renew/late-request make what it meets at the end of a lease",
+	"stress/sequence":         "likewise",
+	"fair/within-client":      "the engine keeps this order; a driver breaks it only with other things that go wrong",
+}
+
+// TestDesignated: every mandatory check is the one that must catch some mutant, or the
+// reason why none is given to it is known.
+func TestDesignated(t *testing.T) {
+	for _, k := range conformance.Checks() {
+		must := onServersKills(k.ID) || slices.ContainsFunc(mutants.All(), func(m mutants.Mutant) bool { return mustFail(m, k.ID) })
+		if _, excused := byChance[k.ID]; k.Mandatory && must == excused || excused && !k.Mandatory {
+			t.Errorf("%s: must it catch a mutant (%v), and has it an excuse (%v)? It needs one of both", k.ID, must, excused)
+		}
+	}
+}
+
+// TestTables: the tables are complete, and name checks that exist.
+func TestTables(t *testing.T) {
+	var ids []string
+	mandatory := make(map[string]bool)
+	for _, k := range conformance.Checks() {
+		ids = append(ids, k.ID)
+		mandatory[k.ID] = k.Mandatory
+	}
+	seen := make(map[string]bool)
+	for _, m := range mutants.All() {
+		if seen[m.Name] || m.Flaw == "" || len(m.KilledBy) == 0 || (m.Why == "") != (len(m.MayTrip) == 0) {
+			t.Errorf("%s is there twice, or has no flaw, no killer, or patterns without a reason", m.Name)
+		}
+		seen[m.Name] = true
+		for _, kill := range m.KilledBy {
+			if !slices.Contains(ids, kill.Check) || kill.Says == "" {
+				t.Errorf("%s: %+v is no check with a message", m.Name, kill)
+			}
+		}
+		for _, pattern := range m.MayTrip {
+			one := mutants.Mutant{MayTrip: []string{pattern}}
+			if !slices.ContainsFunc(ids, func(id string) bool { return mandatory[id] && one.Allows(id) }) {
+				t.Errorf("%s: the pattern %q stands for no mandatory check", m.Name, pattern)
+			}
+		}
+	}
+}
+
+func render() string {
+	var b strings.Builder
+	all := mutants.All()
+	fmt.Fprintf(&b, `# The mutants
+
+<!-- Generated from the tables in package internal/mutants by go generate. Do not edit. -->
+
+A suite that tests drivers has to be tested itself. These %d drivers are wrong in one decision each, and %d more are
+unusual, but right. The test of package [internal/mutants](../internal/mutants) runs the suite against all of them, in
+virtual time: every mutant must fail each check in its row, with a message that tells its flaw, and no other
+[mandatory check](checks.md) but those that rest on the decision which is wrong; the unusual ones must fail none.
+
+    go test ./internal/mutants                             # all of it
+    go test -short ./internal/mutants                      # the killers and the core
+    go test -v -run 'TestMatrix/mutants/NoTTL' ./internal/mutants
+    make tolerated                                            # the unusual ones 20 times: -race, one processor, two busy loops
+
+| Mutant | Flaw | Caught by | May trip besides |
+|---|---|---|---|
+`, len(all), len(mutants.AllTolerated()))
+	for _, m := range all {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m), besides(m))
+	}
+	renderOnServers(&b)
+	renderChecks(&b, all)
+	renderRecord(&b, all)
+	b.WriteString("\n## Unusual, but right\n\n| Driver | What is unusual about it |\n|---|---|\n")
+	for _, o := range mutants.AllTolerated() {
+		fmt.Fprintf(&b, "| %s | %s |\n", o.Name, cell(o.Unusual))
+	}
+	return b.String()
+}
+
+// renderChecks is the matrix by its other side.
+func renderChecks(b *strings.Builder, all []mutants.Mutant) {
+	b.WriteString("\n## What each check must catch\n\nOther mutants fail it as well; these must.\n\n| Check | Mutants |\n|---|---|\n")
+	for _, k := range conformance.Checks() {
+		var by []string
+		for _, m := range all {
+			if slices.ContainsFunc(m.KilledBy, func(kill mutants.Kill) bool { return kill.Check == k.ID }) {
+				by = append(by, m.Name)
+			}
+		}
+		for _, m := range onServers {
+			if m.check == k.ID {
+				by = append(by, m.name)
+			}
+		}
+		if why, ok := byChance[k.ID]; ok {
+			by = append(by, "none for certain: "+why)
+		}
+		if len(by) > 0 {
+			fmt.Fprintf(b, "| `%s` | %s |\n", k.ID, strings.Join(by, ", "))
+		}
+	}
+}
+
+// renderRecord lists what real software has shipped with.
+func renderRecord(b *strings.Builder, all []mutants.Mutant) {
+	b.WriteString("\n## Track record\n\nReal bugs, the mutant that stands for each, and the command that shows it caught.\n\n| Seen | Mutant | Command |\n|---|---|---|\n")
+	for _, m := range all {
+		if m.Seen != "" {
+			fmt.Fprintf(b, "| %s | %s | `go test -v -run 'TestMatrix/mutants/^%s$' ./internal/mutants` |\n", cell(m.Seen), m.Name, m.Name)
+		}
+	}
+}
+
+// onServers has the mutants that need real servers or processes. They are where those
+// are, and their tests demand the same: that the check fails, and says why.
+var onServers = []struct{ name, flaw, check, file, command string }{
+	{
+		"PlainSetNX", "the lock of the tutorials, SET NX PX and scripts that compare the owner, on a Redis with a replica: the primary dies before the replica has the lock, and the name is granted twice",
+		"fault/failover", "redislock/failover_test.go", "go test -v -run 'TestFailover/PlainSetNX' ./redislock",
+	},
+	{
+		"InProcess", "a mutex in the memory of the process, taken for a lock between processes",
+		"core/cross-process", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/InProcess' ./internal/mutants",
+	},
+	{
+		"PidFile", "a lock file that is created if it is not there, and stays behind when its process is killed",
+		"expiry/killed-holder", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/PidFile' ./internal/mutants",
+	},
+}
+
+func onServersKills(check string) bool {
+	for _, m := range onServers {
+		if m.check == check {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOnServers: they are where the page says.
+func TestOnServers(t *testing.T) {
+	for _, m := range onServers {
+		text, err := os.ReadFile("../../" + m.file)
+		if err != nil || !strings.Contains(string(text), `"`+m.name+`"`) || !strings.Contains(string(text), `"`+m.check+`"`) {
+			t.Errorf("%s and %s are not in %s (%v)", m.name, m.check, m.file, err)
+		}
+	}
+}
+
+func renderOnServers(b *strings.Builder) {
+	b.WriteString("\n## On real servers and processes\n\n| Mutant | Flaw | Caught by | Runs in |\n|---|---|---|---|\n")
+	for _, m := range onServers {
+		fmt.Fprintf(b, "| %s | %s | `%s` | [%s](../%s): `%s` |\n", m.name, cell(m.flaw), m.check, m.file, m.file, m.command)
+	}
+}
+
+func killersOf(m mutants.Mutant) string {
+	var texts []string
+	for _, k := range m.KilledBy {
+		texts = append(texts, "`"+k.Check+"`")
+	}
+	return strings.Join(texts, ", ")
+}
+
+func besides(m mutants.Mutant) string {
+	if len(m.MayTrip) == 0 {
+		return "nothing"
+	}
+	return cell("`" + strings.Join(m.MayTrip, "`, `") + "`: " + m.Why)
+}
+
+// cell makes a text fit into a cell of a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -1,0 +1,190 @@
+package mutants
+
+import (
+	"context"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// sweepMutants remove too much of a store that keeps a row for every name.
+func sweepMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "SweepsHeld", Flaw: "removes the rows of names that are held, and with them the holds",
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{held: true, since: released}),
+		},
+		{
+			Name: "SweepsByGrant", Flaw: "takes the time since the grant for that in which nobody has held a name",
+			KilledBy: []Kill{{"sweep/idle", "removed 3"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{since: acquired}),
+		},
+		{
+			Name: "SweepsLongHeld", Flaw: "removes the rows of names that were acquired long ago, also of those that are held still",
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{held: true, since: acquired}),
+		},
+		{
+			Name: "SweepsAll", Flaw: "removes the row of every name that is free, whenever that was held last",
+			KilledBy: []Kill{{"sweep/idle", "removed 3"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{since: func(*entry) time.Time { return time.Time{} }}),
+		},
+		{
+			Name: "SweepsWaited", Flaw: "removes those who wait along with the row",
+			KilledBy: []Kill{{"sweep/held", "A had unlocked it, and the store was swept while it waited"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweepingQueue(func(distlock.Status) bool { return true }),
+		},
+		{
+			Name: "SweepsFreeWaited", Flaw: "removes those who wait along with the row, if nobody holds the name at the moment",
+			KilledBy: []Kill{{"sweep/waited-only", "although B had been queued for it for long"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweepingQueue(func(st distlock.Status) bool { return !st.Held }),
+		},
+		{
+			Name: "LooksThenSweeps", Flaw: "removes with a second request the rows that it has found free with a first, whoever has taken them since",
+			KilledBy: []Kill{{"sweep/beside-traffic", "n"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: lookThenSweep(),
+		},
+		{
+			Name: "SweepResetsToken", Flaw: "counts the tokens of a name from one again when its row was removed",
+			Seen:     "rows that are deleted with the counter in them",
+			KilledBy: []Kill{{"sweep/tokens", "a sweep"}, {"fence/over-cleanup", "a sweep"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{since: released, forgets: true}),
+		},
+	}
+}
+
+// ways are how a store is swept.
+type ways struct {
+	held    bool                   // also held names
+	since   func(*entry) time.Time // nobody has held the name since then
+	forgets bool                   // how high its tokens were
+}
+
+func released(e *entry) time.Time { return e.expires }
+
+func acquired(e *entry) time.Time { return e.granted }
+
+// sweeping makes a driver with a store that keeps a row with the last token of every
+// name.
+func sweeping(w ways) design {
+	f := rows()
+	f.sweep = w.sweep
+	return inside(f)
+}
+
+// rows is right, but for the sweep that it lacks.
+func rows() flaw {
+	return flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err != nil {
+				return g, err
+			}
+			c.driver.with(c.asked.Name, func(e *entry) {
+				if e.owner != c.asked.Owner {
+					e.token = max(e.token, c.driver.floor) + 1
+					e.owner, e.granted = c.asked.Owner, time.Now()
+				}
+				e.expires = time.Now().Add(c.asked.TTL)
+				g.Token = e.token
+			})
+			return g, nil
+		},
+		renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			if err == nil {
+				c.driver.with(c.asked.Name, func(e *entry) { e.expires = time.Now().Add(g.TTL) })
+			}
+			return g, err
+		},
+		release: func(ctx context.Context, c *claim) error {
+			err := c.inner.Release(ctx)
+			c.driver.with(c.asked.Name, func(e *entry) {
+				if e.owner == c.asked.Owner {
+					e.expires = time.Now()
+				}
+			})
+			return err
+		},
+		status: statusCounting,
+		breaks: breakNumbered,
+	}
+}
+
+func (w ways) sweep(ctx context.Context, d *flawed, idle time.Duration) (removed int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, e := range d.entries {
+		st, err := d.mem.Inspect(ctx, name)
+		if err != nil {
+			return removed, err
+		}
+		if busy := st.Held || st.Waiters > 0; busy && !w.held || time.Since(w.since(e)) < idle && !(st.Held && w.held && idle <= time.Millisecond) {
+			continue
+		}
+		if st.Held {
+			if err := d.mem.Break(ctx, name, st.Token); err != nil {
+				return removed, err
+			}
+		}
+		if !w.forgets {
+			d.floor = max(d.floor, e.token)
+		}
+		delete(d.entries, name)
+		removed++
+	}
+	return removed, nil
+}
+
+// lookThenSweep makes a driver that sweeps by two requests.
+func lookThenSweep() design {
+	f := rows()
+	f.sweep = func(ctx context.Context, d *flawed, idle time.Duration) (removed int, err error) {
+		var found []string
+		d.mu.Lock()
+		for name, e := range d.entries {
+			if st, err := d.mem.Inspect(ctx, name); err == nil && !st.Held && st.Waiters == 0 && time.Since(e.expires) >= idle {
+				found = append(found, name)
+			}
+		}
+		d.mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, name := range found {
+			if e := d.entries[name]; e != nil {
+				_ = remove(ctx, d.mem, name)
+				d.floor = max(d.floor, e.token)
+				delete(d.entries, name)
+				removed++
+			}
+		}
+		return removed, nil
+	}
+	return inside(f)
+}
+
+// sweepingQueue keeps the queue in the row, and removes the rows that clears says.
+func sweepingQueue(clears func(distlock.Status) bool) design {
+	return fifoDesign(flaw{try: tryNoBarging, sweep: func(ctx context.Context, d *flawed, _ time.Duration) (removed int, err error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for name, e := range d.entries {
+			if st, err := d.mem.Inspect(ctx, name); err == nil && len(e.queue) > 0 && clears(st) {
+				e.queue = nil
+				removed++
+			}
+		}
+		return removed, nil
+	}})
+}

@@ -1,0 +1,111 @@
+package mutants
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+func tokenMutants() []Mutant {
+	tokens := []string{"fence/*", "stress/*", "core/stale-residue", "renew/boundary", "fault/*"}
+	return []Mutant{
+		{
+			Name: "TokenReset", Flaw: "counts tokens from one again when a lease has run out",
+			Seen:     "sequence nodes of ZooKeeper in container nodes, which are removed when they are empty, measured",
+			KilledBy: []Kill{{"fence/over-expiry", "the last token, before a lease that ran out"}, {"fence/end-to-end", "nothing tells the two apart"}},
+			MayTrip:  append(tokens, "*/*"), Why: "the oracles demand rising tokens of every history in which a lease runs out",
+			design: inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting}),
+		},
+		{
+			Name: "TokenPerClient", Flaw: "counts tokens in the client",
+			Seen:     "",
+			KilledBy: []Kill{{"fence/increases", "was granted"}},
+			MayTrip:  []string{"*/*"}, Why: "the oracles demand rising tokens of every history with two clients",
+			design: design{driver: func(e *env) driver.Driver {
+				var n atomic.Int64
+				return e.inside(flaw{
+					try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+						g, err := c.inner.Try(ctx)
+						if err == nil {
+							g.Token = n.Add(1)
+							c.driver.with(c.asked.Name, func(e *entry) { e.token = g.Token })
+						}
+						return g, err
+					},
+					status: statusCounting,
+				})
+			}},
+		},
+		{
+			Name: "TokenOnRenew", Flaw: "has a new token after every renewal",
+			Seen:     "",
+			KilledBy: []Kill{{"fence/stable-in-hold", "which has become"}, {"auto/holds", "changed from"}},
+			MayTrip:  []string{"fence/*", "core/stale-residue", "break/seen-token", "inspect/held"}, Why: "they compare tokens after a renewal",
+			design: inside(flaw{renew: renewCounting, wrap: wrapCounting}),
+		},
+	}
+}
+
+// tryCounting numbers the grants of a name itself, and begins anew if the last one
+// was not released.
+func tryCounting(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		return g, err
+	}
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if e.owner != c.asked.Owner {
+			if !e.ended {
+				e.token = 0
+			}
+			e.token++
+			e.owner, e.ended = c.asked.Owner, false
+		}
+		g.Token = e.token
+	})
+	return g, nil
+}
+
+func releaseCounting(ctx context.Context, c *claim) error {
+	err := c.inner.Release(ctx)
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if err == nil && e.owner == c.asked.Owner {
+			e.ended = true
+		}
+	})
+	return err
+}
+
+func statusCounting(e *env, st *distlock.Status) {
+	e.with(st.Name, func(n *entry) { st.Token = n.token })
+}
+
+func renewCounting(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	if err == nil {
+		c.driver.with(c.asked.Name, func(e *entry) { e.token++ })
+	}
+	return g, err
+}
+
+// renumbered is a lock with a token that grows with the renewals of its name.
+type renumbered struct {
+	*driver.Handle
+	c    *claim
+	base int64
+}
+
+func wrapCounting(h *driver.Handle, c *claim) distlock.Lock {
+	l := &renumbered{Handle: h, c: c}
+	c.driver.with(c.asked.Name, func(e *entry) { l.base = e.token })
+	return l
+}
+
+// Token implements distlock.Lock.
+func (l *renumbered) Token() (token int64) {
+	l.c.driver.with(l.c.asked.Name, func(e *entry) { token = l.Handle.Token() + e.token - l.base })
+	return token
+}

@@ -1,0 +1,227 @@
+package mutants
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// AllTolerated returns drivers, each unusual in one way, that keep the contract.
+func AllTolerated() []Tolerated {
+	return slices.Concat(toleratedTimes(), toleratedTTLs(), toleratedWays(), toleratedAnswers())
+}
+
+// toleratedTimes take their time, or tell it in their own way.
+func toleratedTimes() []Tolerated {
+	const (
+		slow = 300 * time.Millisecond
+		late = 6 * time.Second
+	)
+	return []Tolerated{
+		{
+			Name: "Slow", Unusual: "takes 300 ms for every call",
+			design: outside(slowly(slow)),
+		},
+		{
+			Name: "Distant", Unusual: "takes 30 ms for every request",
+			design: outside(slowly(slow / 10)),
+		},
+		{
+			Name: "RandomLag", Unusual: "lets go of a dead holder's name up to 4 s late, at random, as it declares",
+			design: inside(flaw{
+				caps:    func(c *driver.Capabilities) { c.ExpiryLag = 4 * time.Second },
+				request: func(_ *env, r *driver.Request) { r.TTL += rand.N(4 * time.Second) },
+				try:     asAsked,
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, ttl+rand.N(4*time.Second))
+					g.TTL = ttl
+					return g, err
+				},
+			}),
+		},
+		{
+			Name: "LateExpiry", Unusual: "lets go of a dead holder's name 6 s late, as it declares",
+			design: inside(flaw{
+				caps:    func(c *driver.Capabilities) { c.ExpiryLag = late },
+				request: func(_ *env, r *driver.Request) { r.TTL += late },
+				try:     asAsked,
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, ttl+late)
+					g.TTL -= late
+					return g, err
+				},
+			}),
+		},
+	}
+}
+
+// toleratedTTLs grant another TTL than was asked for, as they declare.
+func toleratedTTLs() []Tolerated {
+	return []Tolerated{
+		{
+			Name: "Generous", Unusual: "grants up to a second more than was asked for, which is the granularity that it declares",
+			design: inside(flaw{
+				caps: func(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = time.Second, time.Second },
+				request: func(_ *env, r *driver.Request) {
+					r.TTL = min(r.TTL+rand.N(time.Second), distlock.MaxTTL)
+				},
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					return c.inner.Renew(ctx, min(ttl+rand.N(time.Second), distlock.MaxTTL))
+				},
+			}),
+		},
+		{
+			Name: "CoarseTTL", Unusual: "rounds TTLs up to whole seconds, two at the least",
+			design: inside(flaw{
+				caps: func(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = 2*time.Second, time.Second },
+				request: func(_ *env, r *driver.Request) {
+					r.TTL = max((r.TTL + time.Second - 1).Truncate(time.Second), 2*time.Second)
+				},
+			}),
+		},
+	}
+}
+
+// toleratedWays do things in another way than most.
+func toleratedWays() []Tolerated {
+	const gap = 1_000_000
+	return []Tolerated{
+		{
+			Name: "TokenGaps", Unusual: "leaves gaps of a million and more between its tokens",
+			design: inside(flaw{
+				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					g.Token *= gap
+					return g, err
+				},
+				status: func(_ *env, st *distlock.Status) { st.Token *= gap },
+				breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+					if token%gap != 0 {
+						return distlock.ErrLost
+					}
+					return d.inner.Break(ctx, name, token/gap)
+				},
+			}),
+		},
+		{
+			Name: "Unfair", Unusual: "keeps no queue and tells nobody of a release",
+			design: inside(plain(flaw{})),
+		},
+		{
+			Name: "LastFirst", Unusual: "wakes the last who has come to wait first, and declares no order",
+			design: fifoDesign(flaw{
+				caps:    func(c *driver.Capabilities) { c.Fair = false },
+				try:     tryAny,
+				release: releaseToLast,
+				breaks:  breakInQueue(wakeLast),
+			}),
+		},
+		{
+			Name: "KeepsRows", Unusual: "keeps a row for every name, with tokens of its own, until it is swept",
+			design: sweeping(ways{since: released}),
+		},
+	}
+}
+
+// toleratedAnswers answer, or declare, in another way than most.
+func toleratedAnswers() []Tolerated {
+	return []Tolerated{
+		{
+			Name: "EarlyLost", Unusual: "counts its leases from a sixth of their TTL before they were asked for",
+			design: inside(flaw{
+				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					g.Sent = time.Now().Add(-g.TTL / 6)
+					return g, err
+				},
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, ttl)
+					g.Sent = time.Now().Add(-g.TTL / 6)
+					return g, err
+				},
+			}),
+		},
+		{
+			Name: "TellsHolder", Unusual: "says with each refusal all that it knows of the holder",
+			design: refusing(func(_ *claim, st distlock.Status, held *driver.HeldError) {
+				held.Holder, held.Token = st.Holder, st.Token
+			}),
+		},
+		{
+			Name: "ReleaseTwice", Unusual: "loses the reply to one release in twenty, and has to ask again",
+			design: outside(flaw{release: releaseTwice}),
+		},
+		{
+			Name: "Survivor", Unusual: "declares that its locks survive a fail-over, which they do",
+			design: inside(flaw{caps: claimsQuorum}),
+		},
+		{
+			Name: "NoInspector", Unusual: "cannot be looked into, neither by its clients nor by the harness",
+			design: design{
+				driver: func(e *env) driver.Driver { return e.link.Driver(onlyDriver{e.mem}) },
+				caps:   func(c *conformance.Caps) { c.Inspector = conformance.No },
+			},
+		},
+	}
+}
+
+// slowly delays the return of every call.
+func slowly(d time.Duration) flaw {
+	around := func(f func()) {
+		f()
+		time.Sleep(d)
+	}
+	return flaw{
+		caps: func(c *driver.Capabilities) { c.MinTTL = 8 * d },
+		try: func(ctx context.Context, c *claim) (g driver.Grant, err error) {
+			around(func() { g, err = c.inner.Try(ctx) })
+			return g, err
+		},
+		renew: func(ctx context.Context, c *claim, ttl time.Duration) (g driver.Grant, err error) {
+			around(func() { g, err = c.inner.Renew(ctx, ttl) })
+			return g, err
+		},
+		release: func(ctx context.Context, c *claim) (err error) {
+			around(func() { err = c.inner.Release(ctx) })
+			return err
+		},
+	}
+}
+
+// tryAny grants any request for a free name.
+func tryAny(ctx context.Context, c *claim) (driver.Grant, error) {
+	return c.tryAt(ctx, func([]*claim) bool { return true })
+}
+
+// releaseTwice loses a reply only if there is something to release: after a loss,
+// nobody could tell if the answer got lost as well.
+func releaseTwice(ctx context.Context, c *claim) error {
+	st, err := c.driver.mem.Inspect(ctx, c.asked.Name)
+	if err == nil && st.Held && st.Token == c.token && rand.IntN(20) == 0 {
+		c.driver.link.CutReply(1)
+	}
+	return c.inner.Release(ctx)
+}
+
+func releaseToLast(ctx context.Context, c *claim) error {
+	err := c.inner.Release(ctx)
+	c.driver.with(c.asked.Name, func(e *entry) {
+		e.drop(func(o *claim) bool { return o == c })
+		wakeLast(e)
+	})
+	return err
+}
+
+func wakeLast(e *entry) {
+	if n := len(e.queue); n > 0 {
+		e.queue[n-1].wakeUp()
+	}
+}
+
+// onlyDriver hides what a driver can do besides.
+type onlyDriver struct{ driver.Driver }
