@@ -1,189 +1,247 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
-	"os"
-	"slices"
-	"sync"
+	"math/rand/v2"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/distlock-go/distlock/bench/peers"
-	"github.com/distlock-go/distlock/bench/result"
-	"github.com/distlock-go/distlock/bench/work"
+	"github.com/distlock-go/distlock/internal/compare/report"
 	"github.com/distlock-go/distlock/internal/servers"
 )
+
+// store is a kind of server, set up in one way.
+type store struct {
+	id, title string
+	kind      servers.Kind
+	setUp     func(ctx context.Context, s *servers.Server) error // nil if nothing is to be done
+}
+
+var stores = []store{
+	{"redis", "Redis", servers.Redis, nil},
+	{"mysql", "MySQL", servers.MySQL, nil},
+	{"mysql-noflush", "MySQL, no flush at commit", servers.MySQL, noFlush},
+	{"zk", "ZooKeeper", servers.ZooKeeper, nil},
+	{"etcd", "etcd", servers.Etcd, nil},
+}
+
+// noFlush has the log flushed once a second, not at each commit.
+func noFlush(ctx context.Context, s *servers.Server) error {
+	config, err := mysql.ParseDSN("tcp(" + s.Addr() + ")/")
+	if err != nil {
+		return err
+	}
+	if config.User, config.Passwd, err = login(s.AdminURL()); err != nil {
+		return err
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+	return err
+}
 
 // run is one run of the benchmarks.
 type run struct {
 	settings
-	results *result.Results
+	results *results
 	log     io.Writer
 	began   time.Time
 }
 
-// everything measures what the settings ask for, row by row, and saves the results
-// after each, so that an interrupted run leaves what it has.
 func (r *run) everything(ctx context.Context) error {
-	if r.profiles != "" {
-		if err := os.MkdirAll(r.profiles, 0o755); err != nil {
-			return err
+	for _, st := range r.stores {
+		if err := r.store(ctx, st); err != nil {
+			return fmt.Errorf("%s: %w", st.id, err)
 		}
-	}
-	var errs []error
-	for _, backend := range r.backends {
-		if ctx.Err() != nil {
-			break
-		}
-		if err := r.backend(ctx, backend); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(r.log, "%s: %v\n", backend, err)
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (r *run) backend(ctx context.Context, backend servers.Kind) error {
-	rows := r.rowsOn(backend)
-	if len(rows) == 0 {
-		return nil
-	}
-	fmt.Fprintf(r.log, "%s starting %s\n", r.clock(), backend)
-	f, err := launch(ctx, backend, peers.On(backend))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := f.close(); err != nil {
-			fmt.Fprintln(r.log, err)
-		}
-	}()
-	b := r.results.Backends[backend]
-	if b == nil {
-		b = new(result.Backend)
-		r.results.Backends[backend] = b
-	}
-	b.Server = f.describe()
-	for _, row := range rows {
-		measured := r.row(ctx, f, backend, row)
-		if ctx.Err() != nil && len(measured.Rounds) == 0 {
-			return ctx.Err()
-		}
-		b.Put(measured)
-		r.profile(ctx, f, b, row, measured)
-		slices.SortFunc(b.Rows, func(x, y *result.Row) int { return cmp.Compare(place(x.ID), place(y.ID)) })
-		if err := r.results.Save(r.out); err != nil {
-			return err
-		}
-		fmt.Fprint(r.log, result.Summary(backend, measured))
 	}
 	return nil
 }
 
-// rowsOn returns the rows that are asked for and that somebody on the backend takes.
-func (r *run) rowsOn(backend servers.Kind) []work.Row {
-	var rows []work.Row
-	for _, row := range work.Rows {
-		if r.wants(row) && len(r.contenders(row, backend)) > 0 {
-			rows = append(rows, row)
-		}
-	}
-	return rows
+// contender is what is measured on a store, and where.
+type contender struct {
+	peer   peers.Peer // its name alone, if it is no peer
+	urls   []string
+	pids   []int
+	result *report.Backend
 }
 
-// place is where a row stands among the others, however the results came together.
-func place(id string) int {
-	return slices.IndexFunc(work.Rows, func(r work.Row) bool { return r.ID == id })
+func (c *contender) locks() bool { return c.peer.Name != bare }
+
+// store measures all contenders on one store.
+func (r *run) store(ctx context.Context, st store) error {
+	fmt.Fprintf(r.log, "%s %s: starting\n", r.clock(), st.id)
+	all := append([]peers.Peer{{Name: ours, Store: st.kind}}, peers.On(st.kind)...)
+	all = append(all, peers.Peer{Name: bare, Store: st.kind})
+	nodes, err := launch(ctx, st, all)
+	defer func() {
+		for _, s := range nodes {
+			if err := s.Close(); err != nil {
+				fmt.Fprintln(r.log, err)
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	measured := &measured{ID: st.id, Title: st.title, Server: nodes[0].Version()}
+	r.results.Stores = append(r.results.Stores, measured)
+	var cs []*contender
+	for _, p := range all {
+		c := &contender{peer: p, result: &report.Backend{Name: p.Name}}
+		for _, s := range nodes[:max(p.Nodes, 1)] {
+			c.urls, c.pids = append(c.urls, s.URL()), append(c.pids, s.PID())
+		}
+		cs = append(cs, c)
+		measured.Contenders = append(measured.Contenders, c.result)
+	}
+	for round := range r.rounds {
+		if err := r.awaitIdle(ctx); err != nil {
+			return err
+		}
+		for _, w := range timed {
+			// In another order each time: nobody always comes after the same one.
+			rand.Shuffle(len(cs), func(i, k int) { cs[i], cs[k] = cs[k], cs[i] })
+			for _, c := range cs {
+				if w.bare != c.locks() {
+					r.job(ctx, st, c, w, fmt.Sprintf("round %d of %d", round+1, r.rounds))
+				}
+			}
+		}
+	}
+	for _, w := range once {
+		for _, c := range cs {
+			if c.locks() && !(w.apart && c.peer.Shared) {
+				r.job(ctx, st, c, w, "once")
+			}
+		}
+	}
+	if !r.quick {
+		r.curves(ctx, st, cs, measured)
+	}
+	return errors.Join(ctx.Err(), r.awaitIdle(ctx)) // what was measured at last counts as well
 }
 
-func (r *run) row(ctx context.Context, f *fleet, backend servers.Kind, row work.Row) *result.Row {
-	measured := &result.Row{
-		ID: row.ID, Title: row.Title, Taken: time.Now().UTC().Truncate(time.Second), Command: r.command, Commit: r.commit,
-		Seconds: row.Measure(r.duration, r.quick).Seconds(), TTL: r.ttl(row).Seconds(), Load: load(),
-		InTurn: row.Kind == work.Timed, Failed: make(map[string]string),
+// launch starts as many servers as any contender needs.
+func launch(ctx context.Context, st store, all []peers.Peer) (nodes []*servers.Server, err error) {
+	need := 1
+	for _, p := range all {
+		need = max(need, p.Nodes)
 	}
-	rounds := 1
-	if measured.InTurn {
-		rounds = r.rounds
-	}
-	for i := range rounds {
-		fmt.Fprintf(r.log, "%s %s %s, round %d of %d\n", r.clock(), backend, row.ID, i+1, rounds)
-		round := make(result.Round)
-		var mu sync.Mutex
-		one := func(c peers.Contender) {
-			if ctx.Err() != nil {
-				return
-			}
-			figures, err := r.job(ctx, f, c, row, nil)
-			mu.Lock()
-			defer mu.Unlock()
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				measured.Failed[c.Name] = err.Error()
-				return
-			}
-			round[c.Name] = figures
-		}
-		contenders := r.contenders(row, backend)
-		// In another order each time: nobody always comes after the same one.
-		mathrand.Shuffle(len(contenders), func(a, b int) { contenders[a], contenders[b] = contenders[b], contenders[a] })
-		var together sync.WaitGroup
-		for _, c := range contenders {
-			if row.Kind == work.Counted {
-				together.Go(func() { one(c) })
-			} else {
-				one(c)
-			}
-		}
-		together.Wait()
-		if ctx.Err() != nil {
-			break // a round that is not whole says nothing
-		}
-		measured.Rounds = append(measured.Rounds, round)
-	}
-	return measured
-}
-
-// job does the row for a contender. change may be nil; it sets what is not the same
-// for all jobs.
-func (r *run) job(ctx context.Context, f *fleet, c peers.Contender, row work.Row, change func(*work.Job)) (work.Figures, error) {
-	if c.Nodes > len(f.nodes) {
-		return nil, fmt.Errorf("it needs %d servers, and a given URL is one", c.Nodes)
-	}
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // never fails, by its documentation
-	j := work.Job{
-		Backend: c.Backend, Contender: c.Name, Row: row.ID, Prefix: "b" + hex.EncodeToString(random[:]) + "-",
-		URLs: f.urls(c.Nodes), PIDs: f.pids(c.Nodes), TTL: r.ttl(row), Duration: row.Measure(r.duration, r.quick),
-	}
-	if change != nil {
-		change(&j)
-	}
-	count := func() int64 { return 0 }
-	if row.Metered {
-		g, err := f.measured(c.Nodes)
+	for range need {
+		s, err := servers.StartDurable(ctx, st.kind)
 		if err != nil {
-			return nil, err
+			return nodes, err
 		}
-		defer func() { _ = g.close() }()
-		j.Metered, count = g.urls, g.requests
+		nodes = append(nodes, s)
+		if st.setUp != nil {
+			if err := st.setUp(ctx, s); err != nil {
+				return nodes, err
+			}
+		}
 	}
-	return work.Do(ctx, j, count)
+	return nodes, nil
 }
 
-func (r *run) ttl(row work.Row) time.Duration {
-	if row.TTL > 0 {
-		return row.TTL
+// workload is one or more of those of compare, done in one job.
+type workload struct {
+	ids    []string
+	bare   bool // for the bare commands, not for locks
+	apart  bool // not for what does not keep the goroutines of one process apart
+	change func(p *report.Params)
+}
+
+// timed workloads are done in rounds.
+var timed = []workload{
+	{ids: []string{"bare"}, bare: true},
+	{ids: []string{"solo"}},
+	{ids: []string{"bare_parallel"}, bare: true},
+	{ids: []string{"parallel"}},
+	{ids: []string{"hot"}},
+	{ids: []string{"handoff"}, change: func(p *report.Params) { p.Duration *= 3 }},
+}
+
+// once are those that count what does not depend on the moment.
+var once = []workload{
+	{ids: []string{"traffic"}},
+	{ids: []string{"waiting"}, apart: true, change: func(p *report.Params) { p.Duration *= 4 }},
+	{ids: []string{"held"}, change: func(p *report.Params) { p.TTL = heldTTL(p.Held) }},
+}
+
+// heldTTL makes renewals frequent enough to be counted in little time, but for so many
+// locks that a store would do nothing else.
+func heldTTL(locks int) time.Duration {
+	switch {
+	case locks <= 1000:
+		return 3 * time.Second
+	case locks <= 10_000:
+		return 6 * time.Second
 	}
-	return work.DefaultTTL
+	return 20 * time.Second
+}
+
+// params are those of a job, but for what its workload changes. The TTL is one that ZooKeeper takes with its default ticks.
+func (r *run) params() report.Params {
+	p := report.Params{Duration: r.duration, Rounds: 1, Clients: 16, Names: 64, Held: 10_000, Waiters: 100, TTL: 20 * time.Second}
+	if r.quick {
+		p.Held, p.Waiters = 1000, 50
+	}
+	return p
+}
+
+// job has a contender do a workload, and adds what came of it to its figures.
+func (r *run) job(ctx context.Context, st store, c *contender, w workload, when string) {
+	if ctx.Err() != nil {
+		return
+	}
+	p := r.params()
+	if w.change != nil {
+		w.change(&p)
+	}
+	if c.peer.Most > 0 {
+		p.Held = min(p.Held, c.peer.Most)
+	}
+	fmt.Fprintf(r.log, "%s %s: %s, %s, %s\n", r.clock(), st.id, w.ids[0], c.peer.Name, when)
+	b, err := job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}.do(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.result.Fail(w.ids[0], err)
+	}
+	if err == nil {
+		merge(c.result, b)
+	}
+}
+
+// heldScale is how many locks are held for the curve.
+var heldScale = []int{1, 100, 10_000, 100_000}
+
+// curves shows how ours goes on with more clients and with more locks. The most come
+// last: what that does to a server is not to disturb the others.
+func (r *run) curves(ctx context.Context, st store, cs []*contender, m *measured) {
+	own := *cs[0]
+	for _, c := range cs {
+		if c.peer.Name == ours {
+			own = *c
+		}
+	}
+	own.result = new(report.Backend)
+	r.job(ctx, st, &own, workload{ids: []string{"hot_by_clients", "hot"}, change: func(p *report.Params) { p.Clients = 64 }}, "curve")
+	m.Clients = own.result.Curves["hot_by_clients"]
+	for _, n := range heldScale {
+		own.result = new(report.Backend)
+		r.job(ctx, st, &own, workload{ids: []string{"held"}, change: func(p *report.Params) {
+			p.Held, p.TTL = n, heldTTL(n)
+		}}, fmt.Sprintf("%d locks", n))
+		m.Held = append(m.Held, heldPoint{Locks: n, Figures: own.result.Figures, Failed: own.result.Failed["held"]})
+	}
 }
 
 func (r *run) clock() string { return fmt.Sprintf("[%4.0fs]", time.Since(r.began).Seconds()) }

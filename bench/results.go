@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock/bench/peers"
+	"github.com/distlock-go/distlock/internal/compare/report"
+)
+
+// schema is the version of the JSON form. It changes when a field changes its meaning
+// or goes away.
+const schema = 2
+
+// results are what a run has measured.
+type results struct {
+	Schema   int               `json:"schema"`
+	Taken    time.Time         `json:"taken"`
+	Command  string            `json:"command"`
+	Commit   string            `json:"commit"` // of distlock; with a plus if there were changes
+	Machine  report.Machine    `json:"machine"`
+	Params   report.Params     `json:"params"` // but for what a workload changes
+	Idle     float64           `json:"idle"`   // the least part of the processors that the run got when it looked
+	Versions map[string]string `json:"versions"`
+	Stores   []*measured       `json:"stores"`
+}
+
+// measured is what was measured on a store: contenders in the form of compare.
+type measured struct {
+	ID         string            `json:"id"`
+	Title      string            `json:"title"`
+	Server     string            `json:"server"`
+	Contenders []*report.Backend `json:"contenders"` // ours first, the bare commands last
+	Clients    report.Curve      `json:"clients"`    // ours, by clients on one name
+	Held       []heldPoint       `json:"held"`       // ours, by locks held
+}
+
+// heldPoint is what so many held locks cost.
+type heldPoint struct {
+	Locks   int                             `json:"locks"`
+	Figures map[report.Figure]report.Series `json:"figures"`
+	Failed  string                          `json:"failed,omitempty"`
+}
+
+func newResults(args []string) *results {
+	head := report.New(report.Params{})
+	return &results{
+		Schema: schema, Taken: head.Started.UTC().Truncate(time.Second), Machine: head.Machine, Commit: commit(), Idle: 1,
+		Command: strings.Join(append([]string{"go run ."}, args...), " "), Versions: versions(),
+	}
+}
+
+// versions returns those of the peers' modules in this program.
+func versions() map[string]string {
+	v := make(map[string]string)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if slices.ContainsFunc(peers.All, func(p peers.Peer) bool { return p.Module == d.Path }) {
+				v[d.Path] = d.Version
+			}
+		}
+	}
+	return v
+}
+
+// commit returns the last commit that has changed what is measured, with a plus if
+// there are changes since, or nothing where there is no repository. The benchmarks
+// themselves are left out.
+func commit() string {
+	code := []string{"--", ":(top,glob)**/*.go", ":(top,glob)**/*.lua", ":(top,glob)**/*.sql", ":(top)go.mod", ":(top,exclude)bench"}
+	id, err := exec.Command("git", append([]string{"log", "-1", "--format=%h", "--abbrev=12"}, code...)...).Output()
+	if err != nil {
+		return ""
+	}
+	changed, err := exec.Command("git", append([]string{"status", "--porcelain", "--untracked-files=no"}, code...)...).Output()
+	if err == nil && len(changed) > 0 {
+		return strings.TrimSpace(string(id)) + "+"
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// login returns user and password of a URL.
+func login(rawURL string) (user, password string, err error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", "", err
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password, nil
+}
+
+// merge adds the round of one job to the figures of a contender.
+func merge(all, one *report.Backend) {
+	if all.Figures == nil {
+		all.Figures = make(map[report.Figure]report.Series)
+		all.Traffic, all.Failed = make(map[string]report.Traffic), make(map[string]string)
+		all.Curves = make(map[string]report.Curve)
+	}
+	for f, s := range one.Figures {
+		all.Figures[f] = append(all.Figures[f], s...)
+	}
+	for id, t := range one.Traffic {
+		all.Traffic[id] = t
+	}
+	for id, c := range one.Curves {
+		all.Curves[id] = c
+	}
+	for id, why := range one.Failed {
+		all.Failed[id] = why
+	}
+}
+
+// median returns the middle of the rounds of a figure, and whether there are any.
+func median(b *report.Backend, f report.Figure) (float64, bool) { return b.Figures[f].Median() }
+
+func readResults(path string) (*results, error) {
+	r := new(results)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, r)
+	}
+	if err == nil && r.Schema != schema {
+		err = fmt.Errorf("its schema is %d, this program knows %d", r.Schema, schema)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("results: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// save writes the results, all of them or none.
+func (r *results) save(path string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("results: %w", err)
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("results: %w", err)
+	}
+	return os.Rename(temp, path)
+}
