@@ -1,0 +1,44 @@
+// Command quickstart is the program of the README: it takes a lock, shows its token
+// and gives it back.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+)
+
+func main() {
+	if err := run(context.Background(), os.Getenv("DISTLOCK_URL")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run pays order 42, unless somebody else is doing so.
+func run(ctx context.Context, url string) error {
+	locker, err := backends.Open(ctx, url) // redis://, mysql://, zk:// or etcd://, or mem:// in tests
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+
+	wait, cancel := context.WithTimeout(ctx, 5*time.Second) // bounds the wait, not the lock
+	defer cancel()
+	lock, err := locker.Lock(wait, "orders/42") // TryLock does not wait
+	if errors.Is(err, distlock.ErrHeld) {
+		return fmt.Errorf("somebody else is at it: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock(ctx)
+
+	fmt.Println("paying order 42, token", lock.Token())
+	return nil
+}
