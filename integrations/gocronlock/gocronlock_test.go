@@ -1,0 +1,192 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/integrations/gocronlock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func open(t *testing.T, url string) distlock.Locker {
+	t.Helper()
+	l, err := backends.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func scheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// plain is the lock that one would write: held while the job runs.
+type plain struct{ locker distlock.Locker }
+
+type plainLock struct{ distlock.Lock }
+
+func (p plain) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	lock, err := p.locker.TryLock(ctx, key)
+	return plainLock{lock}, err
+}
+
+func (l plainLock) Unlock(context.Context) error { return l.Lock.Unlock(context.Background()) }
+
+// Three schedulers whose ticks are a fifth of a second apart have a short job of every two
+// seconds. How often has it run after some ticks? The runs under a plain lock are counted
+// beside, to see whether the distance of the ticks matters.
+func TestOncePerTick(t *testing.T) {
+	const ticks, every = 3, 2 * time.Second
+	servers.Each(t, func(t *testing.T, url string) {
+		var ours, naive atomic.Int32
+		start := time.Now().Add(500 * time.Millisecond)
+		for i := range 3 {
+			locker := open(t, url)
+			for name, tc := range map[string]struct {
+				locker gocron.Locker
+				runs   *atomic.Int32
+			}{
+				"ours":  {gocronlock.New(locker, every), &ours},
+				"naive": {plain{locker}, &naive},
+			} {
+				s := scheduler(t, gocron.WithDistributedLocker(tc.locker))
+				_, err := s.NewJob(gocron.DurationJob(every), gocron.NewTask(func() { tc.runs.Add(1) }),
+					gocron.WithName(name), gocron.WithStartAt(gocron.WithStartDateTime(start.Add(time.Duration(i)*every/10))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Start()
+			}
+		}
+		time.Sleep(time.Until(start.Add((ticks-1)*every + every/2)))
+		// A slow machine may leave out a tick, but must not run one twice.
+		if n := ours.Load(); n < 1 || n > ticks {
+			t.Errorf("%d runs in %d ticks", n, ticks)
+		}
+		if n := naive.Load(); n <= ticks {
+			t.Logf("the plain lock has run it %d times only: this run proves nothing", n)
+		}
+	})
+}
+
+// A job goes on when its scheduler shuts down, and its lock with it; the context that
+// gocron unlocks with has ended then.
+func TestUnlockAfterShutdown(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		l := gocronlock.New(open(t, url), 1300*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		lock, err := l.Lock(ctx, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		time.Sleep(1300 * time.Millisecond) // the period is over, the job is not
+		if _, err := l.Lock(t.Context(), "job"); !errors.Is(err, gocronlock.ErrElsewhere) {
+			t.Errorf("a second run beside the first: %v", err)
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		if lock, err = l.Lock(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a context that has ended: %v", err)
+		}
+	})
+}
+
+// The lock is never waited for, and its name has a prefix.
+func TestNamesHaveAPrefix(t *testing.T) {
+	locker := open(t, "mem://prefix")
+	lock, err := gocronlock.New(locker, time.Minute).Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock(t.Context())
+	if st, err := distlock.Inspect(t.Context(), locker, "gocron/job"); err != nil || !st.Held {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// One scheduler of three runs the jobs; when it leaves, another one does.
+func TestElector(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		var mu sync.Mutex
+		runs := make(map[int]int)
+		electors := make([]*gocronlock.Elector, 3)
+		for i := range electors {
+			electors[i] = gocronlock.NewElector(open(t, url), "leader")
+			t.Cleanup(func() {
+				if err := electors[i].Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			s := scheduler(t, gocron.WithDistributedElector(electors[i]))
+			_, err := s.NewJob(gocron.DurationJob(20*time.Millisecond), gocron.NewTask(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				runs[i]++
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+		}
+		first := await(t, &mu, runs, -1)
+		if err := electors[first].Close(); err != nil {
+			t.Error(err)
+		}
+		if second := await(t, &mu, runs, first); electors[second].IsLeader(t.Context()) != nil {
+			t.Error("a scheduler runs jobs and does not lead")
+		}
+		if err := electors[first].IsLeader(t.Context()); !errors.Is(err, gocronlock.ErrElsewhere) {
+			t.Errorf("who has left leads: %v", err)
+		}
+	})
+}
+
+// await returns the scheduler, other than not, that has run jobs.
+func await(t *testing.T, mu *sync.Mutex, runs map[int]int, not int) int {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		mu.Lock()
+		for i, n := range runs {
+			if i != not && n > 0 {
+				defer mu.Unlock()
+				return i
+			}
+		}
+		mu.Unlock()
+	}
+	t.Fatal(fmt.Sprint("no scheduler has run a job other than ", not))
+	return -1
+}
