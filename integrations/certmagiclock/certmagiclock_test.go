@@ -1,0 +1,185 @@
+package certmagiclock
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func open(t *testing.T, url string) distlock.Locker {
+	t.Helper()
+	l, err := backends.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// Two processes with one storage want a certificate of one name: certmagic asks the
+// issuer once.
+func TestOneCertificate(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		issuer := newIssuer(t)
+		files := &certmagic.FileStorage{Path: t.TempDir()}
+		var wg sync.WaitGroup
+		for range 4 {
+			locker := open(t, url)
+			wg.Go(func() {
+				config := certmagic.New(certmagic.NewCache(certmagic.CacheOptions{
+					GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return &certmagic.Default, nil },
+					Logger:           zap.NewNop(),
+				}), certmagic.Config{Storage: Graft(files, locker), Issuers: []certmagic.Issuer{issuer}, Logger: zap.NewNop()})
+				if err := config.ObtainCertSync(t.Context(), "example.com"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := issuer.issued.Load(); n != 1 {
+			t.Errorf("%d certificates were issued, want 1", n)
+		}
+	})
+}
+
+// A lease of 30 days would keep the name from others for that long after a crash.
+func TestRenewLockLeaseDoesNotExtend(t *testing.T) {
+	l := New(open(t, "mem://lease"))
+	if err := l.RenewLockLease(t.Context(), "a", time.Hour); err == nil {
+		t.Error("a lock that is not held was renewed")
+	}
+	if err := l.Lock(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RenewLockLease(t.Context(), "a", 30*24*time.Hour); err != nil {
+		t.Error(err)
+	}
+	if left := time.Until(l.held["a"][0].Deadline()); left > distlock.DefaultTTL {
+		t.Errorf("the lease has %v left, want %v at the most", left, distlock.DefaultTTL)
+	}
+	if err := l.Unlock(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// After a loss the process has two locks of one name: each Unlock frees its own.
+func TestTwoOfOneName(t *testing.T) {
+	locker := open(t, "mem://two")
+	l, ctx := New(locker), t.Context()
+	if err := l.Lock(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := distlock.Break(ctx, locker, Prefix+"a"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := l.TryLock(ctx, "a"); !ok || err != nil {
+		t.Fatalf("got %v, %v", ok, err)
+	}
+	if err := l.Unlock(ctx, "a"); err != nil { // of the lock that was lost
+		t.Errorf("the loss is an error: %v", err)
+	}
+	if ok, err := l.TryLock(ctx, "a"); ok || err != nil {
+		t.Errorf("the second lock was freed by the first: %v, %v", ok, err)
+	}
+	if err := l.Unlock(ctx, "a"); err != nil {
+		t.Error(err)
+	}
+	if st, err := distlock.Inspect(ctx, locker, Prefix+"a"); err != nil || st.Held {
+		t.Errorf("held %v, %v", st.Held, err)
+	}
+	if err := l.Unlock(ctx, "a"); err == nil {
+		t.Error("a third Unlock succeeded")
+	}
+}
+
+// A loss is told at the next RenewLockLease.
+func TestRenewLockLeaseTellsALoss(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		locker, ctx := open(t, url), t.Context()
+		l := New(locker)
+		if err := l.Lock(ctx, "lost"); err != nil {
+			t.Fatal(err)
+		}
+		if err := distlock.Break(ctx, locker, Prefix+"lost"); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.held["lost"][0].Extend(ctx, distlock.DefaultTTL) // as the next renewal would
+		if err := l.RenewLockLease(ctx, "lost", time.Minute); !errors.Is(err, distlock.ErrLost) {
+			t.Errorf("got %v, want ErrLost", err)
+		}
+		if err := l.Unlock(ctx, "lost"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// certmagic unlocks with the context of an operation that was cancelled.
+func TestUnlockAfterTheContext(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		a, b := New(open(t, url)), New(open(t, url))
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := a.Lock(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := b.TryLock(ctx, "a"); ok || err != nil {
+			t.Errorf("got %v, %v, want false and no error", ok, err)
+		}
+		cancel()
+		if err := a.Unlock(ctx, "a"); err != nil {
+			t.Error(err)
+		}
+		if ok, err := b.TryLock(t.Context(), "a"); !ok || err != nil {
+			t.Errorf("after Unlock: %v, %v", ok, err)
+		}
+		if err := b.Unlock(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// issuer is a certificate authority that counts what it signs.
+type issuer struct {
+	key    *ecdsa.PrivateKey
+	issued atomic.Int32
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &issuer{key: key}
+}
+
+func (*issuer) IssuerKey() string { return "test" }
+
+func (i *issuer) Issue(_ context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	i.issued.Add(1)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, csr.PublicKey, i.key)
+	if err != nil {
+		return nil, err
+	}
+	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+}
