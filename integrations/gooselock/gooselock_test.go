@@ -1,0 +1,109 @@
+package gooselock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+	"github.com/pressly/goose/v3/lock/locktesting"
+	_ "modernc.org/sqlite"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/integrations/gooselock"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func open(t *testing.T, url string) distlock.Locker {
+	t.Helper()
+	l, err := backends.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func database(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// goose's own suite, on each backend: five providers and five lockers at once.
+func TestGoose(t *testing.T) {
+	migrations := fstest.MapFS{
+		"1_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE a (id INTEGER);\n")},
+		"2_b.sql": {Data: []byte("-- +goose Up\nCREATE TABLE b (id INTEGER);\n")},
+	}
+	servers.Each(t, func(t *testing.T, url string) {
+		t.Run("providers", func(t *testing.T) {
+			db := database(t)
+			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
+				p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
+					goose.WithLocker(gooselock.New(open(t, url), "goose/providers")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			})
+		})
+		t.Run("lockers", func(t *testing.T) {
+			locktesting.TestConcurrentLocking(t, database(t), func(t *testing.T) lock.Locker {
+				return gooselock.New(open(t, url), "goose/lockers")
+			}, time.Second)
+		})
+	})
+}
+
+// Two processes may have migrated side by side: this is not to be passed over.
+func TestLossIsReported(t *testing.T) {
+	servers.Each(t, func(t *testing.T, url string) {
+		locker, ctx := open(t, url), t.Context()
+		l := gooselock.New(locker, "goose/lost")
+		if err := l.Lock(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := distlock.Break(ctx, locker, "goose/lost"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(ctx, nil); !errors.Is(err, distlock.ErrLost) {
+			t.Errorf("got %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestUnlockAfterTheContext(t *testing.T) {
+	a, b := gooselock.New(open(t, "mem://goose"), "x"), gooselock.New(open(t, "mem://goose"), "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := a.Lock(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := a.Unlock(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	if err := a.Unlock(t.Context(), nil); err == nil {
+		t.Error("a second Unlock succeeded")
+	}
+	if err := b.Lock(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Unlock(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
