@@ -1,0 +1,216 @@
+package distlock_test
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// declared returns the names that a Go file declares: functions, types, variables,
+// constants and fields by name, methods also as "Type.Method".
+func declared(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	ast.Inspect(tree, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			names[n.Name.Name] = true
+			if n.Recv != nil {
+				names[receiver(n.Recv.List[0].Type)+"."+n.Name.Name] = true
+			}
+			return false
+		case *ast.TypeSpec:
+			names[n.Name.Name] = true
+		case *ast.ValueSpec:
+			for _, name := range n.Names {
+				names[name.Name] = true
+			}
+		case *ast.Field:
+			for _, name := range n.Names {
+				names[name.Name] = true
+			}
+		}
+		return true
+	})
+	return names
+}
+
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+// The tour names what there is: every code span is a file, a file with a name that it
+// declares, a directory, or a name of the two packages that it leads through.
+func TestTour(t *testing.T) {
+	text, err := os.ReadFile("docs/tour.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	common := make(map[string]bool)
+	for _, pattern := range []string{"*.go", "driver/*.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			for name := range declared(t, file) {
+				common[name] = true
+			}
+		}
+	}
+	spans := regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(spans) < 30 {
+		t.Fatalf("the tour has %d code spans only", len(spans))
+	}
+	for _, span := range spans {
+		file, name, both := strings.Cut(span[1], ":")
+		switch {
+		case span[1] == "file:function": // as it explains itself
+		case !both && common[file]:
+		case !exists(file):
+			t.Errorf("`%s`: there is no file %s, nor is it a name of package distlock or driver", span[1], file)
+		case both && !declared(t, file)[name]:
+			t.Errorf("`%s`: %s does not declare %s", span[1], file, name)
+		}
+	}
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// Every page of docs is in the index.
+func TestDocsIndex(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, _ := filepath.Glob("docs/*.md")
+	for _, page := range pages {
+		name := filepath.Base(page)
+		if name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+}
+
+// Every link of a page to a file of this repository leads somewhere.
+func TestLinks(t *testing.T) {
+	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	pages, _ := filepath.Glob("docs/*.md")
+	for _, more := range []string{"*.md", "docs/*/*.md", "integrations/*.md", "examples/*.md", "conformance/README.md"} {
+		others, _ := filepath.Glob(more)
+		pages = append(pages, others...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
+			if !exists(filepath.Join(filepath.Dir(page), to[1])) {
+				t.Errorf("%s links to %s, which is not there", page, to[1])
+			}
+		}
+	}
+}
+
+// The pages in Chinese keep step with those in English: as many headings of each level,
+// tables with as many rows, the same code. What only they have comes last, under a heading
+// of its own.
+func TestTranslations(t *testing.T) {
+	for page, of := range map[string]string{
+		"README.zh-CN.md":        "README.md",
+		"docs/zh-CN/choosing.md": "docs/choosing.md",
+		"docs/zh-CN/faq.md":      "docs/faq.md",
+	} {
+		translated, original := outline(t, page), outline(t, of)
+		if len(translated) < len(original) {
+			t.Errorf("%s has %d headings, tables, questions and blocks of code, %s has %d", page, len(translated), of, len(original))
+			continue
+		}
+		for i, want := range original {
+			if translated[i] != want {
+				t.Errorf("%s: element %d is\n%s\nand in %s\n%s", page, i+1, translated[i], of, want)
+				break
+			}
+		}
+	}
+}
+
+// outline returns what a page and its translation have in common.
+func outline(t *testing.T, page string) (elements []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("(?s)```.*?```")
+	element := regexp.MustCompile("(?m)^#+ |^\\| *[-:|]+\\|$|^\\||^- |^> |^\\*\\*|\x00[0-9]+\x00")
+	var blocks []string
+	marked := code.ReplaceAllStringFunc(string(text), func(block string) string {
+		blocks = append(blocks, block)
+		return "\x00" + strconv.Itoa(len(blocks)-1) + "\x00"
+	})
+	for _, e := range element.FindAllString(marked, -1) {
+		if n, err := strconv.Atoi(strings.Trim(e, "\x00")); err == nil {
+			e = blocks[n]
+		}
+		if e != "> " { // a quotation may take fewer lines
+			elements = append(elements, e)
+		}
+	}
+	return elements
+}
+
+// Every function that users call has an example which runs.
+func TestExamples(t *testing.T) {
+	fset := token.NewFileSet()
+	names, _ := filepath.Glob("*.go")
+	var files []*ast.File
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	pkg, err := doc.NewFromFiles(fset, files, module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := pkg.Funcs
+	for _, typ := range pkg.Types {
+		functions = append(functions, typ.Funcs...)
+	}
+	// An option is shown in the example of the function that it changes.
+	shown := map[string]bool{"TTL": true, "Holder": true, "WithOwner": true}
+	for _, f := range functions {
+		if len(f.Examples) == 0 && !shown[f.Name] {
+			t.Errorf("%s has no example", f.Name)
+		}
+		for _, e := range f.Examples {
+			if strings.TrimSpace(e.Output) == "" {
+				t.Errorf("the example of %s has no output, so no test runs it", f.Name)
+			}
+		}
+	}
+}
