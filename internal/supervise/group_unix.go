@@ -161,20 +161,26 @@ func (g *group) suspend(s syscall.Signal) bool {
 		g.tty.give(syscall.Getpgrp())
 	}
 	g.send(syscall.SIGSTOP) // also what has ignored the other signal: nothing may run unwatched
-	stopSelf()
+	g.stopSelf()
 	return true
 }
 
 // stopSelf stops this process, and what else is of its job, like the other programs
 // of a pipeline. It returns when the job was continued, or soon if there is nobody to
 // do that: then the kernel does not stop it, but it does not say so either.
-func stopSelf() {
-	continued := make(chan os.Signal, 1)
+//
+// A Go program that has once asked for SIGTSTP cannot be stopped by it again, so this
+// process stops by SIGTTIN. It takes its own SIGTSTP first: one that were still on its
+// way when a shell continues the job would stop the job a second time.
+func (g *group) stopSelf() {
+	own, continued := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(own, syscall.SIGTSTP)
 	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(own)
 	defer signal.Stop(continued)
-	signal.Reset(syscall.SIGTSTP)
+	signal.Stop(g.jobs)
 	_ = syscall.Kill(0, syscall.SIGTSTP)
-	// A Go program that has once asked for SIGTSTP cannot be stopped by it again.
+	<-own
 	_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
 	select {
 	case <-continued:
