@@ -85,7 +85,7 @@ func (o *checkOptions) breakIt(cmd *cobra.Command, config backends.Config, b *ba
 		s.Faults = append(s.Faults, chaos.Fault{Name: f.Name, Break: shell(f.Break), Mend: shell(f.Mend)})
 	}
 	result, err := chaos.Run(cmd.Context(), s, chaos.Params{
-		Seed: o.seed, For: o.chaos, Clients: 4, Names: 3,
+		Seed: o.seed, Events: 1, For: o.chaos, Clients: 4, Names: 3, // without a fault it would say nothing
 		TTL: max(2*time.Second, c.MinTTL), Gap: time.Second, Length: 2 * time.Second,
 		Log: func(text string) { say("%s", text) },
 	})
