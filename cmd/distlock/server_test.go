@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -81,12 +82,21 @@ func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Sign
 		return st.Waiters
 	}
 	before := waiters() // what an attempt that was too slow has left
-	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--url", url, "interrupted", "--", "true")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "distlock", "run", "-v", "--url", url, "interrupted", "--", "true")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	told := bufio.NewScanner(stderr)
+	for told.Scan() && !strings.Contains(told.Text(), "is held by") {
+	}
 	if before < 0 { // not counted on this backend
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // for it to wait; sooner is no different
 	} else {
 		eventually(t, "a waiter", func() bool { return waiters() > before })
 	}
