@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -14,6 +15,7 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/integrations/cronlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/memlock"
 )
 
 func open(t *testing.T, url string) distlock.Locker {
@@ -58,7 +60,7 @@ func TestOnce(t *testing.T) {
 		for _, j := range jobs {
 			j.Run()
 		}
-		if n := runs.Load(); n != 1 && time.Since(began) < 2*time.Second {
+		if n := runs.Load(); n != 1 && time.Since(began) < 2*time.Second*9/10 { // then it may run again
 			t.Errorf("%d runs in one tick, want 1", n)
 		}
 		for runs.Load() < 2 && time.Since(began) < 30*time.Second {
@@ -75,8 +77,15 @@ func TestOnce(t *testing.T) {
 }
 
 // A job cannot be stopped, so its loss is told.
-func TestLossIsLogged(t *testing.T) {
-	locker, log := open(t, "mem://lost"), new(recorder)
+func TestLossIsLogged(t *testing.T) { synctest.Test(t, testLossIsLogged) }
+
+func testLossIsLogged(t *testing.T) {
+	locker, err := memlock.New(memlock.NewStore(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close()
+	log := new(recorder)
 	cronlock.Once(locker, "report", 100*time.Millisecond, log)(cron.FuncJob(func() {
 		if err := distlock.Break(t.Context(), locker, cronlock.Prefix+"report"); err != nil {
 			t.Error(err)

@@ -64,9 +64,12 @@ func TestOncePerTick(t *testing.T) {
 	const ticks, every = 3, 2 * time.Second
 	servers.Each(t, func(t *testing.T, url string) {
 		var ours, naive atomic.Int32
+		var lockers []distlock.Locker
+		for range 3 {
+			lockers = append(lockers, open(t, url))
+		}
 		start := time.Now().Add(500 * time.Millisecond)
-		for i := range 3 {
-			locker := open(t, url)
+		for i, locker := range lockers {
 			for name, tc := range map[string]struct {
 				locker gocron.Locker
 				runs   *atomic.Int32
