@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -74,8 +75,10 @@ func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
 }
 
 // What is told of a loss names the reason, and no time that has passed already.
-func TestWordsOfALoss(t *testing.T) {
-	_, lock := hold(t, 50*time.Millisecond)
+func TestWordsOfALoss(t *testing.T) { synctest.Test(t, testWordsOfALoss) }
+
+func testWordsOfALoss(t *testing.T) {
+	_, lock := hold(t, time.Second)
 	w := &watch{lock: lock, command: Command{Trouble: func() error { return errors.New("wrong password") }}}
 	if got := w.ending().Error(); !strings.Contains(got, "it ends in ") || !strings.HasSuffix(got, ": wrong password") {
 		t.Error(got)
