@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -194,7 +195,9 @@ func TestBlockedNames(t *testing.T) {
 
 // TestLimiter gives up a statement: the next one of
 // its kind has to wait until one about the name is answered, or for a while.
-func TestLimiter(t *testing.T) {
+func TestLimiter(t *testing.T) { synctest.Test(t, testLimiter) }
+
+func testLimiter(t *testing.T) {
 	l := newLimiter(4, time.Hour)
 	l.linger = time.Hour
 	answers := func(err error) request {
