@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // longestPoll is how long the engine waits at the most before it looks for a claim without a
@@ -195,7 +196,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 
 // When another server has become the master of a name, its waiters listen there, though
 // the one that was hangs and does not tell them.
-func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client) {
+func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client, members []*servers.Server) {
 	prefix := freshPrefix()
 	hasty := func() *store { // asks the next server soon when one hangs
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true, ReadTimeout: 200 * time.Millisecond})
@@ -217,7 +218,7 @@ func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client) {
 		}
 	}
 	id, oldID := nodeID(t, nodes[next]), nodeID(t, nodes[old])
-	thaw := freeze(t, addrs, nodes, addrs[old])
+	freeze(t, members, addrs[old])
 	must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", oldID).Err())
 	must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	must(t, nodes[3-old-next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
@@ -238,10 +239,4 @@ func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client) {
 	hears(t, b, true)
 	grants(t, b)
 	releases(t, b)
-	select {
-	case <-thaw:
-		t.Error("the old master hung for too short a time: the test is none")
-	default:
-	}
-	<-thaw
 }
