@@ -61,20 +61,6 @@ func (h *lease) lasted(p *client, call, ret, ttl time.Duration, how string) {
 	next.free()
 }
 
-// mayExtend extends a lock, unless the store cannot keep so long a term and says so.
-func (h *lease) mayExtend(ttl time.Duration) (call, ret time.Duration, ok bool) {
-	c := h.p.c
-	call = c.now()
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	if err := h.Extend(ctx, ttl); errors.Is(err, distlock.ErrInvalid) {
-		return call, c.now(), false
-	} else if err != nil {
-		c.Failf("%s held %q and extended it at %s by %v, but Extend returned: %v", h.p.who, h.Name(), millis(call), ttl, err)
-	}
-	return call, c.now(), true
-}
-
 func extendEarly(c *C) {
 	b, u := c.open("B"), c.Unit()
 	parts := []time.Duration{64, 24, 12, 9}

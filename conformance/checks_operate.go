@@ -51,9 +51,9 @@ func listAsInspect(c *C) {
 	handed := queue[0].lease(c.soon(), "A had unlocked it")
 
 	c.sleepUntil(renewed.ret + c.Unit()/2)
-	held := map[string]*lease{}
+	held, ends := map[string]*lease{}, map[string]time.Duration{}
 	for _, h := range []*lease{fixed, renewed, waited, handed} {
-		held[h.Name()] = h
+		held[h.Name()], ends[h.Name()] = h, h.Ends() // a renewal after List is no news that it had to have
 	}
 	knows := eye.look(renewed.Name()).Remaining > 0 // the store knows how long leases still run
 	began := c.now()
@@ -63,7 +63,7 @@ func listAsInspect(c *C) {
 	}
 	for _, st := range all {
 		if h := held[st.Name]; h != nil {
-			c.mustAgree(eye, h, st, began, knows)
+			c.mustAgree(eye, h, st, began, ends[st.Name], knows)
 			delete(held, st.Name)
 		}
 	}
@@ -76,8 +76,9 @@ func listAsInspect(c *C) {
 	queue[1].lease(c.soon(), "A had unlocked it").free()
 }
 
-// mustAgree compares what List said of a lock at began or later with what Inspect says.
-func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began time.Duration, knows bool) {
+// mustAgree compares what List said of a lock at began or later, when its deadline was known,
+// with what Inspect says.
+func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began, known time.Duration, knows bool) {
 	deadline := h.Ends()
 	st := eye.look(h.Name())
 	after := c.now()
@@ -90,13 +91,16 @@ func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began time.
 		c.Failf("%s holds %q; List says of it %+v, but Inspect %+v", h.p.who, h.Name(), listed, st)
 	}
 	grain := c.timing.TTLGranularity + c.skew(h.asked)
-	for what, said := range map[string]time.Duration{"List": listed.Remaining, "Inspect": st.Remaining} {
+	for _, by := range []struct {
+		what       string
+		said, ends time.Duration
+	}{{"List", listed.Remaining, known}, {"Inspect", st.Remaining, deadline}} {
 		switch {
-		case !knows && said == 0:
-		case said == 0:
-			c.Failf("%s does not say how long the lease of %q runs, which %s holds until %s, although the store knows it of leases", what, h.Name(), h.p.who, millis(deadline))
-		case after+said+grain < deadline:
-			c.Failf("%s says at %s that %v remain of the lease of %q, although %s may believe in it until %s", what, millis(began), said, h.Name(), h.p.who, millis(deadline))
+		case !knows && by.said == 0:
+		case by.said == 0:
+			c.Failf("%s does not say how long the lease of %q runs, which %s holds until %s, although the store knows it of leases", by.what, h.Name(), h.p.who, millis(by.ends))
+		case after+by.said+grain < by.ends:
+			c.Failf("%s says at %s that %v remain of the lease of %q, although %s may believe in it until %s", by.what, millis(began), by.said, h.Name(), h.p.who, millis(by.ends))
 		}
 	}
 }

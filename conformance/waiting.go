@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -279,21 +280,37 @@ func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 
 // mustExtend extends a live lock.
 func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
+	call, ret, err := h.extend(ttl)
+	if err != nil {
+		h.p.c.Failf("%s held %q and extended it at %s by %v, but Extend returned: %v", h.p.who, h.Name(), millis(call), ttl, err)
+	}
+	return call, ret
+}
+
+// mayExtend extends a live lock by a term that the store may be unable to keep.
+func (h *lease) mayExtend(ttl time.Duration) (call, ret time.Duration, ok bool) {
+	call, ret, err := h.extend(ttl)
+	return call, ret, err == nil
+}
+
+// extend extends a live lock. An error is that the term is refused.
+func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	c := h.p.c
 	alive, end := h.Err() == nil, h.end()
 	call = c.now()
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
-	err := h.Extend(ctx, ttl)
+	err = h.Extend(ctx, ttl)
 	ret = c.now()
 	switch {
-	case err == nil:
-		return call, ret
+	case err == nil || errors.Is(err, distlock.ErrInvalid):
+		return call, ret, err
 	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > c.Unit()/2:
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
 	}
-	c.Failf("%s held %q until %s and extended it at %s, but Extend returned: %v", h.p.who, h.Name(), millis(end), millis(call), err)
+	c.Failf("%s held %q until %s and extended it at %s by %v, but Extend returned: %v",
+		h.p.who, h.Name(), millis(end), millis(call), ttl, err)
 	return
 }
 
