@@ -61,6 +61,10 @@ func newTerminalWith(t *testing.T, variable string, args ...string) *console {
 		t.Fatal(err)
 	}
 	c.tty = tty
+	// A read that blocks would keep the terminal from being closed.
+	if err := syscall.SetNonblock(int(tty.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -192,12 +196,14 @@ func TestCtrlZWithoutAShell(t *testing.T) {
 	c.expect("got some words")
 }
 
-// A stopped job does not renew. When its lease is over it must not run another step.
+// A stopped job does not renew. When its lease is over it must not run another step. The
+// command forks nothing: a shell that starts a program by vfork when Ctrl-Z comes is stuck
+// until the program runs, and what is not yet the program has stopped.
 func TestCtrlZForLongerThanTheTTL(t *testing.T) {
 	for _, wake := range []string{"fg", "bg; wait %1"} {
 		t.Run(wake, func(t *testing.T) {
 			c := newConsole(t)
-			c.send("stty tostop; distlock run --ttl 5s job -- sh -c 'echo started; while :; do echo >> steps; sleep 0.02; done'\n")
+			c.send("stty tostop; distlock run --ttl 5s job -- sh -c 'echo started; while :; do echo >> steps; done'\n")
 			c.expect("started")
 			c.send(ctrlZ)
 			c.expect("(?i)stopped")
@@ -240,13 +246,13 @@ func TestBackground(t *testing.T) {
 // A command that was moved to the background must not take the terminal with it.
 func TestEndInTheBackground(t *testing.T) {
 	c := newConsole(t)
-	c.send("distlock run job -- sh -c 'echo started; while ! [ -f go ]; do sleep 0.02; done; exit 5'\n")
+	c.send("mkfifo go; distlock run job -- sh -c 'echo started; read x < go; exit 5'\n")
 	c.expect("started")
 	c.send(ctrlZ)
 	c.expect("(?i)stopped")
 	c.send("bg\n")
 	c.expect("distlock run")
-	c.send("touch go; wait %1; echo \"status $?\"\n")
+	c.send("echo > go; wait %1; echo \"status $?\"\n")
 	c.expect("status 5\r")
 	c.send("read x; echo \"shell reads $x\"\n")
 	c.send("again\n")
