@@ -281,7 +281,8 @@ func TestReleaseDoesNotWaitForLock(t *testing.T) {
 // TestOneOwnConnection renews, waits and releases with one connection and without
 // a named lock.
 func TestOneOwnConnection(t *testing.T) {
-	l := openLockers(t, 1, Options{MaxConns: 1, WaitConns: -1, Options: distlock.Options{TTL: 300 * time.Millisecond}})[0]
+	const ttl = 2 * time.Second
+	l := openLockers(t, 1, Options{MaxConns: 1, WaitConns: -1, Options: distlock.Options{TTL: ttl}})[0]
 	held, err := l.Lock(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
@@ -294,9 +295,12 @@ func TestOneOwnConnection(t *testing.T) {
 		}
 		next <- err
 	}()
-	time.Sleep(time.Second)
+	first := held.Deadline()
+	eventually(t, "the lock has been renewed several times", func() bool {
+		return held.Deadline().After(first.Add(ttl)) || held.Err() != nil
+	})
 	if err := held.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock after three TTLs: %v", err)
+		t.Errorf("Unlock after a TTL: %v", err)
 	}
 	if err := <-next; err != nil {
 		t.Error(err)

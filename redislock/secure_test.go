@@ -101,9 +101,10 @@ func TestPasswords(t *testing.T) {
 
 // When the credentials have changed, the loss says so.
 func TestRotatedCredentials(t *testing.T) {
+	t.Parallel() // it waits for the end of a lease
 	s, admin := own(t)
 	must(t, admin.ACLSetUser(t.Context(), "locker", "on", ">old", "~*", "allchannels", "+@all").Err())
-	l, err := Open(t.Context(), fmt.Sprintf("redis://locker:old@%s?ttl=1s", s.Addr()), nil)
+	l, err := Open(t.Context(), fmt.Sprintf("redis://locker:old@%s?ttl=3s", s.Addr()), nil)
 	must(t, err)
 	defer l.Close()
 	lock, err := l.Lock(t.Context(), "x")

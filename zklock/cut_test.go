@@ -18,7 +18,7 @@ func TestOneCutCostsNothing(t *testing.T) {
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l, other := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	lock(t, other, "held")
-	ttl := 300 * time.Millisecond
+	ttl := time.Second
 	for what, f := range map[string]func(context.Context) error{
 		"TryLock and Unlock": func(ctx context.Context) error {
 			held, err := l.TryLock(ctx, "x")
