@@ -96,7 +96,7 @@ func (c *Client) admit(ctx context.Context, name string, opts []distlock.Option)
 
 // over returns why the attempt must not go on: its context has ended, or the
 // Client is being closed. It returns nil if it may.
-func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), a.ctx.Err()) }
+func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), endOf(a.ctx)) }
 
 // limit bounds one request. What takes longer than the lease is no grant any more.
 func (a *attempt) limit() time.Duration { return min(a.request.TTL, maxCall) }

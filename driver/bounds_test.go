@@ -114,6 +114,24 @@ func TestRefusedAtTheEndOfTheContext(t *testing.T) {
 	})
 }
 
+// lateTimer is a context whose timer a busy machine runs late: its deadline has passed, and it
+// does not say so yet.
+type lateTimer struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateTimer) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// The end of a caller's context is told as such, also if another timer is the first to fire.
+func TestTimerOfTheContextIsLate(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", stuck))
+		_, err := l.Lock(lateTimer{bg, time.Now().Add(100 * time.Millisecond)}, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+	})
+}
+
 // The end of a bound inside of a driver does not look like that of the caller's context.
 func TestShorterBoundOfADriver(t *testing.T) {
 	tooLong := fmt.Errorf("dial: %w", context.DeadlineExceeded)

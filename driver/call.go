@@ -68,6 +68,15 @@ func (c *call) Value(key any) any {
 	return c.caller.Value(key)
 }
 
+// endOf returns why a caller's context has ended. Its deadline counts: on a busy machine other
+// timers, also later ones, may fire before that of the context.
+func endOf(ctx context.Context) error {
+	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // explain returns the error of the call as the caller should see it: an end of ours does
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
@@ -75,8 +84,8 @@ func (c *call) explain(err error) error {
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):
 		return err
-	case c.caller.Err() != nil:
-		return c.caller.Err()
+	case endOf(c.caller) != nil:
+		return endOf(c.caller)
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
