@@ -58,11 +58,15 @@ func killedParent(t *testing.T, kind Kind) (addr, folder string) {
 	conn, err := net.Dial("tcp", addr)
 	must(t, err)
 	must(t, conn.Close())
-	must(t, child.Process.Kill())
-	_ = child.Wait() // "signal: killed"
 	_, port, err := net.SplitHostPort(addr)
 	must(t, err)
-	return addr, filepath.Join(os.TempDir(), folderPrefix+port)
+	folder = filepath.Join(os.TempDir(), folderPrefix+port)
+	if _, err := os.Stat(folder); err != nil { // from its death on any run may sweep it, also one beside this
+		t.Fatalf("a server without its folder: %v", err)
+	}
+	must(t, child.Process.Kill())
+	_ = child.Wait() // "signal: killed"
+	return addr, folder
 }
 
 // TestParentKilled: a local server dies with a parent that had no time to close it. All four are tried, for a binary
@@ -129,9 +133,6 @@ func TestFolder(t *testing.T) {
 
 func wantSwept(t *testing.T, folder string) {
 	t.Helper()
-	if _, err := os.Stat(folder); err != nil {
-		t.Fatalf("the killed run left no folder: %v", err)
-	}
 	eventually(t, "the folder is swept", func() bool {
 		sweep(t.Context())
 		_, err := os.Stat(folder)
