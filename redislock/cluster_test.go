@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 		// One that hangs in a test is not voted out: then the others would refuse everything.
 		must(t, c.ConfigSet(t.Context(), "cluster-node-timeout", "600000").Err())
 	}
-	l, err := Open(t.Context(), "redis://locker:secret@"+strings.Join(addrs, ",")+"?cluster=true&ttl=600ms", nil)
+	l, err := Open(t.Context(), "redis://locker:secret@"+strings.Join(addrs, ",")+"?cluster=true&ttl=3s", nil)
 	must(t, err)
 	defer l.Close()
 	exercise(t, l)

@@ -56,7 +56,7 @@ func TestTLS(t *testing.T) {
 		return "/?" + v.Encode()
 	}
 	all := []string{"tls_ca", cert, "tls_cert", cert, "tls_key", key}
-	l, err := Open(t.Context(), "rediss://"+addr+q(all...), nil)
+	l, err := Open(t.Context(), "rediss://"+addr+q(append(all, "ttl", "3s")...), nil)
 	must(t, err)
 	exercise(t, l)
 	must(t, l.Close())
@@ -88,7 +88,7 @@ func TestPasswords(t *testing.T) {
 	rule := append([]string{"reset", "on", ">" + password, "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, false)...)
 	must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
 	at := func(password string) string {
-		return (&url.URL{Scheme: "redis", User: url.UserPassword("locker", password), Host: s.Addr(), RawQuery: "ttl=600ms"}).String()
+		return (&url.URL{Scheme: "redis", User: url.UserPassword("locker", password), Host: s.Addr(), RawQuery: "ttl=3s"}).String()
 	}
 	l, err := Open(t.Context(), at(password), nil)
 	must(t, err)

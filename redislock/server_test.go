@@ -107,7 +107,7 @@ func TestPermissions(t *testing.T) {
 		t.Run(user, func(t *testing.T) {
 			var book logBook
 			l, err := Open(t.Context(), fmt.Sprintf("redis://%s:secret@%s?prefix=%s", user, s.Addr(), prefix),
-				&Options{Options: distlock.Options{Logger: book.logger(), TTL: 600 * time.Millisecond}})
+				&Options{Options: distlock.Options{Logger: book.logger(), TTL: 3 * time.Second}})
 			must(t, err)
 			defer l.Close()
 			exercise(t, l)
@@ -146,6 +146,7 @@ func exercise(t *testing.T, l *Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	var broken []distlock.Lock
 	for i := range 8 { // on a cluster, several slots
 		name := fmt.Sprint("name", i)
 		first, err := l.Lock(ctx, name)
@@ -172,11 +173,14 @@ func exercise(t *testing.T, l *Locker) {
 		}
 		must(t, first.Unlock(ctx))
 		must(t, <-got)
-		broken, err := l.Lock(ctx, name)
+		third, err := l.Lock(ctx, name)
 		must(t, err)
 		must(t, distlock.Break(ctx, l, name))
-		<-broken.Done()
-		if err := broken.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
+		broken = append(broken, third)
+	}
+	for _, lock := range broken { // all learn of it at their next renewal
+		<-lock.Done()
+		if err := lock.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
 			t.Fatalf("Unlock after Break: %v, want ErrLost", err)
 		}
 	}
