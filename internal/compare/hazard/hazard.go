@@ -93,11 +93,19 @@ func Run(ctx context.Context, r *report.Report, rigs []Rig, progress Progress) {
 	run(ctx, r, rigs, fullParams(), progress)
 }
 
-// Progress is called after each hazard of each backend.
+// Progress is called after each hazard of each backend, but for those that its rig does
+// not allow.
 type Progress func(done, total int, doing string)
 
 func run(ctx context.Context, r *report.Report, rigs []Rig, p params, progress Progress) {
-	told := &steps{total: len(hazards) * len(rigs), tell: progress}
+	told := &steps{tell: progress}
+	for _, rig := range rigs {
+		for _, h := range hazards {
+			if h.lacks(rig) == "" {
+				told.total++
+			}
+		}
+	}
 	var all sync.WaitGroup
 	for i, rig := range rigs {
 		all.Go(func() { runOne(ctx, r.Backends[i], rig, p, told) })
@@ -137,8 +145,8 @@ func runOne(ctx context.Context, b *report.Backend, rig Rig, p params, told *ste
 		for ; to < len(hazards) && hazards[to].group == hazards[from].group; to++ {
 			h := hazards[to]
 			group.Go(func() {
-				o := unmeasured(err)
-				if why := h.lacks(rig); why != "" {
+				o, why := unmeasured(err), h.lacks(rig)
+				if why != "" {
 					o = report.Outcome{Verdict: report.Unmeasured, Text: why}
 				} else if err == nil {
 					o = e.outcome(ctx, h.run)
@@ -146,7 +154,9 @@ func runOne(ctx context.Context, b *report.Backend, rig Rig, p params, told *ste
 				mu.Lock()
 				b.Safety[h.id] = o
 				mu.Unlock()
-				told.over(b.Name + ": " + h.title)
+				if why == "" {
+					told.over(b.Name + ": " + h.title)
+				}
 			})
 		}
 		group.Wait()

@@ -185,13 +185,23 @@ func TestJudgeChecks(t *testing.T) {
 	}
 }
 
-// An interrupted run says what it has not measured, and ends soon.
+// An interrupted run says what it has not measured, and ends soon. Its progress comes to
+// an end as well, and names nothing that the rig does not allow.
 func TestHazardsInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &report.Report{Backends: []*report.Backend{{Name: "sound"}}}
 	time.AfterFunc(time.Second, cancel)
-	run(ctx, r, []Rig{sound().Rig}, lightParams(), func(int, int, string) {})
+	last, all := 0, 0
+	run(ctx, r, []Rig{sound().Rig}, lightParams(), func(done, total int, doing string) {
+		last, all = done, total
+		if strings.Contains(doing, "restart") || strings.Contains(doing, "killed") {
+			t.Errorf("the progress tells of %q, which cannot be done with this rig", doing)
+		}
+	})
+	if last != all || all != 5 {
+		t.Errorf("the progress ended with %d of %d steps, want 5 of 5", last, all)
+	}
 	if o := r.Backends[0].Safety[report.DoubleGrants]; o.Verdict != report.Unmeasured || !strings.Contains(o.Text, "interrupted") || !r.Interrupted {
 		t.Errorf("interrupted: %+v, the report says %v", o, r.Interrupted)
 	}
