@@ -115,7 +115,7 @@ func (o *ordered) Token() int64 { return o.token }
 
 // share takes one slot.
 func (s slots) share(ctx context.Context, name string, wait bool, opts []Option) (Lock, error) {
-	lock, _, err := s.tryAny(ctx, name, opts)
+	lock, _, err := s.tryAny(ctx, name, opts, !wait)
 	if wait && errors.Is(err, ErrHeld) {
 		lock, _, err = s.waitAny(ctx, name, opts)
 	}

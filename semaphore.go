@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Semaphore returns a Locker that lets n acquisitions hold a name at a time. Each is a
@@ -52,7 +53,7 @@ func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (L
 	if err := s.slots.check("trylock", name); err != nil {
 		return nil, err
 	}
-	return s.permit(name)(s.slots.tryAny(ctx, name, opts))
+	return s.permit(name)(s.slots.tryAny(ctx, name, opts, true))
 }
 
 // Lock implements Locker.
@@ -60,8 +61,8 @@ func (s *semaphore) Lock(ctx context.Context, name string, opts ...Option) (Lock
 	if err := s.slots.check("lock", name); err != nil {
 		return nil, err
 	}
-	// If one is free, nobody has to be waited for.
-	lock, slot, err := s.slots.tryAny(ctx, name, opts)
+	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
+	lock, slot, err := s.slots.tryAny(ctx, name, opts, false)
 	if errors.Is(err, ErrHeld) {
 		var next Lock
 		if next, err = s.slots.queue(ctx, name, opts); err != nil {
@@ -117,32 +118,6 @@ func leave(lock Lock) {
 	_ = lock.Unlock(ctx)
 }
 
-// tryAny takes a slot if one is free. Its error matches ErrHeld if any was held: the
-// failure of one slot, be it on a server of its own, says nothing of the others.
-func (s slots) tryAny(ctx context.Context, name string, opts []Option) (Lock, int, error) {
-	var held, failed error
-	first := rand.N(s.n) // so that they do not all begin with a slot that is taken
-	for i := range s.n {
-		slot := (first + i) % s.n
-		lock, err := s.l.TryLock(ctx, s.name(name, slot), opts...)
-		switch {
-		case err == nil:
-			return lock, slot, nil
-		case errors.Is(err, ErrHeld):
-			held = err
-		default:
-			failed = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if held != nil && ctx.Err() == nil {
-		return nil, 0, held
-	}
-	return nil, 0, errors.Join(failed, held)
-}
-
 // attempt is the outcome of a call for one slot.
 type attempt struct {
 	slot int
@@ -150,16 +125,69 @@ type attempt struct {
 	err  error
 }
 
+// ask calls take for one slot, and sends what comes of it to outcomes.
+func (s slots) ask(name string, slot int, outcomes chan<- attempt, take func(name string) (Lock, error)) {
+	lock, err := take(s.name(name, slot))
+	outcomes <- attempt{slot, lock, err}
+}
+
 // each calls take for all slots, side by side.
 func (s slots) each(name string, take func(name string) (Lock, error)) <-chan attempt {
 	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
 	for slot := range s.n {
-		go func() {
-			lock, err := take(s.name(name, slot))
-			outcomes <- attempt{slot, lock, err}
-		}()
+		go s.ask(name, slot, outcomes, take)
 	}
 	return outcomes
+}
+
+// lateAfter is how long a slot has for its answer before the next one is asked, too: it
+// may be on a server of its own that hangs. It is more than a request takes, and less than
+// a caller minds.
+const lateAfter = 100 * time.Millisecond
+
+// tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
+// free. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
+// the others. It waits for slots that are late only with patience, or if none was held.
+func (s slots) tryAny(ctx context.Context, name string, opts []Option, patience bool) (Lock, int, error) {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	take := func(name string) (Lock, error) { return s.l.TryLock(inner, name, opts...) }
+	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
+	late := time.NewTimer(lateAfter)
+	defer late.Stop()
+	first := rand.N(s.n) // so that they do not all begin with a slot that is taken
+	var held, failed error
+	asked, answered := 0, 0
+	more := func() bool { return asked == 0 || asked < s.n && ctx.Err() == nil }
+	for more() || answered < asked {
+		if more() {
+			go s.ask(name, (first+asked)%s.n, outcomes, take)
+			asked++
+		}
+		late.Reset(lateAfter)
+		select {
+		case got := <-outcomes:
+			answered++
+			switch {
+			case got.err == nil:
+				go giveBack(outcomes, asked-answered)
+				return got.lock, got.slot, nil
+			case errors.Is(got.err, ErrHeld):
+				held = got.err
+			default:
+				failed = got.err
+			}
+		case <-late.C:
+			if asked == s.n && held != nil && !patience {
+				go giveBack(outcomes, asked-answered)
+				return nil, 0, held
+			}
+		}
+	}
+	if held != nil && ctx.Err() == nil {
+		return nil, 0, held
+	}
+	return nil, 0, errors.Join(failed, held)
 }
 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,

@@ -83,6 +83,12 @@ func TestSemaphoreInvalid(t *testing.T) {
 			}
 		}
 		s := distlock.Semaphore(l, 2)
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){s.Lock, s.TryLock} {
+			_, err := take(done, "x")
+			wantErr(t, "with a context that is done", err, context.Canceled)
+		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -228,5 +234,44 @@ func TestSemaphoreOneSlotFails(t *testing.T) {
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
 		time.AfterFunc(time.Minute, func() { _ = held[0].Unlock(bg) })
 		mustLock(t, bg, s, "x")
+	})
+}
+
+// A slot that hangs, as on a server that is frozen, holds up no call that can have another.
+func TestSemaphoreOneSlotHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
+			if c.Name == "x/1" && c.Op != "release" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			apply()
+			return nil
+		}})
+		s := distlock.Semaphore(open(t, store), 3)
+		began := time.Now()
+		held := []distlock.Lock{mustLock(t, bg, s, "x")}
+		second, err := s.TryLock(bg, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("two permits took %v, although their slots answer at once", took)
+		}
+		time.AfterFunc(time.Minute, func() { _ = second.Unlock(bg) })
+		held = append(held, mustLock(t, bg, s, "x"))
+		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("the next permit took %v, want it as soon as one came back, after 1m", took)
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err = s.TryLock(ctx, "x") // the slot that hangs may be free
+		wantErr(t, "TryLock", err, context.DeadlineExceeded)
+		wantErr(t, "TryLock", err, distlock.ErrHeld)
+		for _, lock := range held {
+			if err := lock.Unlock(bg); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 }

@@ -229,3 +229,49 @@ func cancelAfter(ctx context.Context, d time.Duration) (context.Context, context
 	timer := time.AfterFunc(d, cancel)
 	return ctx, func() { timer.Stop(); cancel() }
 }
+
+// A frozen server of a Shard keeps nobody from the permits of a Semaphore that are on
+// another.
+func TestSemaphoreBesideFrozenServer(t *testing.T) {
+	s, prefix := server(t), freshPrefix()
+	c, proxy := via(t, s)
+	shards, err := distlock.Shard(map[string]distlock.Locker{
+		"works":   lockerOn(t, client(t, s.URL()), &Options{Prefix: prefix}),
+		"freezes": lockerOn(t, c, &Options{Prefix: prefix}),
+	})
+	must(t, err)
+	freezes := func(name string) bool { // whether a request about it passes the proxy
+		before := proxy.Requests()
+		_, err := distlock.Inspect(t.Context(), shards, name)
+		must(t, err)
+		return proxy.Requests() > before
+	}
+	name := ""
+	for i := 0; name == ""; i++ {
+		n := fmt.Sprint("x", i)
+		if freezes(n+"/0") != freezes(n+"/1") && !freezes(n+"/next") {
+			name = n
+		}
+	}
+	proxy.Drop(true, true)
+	defer proxy.Heal() // before the client behind it is closed
+	permits := distlock.Semaphore(shards, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for range 4 { // about half begin with the slot that hangs
+		for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){permits.TryLock, permits.Lock} {
+			lock, err := take(ctx, name)
+			if err != nil {
+				t.Fatalf("one permit is free, and its server answers: %v", err)
+			}
+			must(t, lock.Unlock(ctx))
+		}
+	}
+	lock, err := permits.Lock(ctx, name)
+	must(t, err)
+	time.AfterFunc(200*time.Millisecond, func() { _ = lock.Unlock(ctx) })
+	if lock, err = permits.Lock(ctx, name); err != nil {
+		t.Fatalf("the permit came back, and its server answers: %v", err)
+	}
+	must(t, lock.Unlock(ctx))
+}
