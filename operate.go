@@ -15,6 +15,7 @@ type Status struct {
 	AcquiredAt time.Time     // zero if the store does not keep it
 	Remaining  time.Duration // until the lease ends unless renewed; 0 if not known or not held
 	Waiters    int           // processes in the store's queue; -1 if the store keeps none
+	Wanted     bool          // another waits, or has waited during this hold; false also if not known
 }
 
 // Inspector is implemented by drivers and Lockers that can show the locks and their

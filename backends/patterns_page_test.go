@@ -49,6 +49,25 @@ func pageMaxHold(ctx context.Context, locker distlock.Locker, writeReport func(c
 	return err
 }
 
+func pageWanted(ctx context.Context, locker distlock.Locker, lock distlock.Lock, step int, steps []func(context.Context) error) error {
+	wanted, err := distlock.Wanted(ctx, locker, lock, time.Second)
+	if err != nil {
+		return err
+	}
+	for step < len(steps) {
+		select {
+		case <-wanted:
+			return lock.Unlock(ctx) // the rest is for later
+		default:
+		}
+		if err := steps[step](ctx); err != nil {
+			return err
+		}
+		step++
+	}
+	return nil
+}
+
 func pageSemaphore(ctx context.Context, locker distlock.Locker) error {
 	uploads := distlock.Semaphore(locker, 5)
 	permit, err := uploads.Lock(ctx, "uploads")
@@ -73,8 +92,8 @@ func pageReadWrite(ctx context.Context, locker distlock.Locker) error {
 func TestPatternsPage(t *testing.T) {
 	code := strings.ReplaceAll(read(t, "patterns_page_test.go"), "\n\t", "\n")
 	blocks := fenced(read(t, "../docs/patterns.md"))
-	if len(blocks) != 5 {
-		t.Errorf("docs/patterns.md has %d code blocks, want 5", len(blocks))
+	if len(blocks) != 6 {
+		t.Errorf("docs/patterns.md has %d code blocks, want 6", len(blocks))
 	}
 	for _, block := range blocks {
 		if !strings.Contains(code, "\n"+block+"\n") {
@@ -116,6 +135,22 @@ func TestPatternsPageRuns(t *testing.T) {
 		})
 		if took := time.Since(began); took != 9*time.Minute || !errors.Is(err, distlock.ErrLost) {
 			t.Errorf("a report that is stuck: %v after %v", err, took)
+		}
+		lock, err := locker.Lock(ctx, "reindex")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := 3
+		work := func(ctx context.Context) error {
+			if left--; left == 1 { // something urgent comes
+				go func() { _, _ = locker.Lock(ctx, "reindex") }()
+			}
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		err = pageWanted(ctx, locker, lock, 0, []func(context.Context) error{work, work, work})
+		if err != nil || left != 1 || !errors.Is(lock.Err(), distlock.ErrUnlocked) {
+			t.Errorf("%d steps are left of three, of which the second is the last that nobody waits for: %v", left, err)
 		}
 		if err := errors.Join(pageSemaphore(ctx, locker), pageReadWrite(ctx, locker)); err != nil {
 			t.Error(err)

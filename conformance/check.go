@@ -88,6 +88,7 @@ func Checks() []Check {
 		electChecks,
 		onceChecks,
 		maxHoldChecks,
+		wantedChecks,
 		semChecks,
 		rwChecks,
 	} {

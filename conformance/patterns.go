@@ -7,7 +7,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// The checks of elect/*, once/*, maxhold/*, sem/* and rw/* examine what package distlock
+// The checks of elect/*, once/*, maxhold/*, wanted/*, sem/* and rw/* examine what package distlock
 // makes of the locks of the driver: it rests on many of its promises at a time. A
 // Locker with a pattern of its own is examined with that: one that its store can do
 // better, or one that is broken on purpose.
@@ -54,6 +54,25 @@ func (p *client) maxHold(d time.Duration) distlock.Locker {
 		return own.MaxHold(d)
 	}
 	return distlock.MaxHold(p.locker, d)
+}
+
+// wanted ends the check if the Locker cannot tell.
+func (p *client) wanted(lock distlock.Lock, every time.Duration) <-chan struct{} {
+	c := p.c
+	ask := func(ctx context.Context, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
+		return distlock.Wanted(ctx, p.locker, lock, every)
+	}
+	if own, ok := p.locker.(interface {
+		Wanted(ctx context.Context, lock distlock.Lock, every time.Duration) (<-chan struct{}, error)
+	}); ok {
+		ask = own.Wanted
+	}
+	told, err := ask(c.ctx, lock, every)
+	if err != nil {
+		c.unheard(err, p.who, lock.Name())
+		c.Failf("%s holds %q, and Wanted returned: %v", p.who, lock.Name(), err)
+	}
+	return told
 }
 
 func (p *client) semaphore(n int) distlock.Locker {

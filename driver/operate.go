@@ -26,8 +26,10 @@ func (c *Client) shownToken(token int64) (int64, error) {
 	return token + base, nil
 }
 
-// shownStatus returns st with its token as users see it; 0 means that there is none.
+// shownStatus returns st with its token as users see it; 0 means that there is none. A
+// driver that counts the waiters need not say that there are any.
 func (c *Client) shownStatus(st distlock.Status) (distlock.Status, error) {
+	st.Wanted = st.Held && (st.Wanted || st.Waiters > 0)
 	if st.Token == 0 {
 		return st, nil
 	}

@@ -72,7 +72,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 		st := distlock.Status{Waiters: -1}
 		var acquired, remaining int64
 		var holder string
-		if err := row.Scan(&st.Name, &st.Token, &acquired, &remaining, &holder); err != nil {
+		if err := row.Scan(&st.Name, &st.Token, &acquired, &remaining, &holder, &st.Wanted); err != nil {
 			return err
 		}
 		if remaining > 0 {

@@ -43,7 +43,7 @@ func (m Mutant) Harness() conformance.Harness { return &harness{design: m.design
 var composite = []string{
 	"time/*", "handover/*", "leak/pile", "isolate/stuck-holder", "names/waited-apart", "list/as-inspect",
 	"expiry/busy-client", "wait/for-days", "wait/holder-undisturbed", "held/holder", "inspect/handed-over",
-	"elect/*", "once/*", "maxhold/*", "sem/*", "rw/*",
+	"elect/*", "once/*", "maxhold/*", "wanted/*", "sem/*", "rw/*",
 }
 
 // Allows reports whether the mandatory check may fail, besides those that must.

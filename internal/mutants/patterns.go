@@ -28,6 +28,7 @@ type patterned struct {
 	elect     func(ctx context.Context, l distlock.Locker, name string, fn leadFunc, opts []distlock.Option) election
 	once      func(ctx context.Context, p *patterned, name string, period time.Duration, fn func(context.Context) error) (bool, error)
 	maxHold   func(l distlock.Locker, d time.Duration) distlock.Locker
+	wanted    func(ctx context.Context, p *patterned, lock distlock.Lock, every time.Duration) (<-chan struct{}, error)
 	semaphore func(p *patterned, n int) distlock.Locker
 	readWrite func(l distlock.Locker, readers int) (read, write distlock.Locker)
 
@@ -37,7 +38,7 @@ type patterned struct {
 
 func (p *patterned) in() design {
 	return design{locker: func(e *env, c *driver.Client) distlock.Locker {
-		return &patterned{Client: c, env: e, elect: p.elect, once: p.once, maxHold: p.maxHold,
+		return &patterned{Client: c, env: e, elect: p.elect, once: p.once, maxHold: p.maxHold, wanted: p.wanted,
 			semaphore: p.semaphore, readWrite: p.readWrite, last: make(map[string]time.Time)}
 	}}
 }
@@ -64,6 +65,14 @@ func (p *patterned) MaxHold(d time.Duration) distlock.Locker {
 		return p.maxHold(p.Client, d)
 	}
 	return distlock.MaxHold(p.Client, d)
+}
+
+// Wanted is a pattern.
+func (p *patterned) Wanted(ctx context.Context, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
+	if p.wanted != nil {
+		return p.wanted(ctx, p, lock, every)
+	}
+	return distlock.Wanted(ctx, p.Client, lock, every)
 }
 
 // Semaphore is a pattern.
@@ -129,6 +138,24 @@ func shareMutants() []Mutant {
 			Name: "CapAsTerm", Flaw: "makes the cap a fixed term of the TTL, and so ends locks that are far from it",
 			KilledBy: []Kill{{"maxhold/unnoticed", "was lost"}},
 			design:   (&patterned{maxHold: func(l distlock.Locker, _ time.Duration) distlock.Locker { return unrenewed{l} }}).in(),
+		},
+		{
+			Name: "NeverWanted", Flaw: "never tells a holder that another waits",
+			KilledBy: []Kill{{"wanted/told", "A was not told by"}},
+			design: (&patterned{wanted: func(context.Context, *patterned, distlock.Lock, time.Duration) (<-chan struct{}, error) {
+				return nil, nil
+			}}).in(),
+		},
+		{
+			Name: "AlwaysWanted", Flaw: "tells every holder that another waits",
+			KilledBy: []Kill{{"wanted/nobody", "B has only tried"}},
+			design:   (&patterned{wanted: wantedByAnybody}).in(),
+		},
+		{
+			Name: "GivesWay", Flaw: "unlocks what is wanted, without being asked to",
+			Seen:     "leases that a server takes back as soon as another comes",
+			KilledBy: []Kill{{"wanted/told", "has not unlocked it"}},
+			design:   (&patterned{wanted: givingWay}).in(),
 		},
 		{
 			Name: "OneTooMany", Flaw: "has a slot more than permits",
@@ -239,6 +266,27 @@ func onceNotExtended(ctx context.Context, p *patterned, name string, period time
 		return true, errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
 	}
 	return true, nil
+}
+
+// wantedByAnybody tells at once.
+func wantedByAnybody(context.Context, *patterned, distlock.Lock, time.Duration) (<-chan struct{}, error) {
+	told := make(chan struct{})
+	close(told)
+	return told, nil
+}
+
+func givingWay(ctx context.Context, p *patterned, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
+	told, err := distlock.Wanted(ctx, p.Client, lock, every)
+	if err == nil {
+		go func() {
+			select {
+			case <-told:
+				_ = lock.Unlock(ctx)
+			case <-lock.Done():
+			}
+		}()
+	}
+	return told, err
 }
 
 // unrenewed is a Locker of fixed terms.

@@ -1,0 +1,60 @@
+package distlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Wanted returns a channel that is closed when another waits for the name of lock: a
+// sign for holders that could let go early, such as a long job between two of its steps.
+// It changes nothing about the lock, and nobody has to listen. l must be an [Inspector],
+// and know the lock by its Name: the Locker that has made it, or the one inside MaxHold or
+// Reentrant.
+//
+// It asks l at once, and then every so often: a request each time, for this lock alone. So
+// the holder is told of a waiter within that time. The looks end with the lock, or with
+// ctx. It is a hint: a waiter may have given up meanwhile, and on ZooKeeper a TryLock is one
+// for the moment that it takes. The channel stays open where the store does not know of
+// waiters: on MySQL without named locks.
+//
+// It fails with ErrUnsupported if l is no Inspector, with ErrInvalid if every is zero or
+// less, or with the error of the first look. Later looks that fail are made up for by the
+// next.
+func Wanted(ctx context.Context, l Locker, lock Lock, every time.Duration) (<-chan struct{}, error) {
+	if every <= 0 {
+		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", ErrInvalid, every))
+	}
+	wanted := make(chan struct{})
+	told, err := tellIfWanted(ctx, l, lock, wanted)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for !told {
+			select {
+			case <-ticker.C:
+				told, _ = tellIfWanted(ctx, l, lock, wanted)
+			case <-lock.Done():
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return wanted, nil
+}
+
+// tellIfWanted looks once, and closes wanted if another waits. The look takes no longer
+// than the lock lasts, so that nothing hangs on a store that does not answer.
+func tellIfWanted(ctx context.Context, l Locker, lock Lock, wanted chan<- struct{}) (told bool, err error) {
+	ctx, cancel := context.WithDeadline(ctx, lock.Deadline())
+	defer cancel()
+	st, err := Inspect(ctx, l, lock.Name())
+	if err == nil && st.Wanted {
+		close(wanted)
+	}
+	return err == nil && st.Wanted, err
+}
