@@ -43,6 +43,7 @@ func openDatabase(values map[string]int) (*database, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /read", db.serve(func(r request) int { return db.values[r.Key] }))
 	mux.HandleFunc("POST /write", db.serve(func(r request) int { db.values[r.Key] = r.Value; return r.Value }))
+	mux.HandleFunc("POST /begin", db.serve(func(request) int { db.values["begun"]++; return db.values["begun"] }))
 	mux.HandleFunc("POST /tell", db.serve(func(r request) int {
 		db.log = append(db.log, entry{time.Since(db.began), r.Worker, r.Text})
 		return 0
@@ -108,6 +109,19 @@ func (db *database) print(w io.Writer) {
 type connection struct {
 	url    string
 	worker int
+}
+
+// begin waits until n workers have begun, so that they meet: some machines take longer to
+// start a process than a scene takes.
+func (c connection) begin(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	begun, err := c.send(ctx, "/begin", request{})
+	for err == nil && begun < n {
+		time.Sleep(time.Millisecond)
+		begun, err = c.read(ctx, "begun")
+	}
+	return err
 }
 
 // read returns a value, 0 if there is none.

@@ -7,6 +7,7 @@
 //	flashsale   5 items, 12 users click twice each: one order per user, none too many
 //	packets     8 red packets, 24 grabs: each is grabbed once
 //	migration   4 nodes start and migrate one database
+//	payments    a method lock by name: 3 orders, each reported as paid to 4 nodes, are booked once
 //
 // Each process is this program, started once more. The database that they share is in the
 // first one: it can read and write one value, and knows nothing of transactions.
@@ -48,7 +49,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("shop", flag.ContinueOnError)
 	flags.SetOutput(w)
 	url := flags.String("url", "", "`URL` of the backend; without it, that in $DISTLOCK_URL")
-	name := flags.String("scene", "all", "flashsale, packets, migration or all")
+	name := flags.String("scene", "all", "flashsale, packets, migration, payments or all")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -65,7 +66,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	if *name != "all" {
 		i := slices.IndexFunc(scenes, func(s scene) bool { return s.name == *name })
 		if i < 0 {
-			return fmt.Errorf("there is no scene %q, allowed are flashsale, packets, migration and all", *name)
+			return fmt.Errorf("there is no scene %q, allowed are flashsale, packets, migration, payments and all", *name)
 		}
 		chosen = scenes[i : i+1]
 	}
@@ -93,7 +94,7 @@ func play(ctx context.Context, w io.Writer, s scene, url string, locked bool) er
 	}
 	defer db.close()
 	crew := &crew{url: url, scene: s.name, locked: locked, database: db.url}
-	if err := errors.Join(s.run(ctx, crew), crew.wait()); err != nil {
+	if err := errors.Join(crew.startAll(ctx, workers), crew.wait()); err != nil {
 		return fmt.Errorf("%s, %s: %w", s.name, how, err)
 	}
 	db.print(w)

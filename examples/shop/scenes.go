@@ -1,15 +1,11 @@
 package main
 
-import (
-	"context"
-	"fmt"
-)
+import "fmt"
 
 // scene is one use of a lock.
 type scene struct {
 	name, title string
 	values      map[string]int // that the database begins with
-	run         func(context.Context, *crew) error
 	verdict     func(*database) verdict
 }
 
@@ -20,16 +16,18 @@ type verdict struct {
 }
 
 const (
+	workers = 4 // of each scene
 	items   = 5
 	users   = 12
 	packets = 8
+	orders  = 3
+	points  = 10 // for an order
 )
 
 var scenes = []scene{
 	{
 		name: "flashsale", title: fmt.Sprintf("Flash sale: %d items, %d users who click twice", items, users),
 		values: map[string]int{"stock": items},
-		run:    func(ctx context.Context, c *crew) error { return c.startAll(ctx, 4) },
 		verdict: func(db *database) verdict {
 			sold, twice := 0, 0
 			for u := range users {
@@ -44,7 +42,6 @@ var scenes = []scene{
 	},
 	{
 		name: "packets", title: fmt.Sprintf("Red packets: %d packets, 24 grabs", packets),
-		run: func(ctx context.Context, c *crew) error { return c.startAll(ctx, 4) },
 		verdict: func(db *database) verdict {
 			grabbed, twice := 0, 0
 			for p := range packets {
@@ -59,10 +56,19 @@ var scenes = []scene{
 	},
 	{
 		name: "migration", title: "Migration: four nodes start with a new version",
-		run: func(ctx context.Context, c *crew) error { return c.startAll(ctx, 4) },
 		verdict: func(db *database) verdict {
 			n := db.count("migrated to version 1")
 			return verdict{fmt.Sprintf("migrated %d times, the schema has version %d", n, db.get("version")), n != 1 || db.get("version") != 1}
+		},
+	},
+	{
+		name: "payments", title: fmt.Sprintf("Payments: %d orders, each reported as paid to %d nodes", orders, workers),
+		verdict: func(db *database) verdict {
+			booked := 0
+			for o := range orders {
+				booked += db.count(fmt.Sprintf("order %d paid, %d points for customer %d", o, points, o))
+			}
+			return verdict{fmt.Sprintf("%d orders booked %d times", orders, booked), booked != orders}
 		},
 	},
 }

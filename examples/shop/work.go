@@ -34,8 +34,11 @@ func work(ctx context.Context, text string) error {
 		// The database is as new as the run, so its locks have names of their own.
 		w.locker = distlock.Prefix(locker, w.Database+"/")
 	}
+	if err := w.begin(ctx, workers); err != nil {
+		return err
+	}
 	return map[string]func(context.Context) error{
-		"flashsale": w.sell, "packets": w.grab, "migration": w.migrate,
+		"flashsale": w.sell, "packets": w.grab, "migration": w.migrate, "payments": w.pay,
 	}[w.Scene](ctx)
 }
 
