@@ -51,9 +51,10 @@
 // # Patterns
 //
 // [Elect] elects a leader, [OncePer] runs a job once per period over all processes,
-// [MaxHold] bounds how long a stuck holder keeps a name, [Semaphore] and [ReadWrite] let
-// several in, [LockAll] takes several names or none, [Shard] spreads names over several
-// stores. They stand on any Locker; docs/patterns.md has each with its limits.
+// [MaxHold] bounds how long a stuck holder keeps a name, [Wanted] tells a holder that
+// others wait, [Semaphore] and [ReadWrite] let several in, [LockAll] takes several names or
+// none, [Shard] spreads names over several stores. They stand on any Locker;
+// docs/patterns.md has each with its limits.
 //
 // # Writing a driver
 //
