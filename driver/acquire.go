@@ -166,7 +166,7 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 		return err
 	}
 	h := newHandle(a, grant, sent)
-	if !time.Now().Before(h.deadline) {
+	if a.client.now() >= h.deadline {
 		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, a.client.caps.Backend)
 	}
 	a.handle, a.lock = h, h

@@ -31,6 +31,7 @@ type Client struct {
 	driver  Driver
 	caps    Capabilities
 	opts    distlock.Options
+	began   time.Time // what an instant is counted from
 	tasks   tasks
 	queues  queues
 	pending pending
@@ -64,6 +65,7 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 		driver:  d,
 		caps:    caps,
 		opts:    opts,
+		began:   time.Now(),
 		handles: make(map[*Handle]struct{}),
 		done:    make(chan struct{}),
 	}

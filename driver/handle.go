@@ -19,25 +19,25 @@ type Handle struct {
 	name    string
 	token   int64
 	ttl     time.Duration // as asked for; what renewals ask for again
-	granted time.Time
+	granted instant
 	origin  context.Context // the values of the call that has acquired it, for the Logger
 
 	// index and at are the scheduler's, guarded by its mutex.
-	at    time.Time
+	at    instant
 	index int32
 	fixed bool // a fixed term: not renewed
+	kept  bool // Close leaves the entry to its TTL; guarded by mu
 
 	mu       sync.Mutex
-	deadline time.Time     // the belief ends here
-	expired  time.Time     // the store has let go of the entry by then, if nothing renews it
-	due      time.Time     // next renewal; zero if there is none, or one is in flight
+	deadline instant       // the belief ends here
+	expired  instant       // the store has let go of the entry by then, if nothing renews it
+	due      instant       // next renewal; 0 if there is none, or one is in flight
 	longest  time.Duration // TTL asked for: also an Extend without an answer may have been applied
 	lastErr  error         // of the latest renewal, if it failed
 	cause    error         // why it has ended; nil while held
 	done     chan struct{} // made when somebody asks for it
 	renewing chan struct{} // not nil while a renewal or Extend is under way; closed at the answer
 
-	kept     bool          // Close leaves the entry to its TTL
 	released chan struct{} // made with the release, closed when result is final
 	result   error         // of the release; read after released is closed
 }
@@ -64,7 +64,7 @@ func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
 		token:   grant.Token,
 		ttl:     a.request.TTL,
 		fixed:   a.request.NoRenewal,
-		granted: time.Now(),
+		granted: a.client.now(),
 		origin:  context.Background(),
 		index:   -1,
 		longest: a.request.TTL,
@@ -87,39 +87,34 @@ func (h *Handle) apply(g Grant, asked time.Duration, sent time.Time) {
 		sent = g.Sent
 	}
 	ttl := min(g.TTL, asked+h.client.caps.TTLGranularity)
-	now := time.Now()
-	if d := sent.Add(ttl - margin(ttl)); d.After(h.deadline) {
-		h.deadline = d
-	}
-	if e := now.Add(ttl); e.After(h.expired) {
-		h.expired = e
-	}
+	now := h.client.now()
+	h.deadline = max(h.deadline, h.client.instant(sent).add(ttl-margin(ttl)))
+	h.expired = max(h.expired, now.add(ttl))
 	h.lastErr = nil
 	if !h.fixed {
-		h.due = now.Add(h.left(now) / 3)
+		h.due = now.add(h.left(now) / 3)
 	}
 }
 
 // left is the time for renewals: until the deadline, but never more than the TTL, so that
 // an extended lock is renewed as often as before and learns of a loss as soon. h.mu is
 // held.
-func (h *Handle) left(now time.Time) time.Duration {
-	return min(h.deadline.Sub(now), h.ttl)
+func (h *Handle) left(now instant) time.Duration {
+	return min(h.deadline.sub(now), h.ttl)
 }
 
 // nextEvent is when the scheduler has to look at the lock again: to renew it, or,
 // a little before its deadline, to close Done, so that it is closed by then.
-func (h *Handle) nextEvent() time.Time {
-	last := h.lastMoment()
-	if !h.due.IsZero() && h.due.Before(last) {
-		return h.due
+func (h *Handle) nextEvent() instant {
+	if h.due == 0 {
+		return h.lastMoment()
 	}
-	return last
+	return min(h.due, h.lastMoment())
 }
 
 // lastMoment is when Done is closed if nothing renews the lock: before the
 // deadline by what a timer may be late.
-func (h *Handle) lastMoment() time.Time { return h.deadline.Add(-margin(h.ttl) / 2) }
+func (h *Handle) lastMoment() instant { return h.deadline.add(-margin(h.ttl) / 2) }
 
 // halfPeriod is how much earlier than due a renewal may come, to go with others.
 func (h *Handle) halfPeriod() time.Duration { return h.ttl / 6 }
@@ -138,7 +133,7 @@ func (h *Handle) StoreToken() int64 { return h.token - h.client.opts.TokenBase }
 func (h *Handle) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.deadline
+	return h.client.time(h.deadline)
 }
 
 // Done implements Lock.
@@ -175,7 +170,7 @@ func (h *Handle) ended() error {
 // time on a machine that runs; after a stop of the whole process the holder's
 // first look may come before the scheduler's.
 func (h *Handle) checkDeadline() {
-	if h.cause == nil && !time.Now().Before(h.deadline) {
+	if h.cause == nil && h.client.now() >= h.deadline {
 		h.setLost(lost("not renewed before its deadline", h.lastErr))
 	}
 }
@@ -200,7 +195,7 @@ func (h *Handle) setLost(cause error) {
 
 func (h *Handle) setEnded(cause error) {
 	h.cause = cause
-	h.due = time.Time{}
+	h.due = 0
 	if h.done != nil {
 		close(h.done)
 	}
@@ -227,7 +222,7 @@ func (h *Handle) tellLoss(ctx context.Context, op string, cause error) {
 	h.client.lost.Add(1)
 	h.client.log(ctx, slog.LevelWarn, "lock lost", h.name, h.token, cause)
 	if f := o.Observer.Lost; f != nil {
-		f(distlock.Lost{Name: h.name, Token: h.token, Held: time.Since(h.granted), Cause: opError(op, h.name, cause)})
+		f(distlock.Lost{Name: h.name, Token: h.token, Held: h.client.now().sub(h.granted), Cause: opError(op, h.name, cause)})
 	}
 }
 
@@ -290,7 +285,7 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 	defer h.mu.Unlock()
 	close(h.renewing)
 	h.renewing = nil
-	left = max(time.Until(h.deadline), 0)
+	left = max(h.deadline.sub(h.client.now()), 0)
 	// A confirmation that comes after the deadline confirms what the holder does
 	// not believe in any more; it revives nothing.
 	h.checkDeadline()
@@ -311,9 +306,9 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 			if h.lastErr == nil || !errors.As(err, &silent) {
 				h.lastErr = err
 			}
-			now := time.Now()
-			again := now.Add(afterRenewal(h.left(now)))
-			if h.due.IsZero() || again.Before(h.due) { // an Extend that failed puts off no renewal
+			now := h.client.now()
+			again := now.add(afterRenewal(h.left(now)))
+			if h.due == 0 || again < h.due { // an Extend that failed puts off no renewal
 				h.due = again
 			}
 		}

@@ -68,7 +68,7 @@ func (h *Handle) beginRelease() (r *release, released <-chan struct{}) {
 	defer h.mu.Unlock()
 	if h.released == nil {
 		h.released = make(chan struct{})
-		r = newRelease(h.client, h.claim, h.deadline, max(time.Until(h.expired), h.longest))
+		r = newRelease(h.client, h.claim, h.deadline, max(h.expired.sub(h.client.now()), h.longest))
 	}
 	return r, h.released
 }
@@ -167,7 +167,7 @@ func (h *Handle) awaitRelease(ctx context.Context, released <-chan struct{}, pat
 func (h *Handle) mayBeHeld() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Now().Before(h.expired.Add(h.client.caps.ExpiryLag))
+	return h.client.now() < h.expired.add(h.client.caps.ExpiryLag)
 }
 
 // endRelease takes in the outcome of the release and reports it.
@@ -200,7 +200,7 @@ func (h *Handle) endRelease(ctx context.Context, r *release) {
 		c.log(ctx, slog.LevelDebug, "lock released", h.name, h.token, nil)
 	}
 	if f := c.opts.Observer.Released; f != nil {
-		f(distlock.Released{Ctx: ctx, Name: h.name, Token: h.token, Held: r.began.Sub(h.granted), Took: time.Since(r.began), Err: err})
+		f(distlock.Released{Ctx: ctx, Name: h.name, Token: h.token, Held: h.client.instant(r.began).sub(h.granted), Took: time.Since(r.began), Err: err})
 	}
 }
 
@@ -224,7 +224,7 @@ func (h *Handle) outcome() error {
 type release struct {
 	client   *Client
 	claim    Claim
-	deadline time.Time // until then the claim was known to be the holder
+	deadline instant // until then the claim was known to be the holder
 	patience time.Duration
 	began    time.Time
 	calls    int
@@ -232,7 +232,7 @@ type release struct {
 	err      error
 }
 
-func newRelease(c *Client, claim Claim, deadline time.Time, patience time.Duration) *release {
+func newRelease(c *Client, claim Claim, deadline instant, patience time.Duration) *release {
 	return &release{client: c, claim: claim, deadline: deadline, patience: patience + c.caps.ExpiryLag, began: time.Now()}
 }
 
@@ -262,7 +262,7 @@ func (r *release) try(ctx context.Context, limit time.Duration) bool {
 		r.err = nil
 		return true
 	}
-	r.repeated = r.repeated || sent.Before(r.deadline)
+	r.repeated = r.repeated || c.instant(sent) < r.deadline
 	final := errors.Is(r.err, distlock.ErrLost) || errors.Is(r.err, distlock.ErrClosed) // the client library will never answer otherwise
 	return final || time.Since(r.began) >= r.patience
 }
@@ -280,7 +280,7 @@ func (c *Client) undo(ctx context.Context, claim Claim, request Request) {
 	ctx = context.WithoutCancel(ctx)
 	c.tasks.spawn(func() {
 		// A failed attempt was never known to be the holder.
-		r := newRelease(c, claim, time.Time{}, request.TTL)
+		r := newRelease(c, claim, 0, request.TTL)
 		r.run(ctx)
 		c.pending.end(request.Name, false)
 		c.logFailure(ctx, request.Name, 0, r.err)

@@ -36,7 +36,7 @@ type scheduler struct {
 	slots   map[class]slots // of the renewal calls
 	ended   cleaning        // lost locks
 	failing cleaning        // lost locks that failed their last renewal
-	armed   time.Time       // what the timer is set to; zero if it is not
+	armed   instant         // what the timer is set to; 0 if it is not
 	started bool
 	stopped bool
 	wake    chan struct{} // one element: "armed is too late"; buffered so that add never blocks
@@ -64,7 +64,7 @@ func (s *scheduler) init(c *Client) {
 }
 
 // add sets or moves the time at which h is to be looked at.
-func (s *scheduler) add(h *Handle, at time.Time) {
+func (s *scheduler) add(h *Handle, at instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -82,7 +82,7 @@ func (s *scheduler) add(h *Handle, at time.Time) {
 	}
 	// A timer set too early costs one look in vain; resetting it for every lock taken and
 	// freed would cost more.
-	if s.armed.IsZero() || at.Before(s.armed) {
+	if s.armed == 0 || at < s.armed {
 		s.armed = at
 		select {
 		case s.wake <- struct{}{}:
@@ -122,10 +122,10 @@ func (s *scheduler) run() {
 		}
 		s.dispatch(s.take())
 		s.mu.Lock()
-		s.armed = time.Time{}
+		s.armed = 0
 		if len(s.events) > 0 {
 			s.armed = s.events[0].at
-			timer.Reset(time.Until(s.armed))
+			timer.Reset(s.armed.sub(s.client.now()))
 		}
 		s.mu.Unlock()
 	}
@@ -138,13 +138,13 @@ func (s *scheduler) take() []*Handle {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []*Handle
-	now := time.Now()
+	now := s.client.now()
 	horizon := now
-	for len(s.events) > 0 && !s.events[0].at.After(horizon) {
+	for len(s.events) > 0 && s.events[0].at <= horizon {
 		h := heap.Pop(&s.events).(*Handle)
 		due = append(due, h)
 		if !h.fixed {
-			horizon = now.Add(h.halfPeriod())
+			horizon = now.add(h.halfPeriod())
 		}
 	}
 	return due
@@ -178,20 +178,20 @@ func (s *scheduler) dispatch(handles []*Handle) {
 func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
+	now := s.client.now()
 	switch {
 	case h.released != nil:
 		// Taken from the heap before endRelease could.
-	case h.cause != nil && now.Before(h.expired):
+	case h.cause != nil && now < h.expired:
 		s.add(h, h.expired)
 	case h.cause != nil:
 		s.cleanUp(h)
-	case !now.Before(h.lastMoment()):
+	case now >= h.lastMoment():
 		h.setLost(lost("not renewed before its deadline", h.lastErr))
-	case h.due.IsZero() || now.Before(h.due.Add(-h.halfPeriod())):
+	case h.due == 0 || now < h.due.add(-h.halfPeriod()):
 		s.add(h, h.nextEvent())
 	default:
-		h.due = time.Time{} // in flight: until the answer, only the deadline counts
+		h.due = 0 // in flight: until the answer, only the deadline counts
 		s.add(h, h.nextEvent())
 		left := min(h.left(now), 2*maxCall) // more makes no difference to limit
 		return class{bits.Len64(uint64(left)), h.lastErr != nil}, true
@@ -232,7 +232,7 @@ func (s *scheduler) begin(h *Handle) bool {
 	if err == nil && busy != nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.due = time.Now().Add(busyPause)
+		h.due = s.client.now().add(busyPause)
 		s.add(h, h.nextEvent())
 	}
 	return err == nil && busy == nil
@@ -241,12 +241,11 @@ func (s *scheduler) begin(h *Handle) bool {
 // limit bounds a renewal or an Extend to half the time left, so that a hanging one leaves
 // time for another.
 func limit(batch []*entry) time.Duration {
-	now := time.Now()
 	d := 2 * maxCall
 	for _, e := range batch {
 		h := e.handle
 		h.mu.Lock()
-		d = min(d, h.left(now))
+		d = min(d, h.left(h.client.now()))
 		h.mu.Unlock()
 	}
 	return max(d/2, time.Millisecond)
@@ -307,7 +306,7 @@ func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*en
 type events []*Handle
 
 func (e events) Len() int           { return len(e) }
-func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
 func (e events) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
 	e[i].index, e[j].index = int32(i), int32(j)

@@ -23,10 +23,10 @@ func (c *Client) Stat() Stat {
 		handles = append(handles, h)
 	}
 	c.mu.Unlock()
-	now, renewed := time.Now(), false
+	now, renewed := c.now(), false
 	for _, h := range handles {
 		h.mu.Lock()
-		left, held := h.deadline.Sub(now), h.cause == nil
+		left, held := h.deadline.sub(now), h.cause == nil
 		h.mu.Unlock()
 		if !held || left <= 0 {
 			continue

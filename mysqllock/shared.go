@@ -67,6 +67,7 @@ func (s *sharedConn) takeLater(c *claim) {
 // it will not be woken up, and poll.
 func (s *sharedConn) take(c *claim) {
 	s.mu.Lock()
+	c.timer = nil // it has fired, and a held lock is to be small
 	// The claim may have been released after the timer fired.
 	if s.closed || c.onShared != toBeTaken || s.taken >= maxTaken {
 		s.mu.Unlock()
@@ -82,7 +83,6 @@ func (s *sharedConn) take(c *claim) {
 		err := conn.QueryRowContext(ctx, s.sql.fill("take-lock", s.sql.namedLock(c.request.Name))).Scan(&got)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		c.timer = nil
 		if got {
 			s.taken++
 			// A release during the request did not see the named lock, so it is given
