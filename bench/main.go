@@ -17,11 +17,14 @@ import (
 )
 
 const usage = `usage: go run . [flags]
+       go run . -scale [-locks N] [-hold D]
        go run . -render results.json
 
 Measures distlock and its peers on servers that it starts, with the durability that
 they have by default, and writes the figures as JSON. It waits until the machine is
 idle, and gives up if that does not come: figures of a busy machine say little.
+-scale holds very many locks for long on each store, and has very many wait, and writes that
+beside the other figures. It needs no idle machine.
 -render writes the page that is made of a file to the standard output. Ctrl-C ends a
 run without a result.
 
@@ -34,12 +37,20 @@ type settings struct {
 	duration time.Duration
 	quick    bool
 	busy     bool
+	scale    scaleSettings
 	out      string // empty: a part of the whole, only printed
 }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == childFlag {
 		if err := child(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == helperFlag {
+		if err := help(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -69,7 +80,7 @@ func command(args []string, out io.Writer) error {
 	defer stop()
 	r := &run{settings: s, results: newResults(args), log: os.Stderr, began: time.Now()}
 	r.results.Params = r.params()
-	if err := r.everything(ctx); err != nil {
+	if err := r.measure(ctx); err != nil {
 		return err
 	}
 	if s.out != "" {
@@ -78,6 +89,23 @@ func command(args []string, out io.Writer) error {
 		}
 	}
 	return r.results.page(out)
+}
+
+// measure measures what is asked for, and keeps of the file what is not.
+func (r *run) measure(ctx context.Context) error {
+	old, err := readResults(r.out)
+	switch {
+	case r.settings.scale.on && r.out == "":
+		return r.scale(ctx)
+	case r.settings.scale.on && err != nil:
+		return err
+	case r.settings.scale.on:
+		r.results = old
+		return r.scale(ctx)
+	case err == nil:
+		r.results.Scale = old.Scale
+	}
+	return r.everything(ctx)
 }
 
 func parse(args []string) (s settings, render string, err error) {
@@ -91,6 +119,9 @@ func parse(args []string) (s settings, render string, err error) {
 	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; hand-off three times as long")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, a tenth of the locks and no curves, into quick.json: some minutes")
 	f.BoolVar(&s.busy, "busy", false, "measure although the machine is busy; the page says so")
+	f.BoolVar(&s.scale.on, "scale", false, "only what is very large, into the results of an earlier run: about 20 minutes")
+	f.IntVar(&s.scale.locks, "locks", 100_000, "how many `locks` -scale holds on each store; 0 leaves those figures as they are")
+	f.DurationVar(&s.scale.hold, "hold", 10*time.Minute, "how long -scale holds them")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
 	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
 	if err := f.Parse(args); err != nil {
@@ -107,6 +138,9 @@ func parse(args []string) (s settings, render string, err error) {
 	}
 	if s.duration < 50*time.Millisecond || s.duration > time.Minute {
 		return s, "", fmt.Errorf("-duration is %v, allowed are 50ms to 1m", s.duration)
+	}
+	if s.scale.locks < 0 || s.scale.hold < time.Second {
+		return s, "", fmt.Errorf("-locks is %d and -hold %v, allowed are 0 and 1s at the least", s.scale.locks, s.scale.hold)
 	}
 	if s.stores, err = chosen(*only); err != nil {
 		return s, "", err

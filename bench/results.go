@@ -30,6 +30,7 @@ type results struct {
 	Idle     float64           `json:"idle"`   // the least part of the processors that the run got when it looked
 	Versions map[string]string `json:"versions"`
 	Stores   []*measured       `json:"stores"`
+	Scale    *scaled           `json:"scale,omitempty"` // of a run of its own
 }
 
 // measured is what was measured on a store: contenders in the form of compare.

@@ -49,7 +49,7 @@ func held(ctx context.Context, b *bench, p report.Params) (map[report.Figure]flo
 	if err != nil {
 		return nil, err
 	}
-	defer via.close()
+	defer via.Close()
 	defer l.Close()
 	// The connections that the first locks open are not the price of a lock.
 	err = each(heldWorkers, func(i int) error {
@@ -69,11 +69,11 @@ func held(ctx context.Context, b *bench, p report.Params) (map[report.Figure]flo
 			b.point("held_memory", "locks held", "KiB of memory of the client", to, max(now-memory, 0)/1024)
 		}
 	}
-	full, running := footprint()
 	sleep(ctx, heldSettle(p))
-	requests, since := via.requests(), time.Now()
+	full, running := footprint() // renewed once: a driver may keep more of a lock from then on
+	requests, since := via.Requests(), time.Now()
 	sleep(ctx, heldPeriod(p))
-	renewals, passed := via.requests()-requests, time.Since(since)
+	renewals, passed := via.Requests()-requests, time.Since(since)
 	figures := map[report.Figure]float64{
 		report.HeldCount:      float64(p.Held),
 		report.HeldBytes:      max(full-memory, 0) / float64(p.Held),
@@ -150,7 +150,7 @@ func waiting(ctx context.Context, b *bench, p report.Params) (map[report.Figure]
 	if err != nil {
 		return nil, err
 	}
-	defer via.close()
+	defer via.Close()
 	defer l.Close()
 	name := b.run + "waiting"
 	first, err := ls[0].Lock(ctx, name, distlock.TTL(p.TTL))
@@ -161,9 +161,9 @@ func waiting(ctx context.Context, b *bench, p report.Params) (map[report.Figure]
 	served := make(chan error, 1)
 	go func() { served <- grants.all(ctx, l, name, p) }()
 	sleep(ctx, time.Duration(p.Waiters)*2*waitingGap+50*time.Millisecond)
-	before, since := via.requests(), time.Now()
+	before, since := via.Requests(), time.Now()
 	sleep(ctx, waitingHold(p))
-	asked, waited := via.requests()-before, time.Since(since)
+	asked, waited := via.Requests()-before, time.Since(since)
 	start := time.Now()
 	if err := first.Unlock(ctx); err != nil {
 		return nil, err

@@ -13,12 +13,12 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// tap is a proxy in front of one server. It counts bytes both ways, and the requests of
+// Tap is a proxy in front of one server. It counts bytes both ways, and the requests of
 // the store's protocol. The proxy of package conformance knows no protocol and counts
 // turns of the conversation. Those are fewer than the requests, where requests overlap
 // or share a segment. The server's own counters are no better: they count all its
 // clients, and each store counts something else.
-type tap struct {
+type Tap struct {
 	listener net.Listener
 	target   string
 	newCount func() counter
@@ -30,27 +30,28 @@ type tap struct {
 	number atomic.Int64 // of requests
 }
 
-func newTap(target, store string) (*tap, error) {
+// NewTap begins to listen for clients of the server at target, a host:port.
+func NewTap(target, store string) (*Tap, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("counting proxy: %w", err)
 	}
-	t := &tap{listener: l, target: target, newCount: counters[store], conns: make(map[net.Conn]bool)}
+	t := &Tap{listener: l, target: target, newCount: counters[store], conns: make(map[net.Conn]bool)}
 	t.running.Go(t.accept)
 	return t, nil
 }
 
-func (t *tap) accept() {
+func (t *Tap) accept() {
 	for {
 		client, err := t.listener.Accept()
 		if err != nil {
-			return // only close ends it
+			return // only Close ends it
 		}
 		t.running.Go(func() { t.serve(client) })
 	}
 }
 
-func (t *tap) serve(client net.Conn) {
+func (t *Tap) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.DialTimeout("tcp", t.target, 5*time.Second)
 	if err != nil {
@@ -64,20 +65,25 @@ func (t *tap) serve(client net.Conn) {
 	count := t.newCount()
 	var ways sync.WaitGroup
 	ways.Go(func() {
-		_, _ = io.Copy(server, tee{client, func(p []byte) {
+		pass(server, tee{client, func(p []byte) {
 			t.bytes.Add(int64(len(p)))
 			t.number.Add(int64(count(p)))
 		}})
 		server.Close() // a client that has gone waits for nothing
 	})
 	ways.Go(func() {
-		_, _ = io.Copy(client, tee{server, func(p []byte) { t.bytes.Add(int64(len(p))) }})
+		pass(client, tee{server, func(p []byte) { t.bytes.Add(int64(len(p))) }})
 		client.Close()
 	})
 	ways.Wait()
 }
 
-// tee shows what is read, and hides from io.Copy that it could do without reading.
+// pass copies with a small buffer: it is in the process whose memory is measured.
+func pass(to io.Writer, from io.Reader) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, 4<<10))
+}
+
+// tee shows what is read.
 type tee struct {
 	from io.Reader
 	show func([]byte)
@@ -89,7 +95,7 @@ func (r tee) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (t *tap) keep(conns ...net.Conn) bool {
+func (t *Tap) keep(conns ...net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range conns {
@@ -100,7 +106,7 @@ func (t *tap) keep(conns ...net.Conn) bool {
 	return t.conns != nil
 }
 
-func (t *tap) forget(conns ...net.Conn) {
+func (t *Tap) forget(conns ...net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range conns {
@@ -108,9 +114,9 @@ func (t *tap) forget(conns ...net.Conn) {
 	}
 }
 
-// close ends all connections and waits until nothing runs any more. A nil tap is one
+// Close ends all connections and waits until nothing runs any more. A nil tap is one
 // that could not be put in front of the server.
-func (t *tap) close() {
+func (t *Tap) Close() {
 	if t == nil {
 		return
 	}
@@ -124,18 +130,25 @@ func (t *tap) close() {
 	t.running.Wait()
 }
 
-func (t *tap) counts() bool { return t != nil }
+// Addr returns the host:port that clients connect to.
+func (t *Tap) Addr() string { return t.listener.Addr().String() }
 
-func (t *tap) requests() int64 {
+func (t *Tap) counts() bool { return t != nil }
+
+// Requests returns how many requests clients have sent so far.
+func (t *Tap) Requests() int64 {
 	if t == nil {
 		return 0
 	}
 	return t.number.Load()
 }
 
+// Bytes returns how many bytes have passed so far, both ways.
+func (t *Tap) Bytes() int64 { return t.bytes.Load() }
+
 // tapped opens a Locker by way of a tap, or directly, with a nil tap, where that
 // cannot be. The caller closes the Locker, and then the tap.
-func (b *bench) tapped(ctx context.Context) (distlock.Locker, *tap, error) {
+func (b *bench) tapped(ctx context.Context) (distlock.Locker, *Tap, error) {
 	if b.target.Addr == "" {
 		if b.target.Store != "" {
 			b.result.Unmeasured["requests"] = b.target.NoRoute.Error()
@@ -143,13 +156,13 @@ func (b *bench) tapped(ctx context.Context) (distlock.Locker, *tap, error) {
 		l, err := b.target.Open(ctx)
 		return l, nil, err
 	}
-	t, err := newTap(b.target.Addr, b.target.Store)
+	t, err := NewTap(b.target.Addr, b.target.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := b.target.OpenVia(ctx, t.listener.Addr().String())
+	l, err := b.target.OpenVia(ctx, t.Addr())
 	if err != nil {
-		t.close()
+		t.Close()
 		return nil, nil, err
 	}
 	return l, t, nil
@@ -167,7 +180,7 @@ func traffic(ctx context.Context, b *bench, p report.Params) (map[report.Figure]
 	if err != nil {
 		return nil, err
 	}
-	defer via.close()
+	defer via.Close()
 	defer l.Close()
 	// What a connection costs once is not the price of a lock.
 	for i := range 10 {
