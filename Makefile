@@ -26,6 +26,11 @@ bench: servers ## side-by-side benchmarks against other lock libraries, and docs
 	cd bench && $(GO) run . $(ARGS)
 	cd bench && $(GO) run . -render results.json > ../docs/performance.md
 
+.PHONY: bench-scale
+bench-scale: servers ## 100,000 locks held for ten minutes on each store, and 10,000 waiters in 100 processes, beside the results of bench (about 20 minutes)
+	cd bench && $(GO) run . -scale $(ARGS)
+	cd bench && $(GO) run . -render results.json > ../docs/performance.md
+
 .PHONY: test
 test: tools ## all tests under -race, with every backend required
 	DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) test -race -p 2 -parallel 4 -count 1 -timeout 30m $(ARGS) \

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ type job struct {
 	Workloads []string
 	Params    report.Params
 	URLs      []string
-	PIDs      []int // of the servers
+	PIDs      []int  // of the servers
+	Profile   string // file for what takes the processors of this process; empty for none
 }
 
 // do runs the job in a child process.
@@ -93,6 +95,17 @@ func child(in io.Reader, out io.Writer) error {
 		return err
 	}
 	j.Params.Rounds, j.Params.Workloads = 1, j.Workloads
+	if j.Profile != "" {
+		f, err := os.Create(j.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	targets := []measure.Target{t}
 	r, err := measure.Run(context.Background(), targets, j.Params, func(measure.Step) {})
 	if err != nil {

@@ -26,6 +26,7 @@ type task struct {
 // heldEnd is what a helper that has held locks says at the end.
 type heldEnd struct {
 	Lost               int
+	Cause              string // of the first loss
 	LeastLeft          float64
 	Memory, Goroutines float64
 	Freed              time.Duration
@@ -58,7 +59,12 @@ func help(in io.Reader, out io.Writer) error {
 	h.least.Store(int64(t.TTL))
 	observer := &distlock.Observer{
 		Contended: func(distlock.Contended) { h.queued.Done() },
-		Lost:      func(distlock.Lost) { h.lost.Add(1) },
+		Lost: func(l distlock.Lost) {
+			if h.lost.Add(1) == 1 {
+				cause := fmt.Sprintf("after %v: %v", l.Held.Round(time.Second), l.Cause)
+				h.cause.Store(&cause)
+			}
+		},
 		Renewed: func(r distlock.Renewed) {
 			for least := h.least.Load(); r.Err == nil && int64(r.Left) < least && !h.least.CompareAndSwap(least, int64(r.Left)); {
 				least = h.least.Load()
@@ -83,7 +89,8 @@ type helping struct {
 	locker distlock.Locker
 	queued sync.WaitGroup
 	lost   atomic.Int64
-	least  atomic.Int64 // ns that a lock had left when its renewal was confirmed
+	cause  atomic.Pointer[string] // of the first loss
+	least  atomic.Int64           // ns that a lock had left when its renewal was confirmed
 }
 
 // takers is how many goroutines take and free the locks.
@@ -149,6 +156,9 @@ func (h *helping) hold() error {
 		return nil
 	})
 	end.Lost, end.Freed = int(max(lost.Load(), h.lost.Load())), time.Since(began)
+	if cause := h.cause.Load(); cause != nil {
+		end.Cause = *cause
+	}
 	return h.say(end)
 }
 

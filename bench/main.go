@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,6 +39,7 @@ type settings struct {
 	quick    bool
 	busy     bool
 	scale    scaleSettings
+	profiles string // folder; empty for none
 	out      string // empty: a part of the whole, only printed
 }
 
@@ -122,6 +124,7 @@ func parse(args []string) (s settings, render string, err error) {
 	f.BoolVar(&s.scale.on, "scale", false, "only what is very large, into the results of an earlier run: about 20 minutes")
 	f.IntVar(&s.scale.locks, "locks", 100_000, "how many `locks` -scale holds on each store; 0 leaves those figures as they are")
 	f.DurationVar(&s.scale.hold, "hold", 10*time.Minute, "how long -scale holds them")
+	f.StringVar(&s.profiles, "profiles", "", "write a profile of the processors of each contender and workload into this `folder`, for go tool pprof")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
 	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
 	if err := f.Parse(args); err != nil {
@@ -132,6 +135,11 @@ func parse(args []string) (s settings, render string, err error) {
 	}
 	if s.quick {
 		s.rounds, s.duration = 2, 250*time.Millisecond
+	}
+	if s.profiles != "" {
+		if s.profiles, err = filepath.Abs(s.profiles); err != nil {
+			return s, "", err
+		}
 	}
 	if s.rounds < 1 || s.rounds > 100 {
 		return s, "", fmt.Errorf("-rounds is %d, allowed are 1 to 100", s.rounds)

@@ -48,6 +48,7 @@ func (r *results) page(w io.Writer) error {
 	fmt.Fprintf(b, "Locks of one client are held and renewed, with a TTL of %v; %d goroutines of one client wait for one name.\n\n", heldTTL(r.Params.Held), r.Params.Waiters)
 	r.manyTable().write(b)
 	r.curves(b)
+	r.scaleTables(b)
 	b.WriteString(strings.TrimSpace(method) + "\n\n")
 	r.notes(b)
 	_, err := io.WriteString(w, strings.TrimRight(b.String(), "\n")+"\n")
@@ -243,15 +244,18 @@ func (r *results) curves(b *strings.Builder) {
 		}
 		clients.add(row...)
 		bytes, requests := []string{st.Title + ": bytes of a lock"}, []string{st.Title + ": requests /s"}
+		busy := []string{st.Title + ": CPU of client / server, ms /s"}
 		for i, p := range st.Held {
 			if len(held.head) <= i+1 {
 				held.head = append(held.head, number(float64(p.Locks)))
 			}
 			one := &report.Backend{Figures: p.Figures}
 			bytes, requests = append(bytes, cell(one, report.HeldBytes)), append(requests, cell(one, report.HeldRequests))
+			busy = append(busy, cell(one, report.HeldClientCPU)+" / "+cell(one, report.HeldServerCPU))
 		}
 		held.add(bytes...)
 		held.add(requests...)
+		held.add(busy...)
 	}
 	if len(clients.rows) == 0 {
 		return

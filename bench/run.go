@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -211,7 +213,11 @@ func (r *run) job(ctx context.Context, st store, c *contender, w workload, when 
 		p.Held = min(p.Held, c.peer.Most)
 	}
 	fmt.Fprintf(r.log, "%s %s: %s, %s, %s\n", r.clock(), st.id, w.ids[0], c.peer.Name, when)
-	b, err := job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}.do(ctx)
+	j := job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}
+	if r.profiles != "" { // the last round's stays
+		j.Profile = filepath.Join(r.profiles, strings.ReplaceAll(strings.Join([]string{st.id, c.peer.Name, w.ids[0]}, "-"), " ", "_")+".prof")
+	}
+	b, err := j.do(ctx)
 	if err != nil && ctx.Err() == nil {
 		c.result.Fail(w.ids[0], err)
 	}

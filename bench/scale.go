@@ -91,7 +91,8 @@ type longHold struct {
 	TTL        time.Duration `json:"ttl_ns"`
 	Held       time.Duration `json:"held_ns"`
 	Lost       int           `json:"lost"`
-	LeastLeft  float64       `json:"least_left"` // of the TTL, when a renewal was confirmed
+	Cause      string        `json:"cause,omitempty"` // of the first loss
+	LeastLeft  float64       `json:"least_left"`      // of the TTL, when a renewal was confirmed
 	TakePerS   float64       `json:"take_per_s"`
 	FreePerS   float64       `json:"free_per_s"`
 	Requests   float64       `json:"requests_per_s"`
@@ -152,9 +153,9 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if err := c.read(&end); err != nil {
 		return err
 	}
-	l.Lost, l.LeastLeft, l.Memory, l.Goroutines = end.Lost, end.LeastLeft, end.Memory, end.Goroutines
+	l.Lost, l.Cause, l.LeastLeft, l.Memory, l.Goroutines = end.Lost, end.Cause, end.LeastLeft, end.Memory, end.Goroutines
 	l.FreePerS = float64(l.Locks) / end.Freed.Seconds()
-	fmt.Fprintf(r.log, "%s %s: lost %d of %d\n", r.clock(), st.id, l.Lost, l.Locks)
+	fmt.Fprintf(r.log, "%s %s: %+v\n", r.clock(), st.id, *l)
 	return ctx.Err()
 }
 

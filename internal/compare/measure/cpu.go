@@ -29,3 +29,20 @@ func (b *bench) meter() func(workload string, figures map[report.Figure]float64)
 		}
 	}
 }
+
+// busy begins to count processor time. It returns a function that adds to figures what
+// this process and the server have used since, a second.
+func (b *bench) busy() func(figures map[report.Figure]float64) {
+	own, began := []int{os.Getpid()}, time.Now()
+	client, knownClient := CPUTime(own)
+	server, knownServer := CPUTime(b.target.PIDs)
+	return func(figures map[report.Figure]float64) {
+		passed := time.Since(began).Seconds()
+		if after, ok := CPUTime(own); ok && knownClient {
+			figures[report.HeldClientCPU] = ms(after-client) / passed
+		}
+		if after, ok := CPUTime(b.target.PIDs); ok && knownServer {
+			figures[report.HeldServerCPU] = ms(after-server) / passed
+		}
+	}
+}

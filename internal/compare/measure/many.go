@@ -71,7 +71,7 @@ func held(ctx context.Context, b *bench, p report.Params) (map[report.Figure]flo
 	}
 	sleep(ctx, heldSettle(p))
 	full, running := footprint() // renewed once: a driver may keep more of a lock from then on
-	requests, since := via.Requests(), time.Now()
+	requests, since, busy := via.Requests(), time.Now(), b.busy()
 	sleep(ctx, heldPeriod(p))
 	renewals, passed := via.Requests()-requests, time.Since(since)
 	figures := map[report.Figure]float64{
@@ -79,6 +79,7 @@ func held(ctx context.Context, b *bench, p report.Params) (map[report.Figure]flo
 		report.HeldBytes:      max(full-memory, 0) / float64(p.Held),
 		report.HeldGoroutines: max(running-goroutines, 0) / float64(p.Held),
 	}
+	busy(figures) // before the locks are freed
 	if via.counts() {
 		figures[report.HeldRequests] = float64(renewals) / passed.Seconds()
 	}

@@ -63,6 +63,8 @@ var figureInfos = []figureInfo{
 	{"held_count", "locks held at once", "", false, ""},
 	{"held_bytes", "memory of a held lock", "bytes", true, ""},
 	{"held_goroutines", "goroutines of a held lock", "", true, ""},
+	{"held_client_ms_per_s", "client CPU that keeps all", "ms/s", true, ""},
+	{"held_server_ms_per_s", "server CPU that keeps all", "ms/s", true, ""},
 	{"held_requests_per_s", "requests that renew", "/s", true, "keeping many locks"},
 	{"held_lost", "locks lost while held", "", true, ""},
 }

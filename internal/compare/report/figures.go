@@ -15,11 +15,13 @@ const (
 	HandOff50        Figure = "handoff_p50_ms"      // from the call of Unlock to the waiter's return
 	HandOff99        Figure = "handoff_p99_ms"      // the same, 99th percentile
 
-	HeldCount      Figure = "held_count"          // how many locks were held
-	HeldBytes      Figure = "held_bytes"          // memory of this process for each lock held
-	HeldGoroutines Figure = "held_goroutines"     // goroutines of this process for each lock held
-	HeldRequests   Figure = "held_requests_per_s" // renewal requests a second for all locks together, at a TTL of 6 s at the most
-	HeldLost       Figure = "held_lost"           // locks lost while they should have been held
+	HeldCount      Figure = "held_count"           // how many locks were held
+	HeldBytes      Figure = "held_bytes"           // memory of this process for each lock held
+	HeldGoroutines Figure = "held_goroutines"      // goroutines of this process for each lock held
+	HeldRequests   Figure = "held_requests_per_s"  // renewal requests a second for all locks together, at a TTL of 6 s at the most
+	HeldClientCPU  Figure = "held_client_ms_per_s" // of this process and the counting proxy in it, for all locks together
+	HeldServerCPU  Figure = "held_server_ms_per_s" // of the server, where that is a process started for the run
+	HeldLost       Figure = "held_lost"            // locks lost while they should have been held
 
 	WaitRequests Figure = "waiting_requests_per_s" // requests a second while all wait
 	WaitAll      Figure = "waiting_drain_ms"       // from the holder's Unlock until all have had their turn
