@@ -19,10 +19,11 @@ func wantedChecks() []Check {
 
 func wantedTold(c *C) {
 	a, b := c.open("A"), c.open("B")
-	h := a.mustTry(c.Name("x"), "which is fresh")
+	ttl := distlock.TTL(c.long()) // not lost on a machine that stands still
+	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
 	early := a.wanted(h.Lock, c.Unit()/4)
 	a.wanted(h.Lock, c.Unit()/4) // nobody listens
-	w := b.begin(h.Name())
+	w := b.begin(h.Name(), ttl)
 	c.awaitQueued(h.Name(), 1)
 	queued := c.now()
 	if !c.within(early, c.Unit()/4+patience) {
@@ -35,7 +36,7 @@ func wantedTold(c *C) {
 	if !c.within(a.wanted(h.Lock, c.Unit()/4), c.Unit()/4+patience) {
 		c.Failf("A was told that B waits for %q, and when it asked again, it was not", h.Name())
 	}
-	h.mustExtend(c.Unit())
+	h.mustExtend(c.long())
 	h.free()
 	w.lease(c.soon(), "A had unlocked it").free()
 }
