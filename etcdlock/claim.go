@@ -144,6 +144,10 @@ func (c *claim) put(ctx context.Context) error {
 		clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
 		clientv3.OpGet(c.queue, lastTwo...),
 	}, otherwise), c.failed)
+	if err == nil && len(resp.Responses) == 0 {
+		err = errGarbled
+		c.failed(err)
+	}
 	if err != nil {
 		return err
 	}

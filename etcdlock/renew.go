@@ -83,6 +83,9 @@ func (c *claim) attach(ctx context.Context) error {
 		[]clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
 		[]clientv3.Op{clientv3.OpGet(c.key)},
 	), func(error) {})
+	if err == nil && len(resp.Responses) == 0 {
+		err = errGarbled
+	}
 	switch {
 	case mayApply(err):
 		return err

@@ -165,6 +165,10 @@ func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer from etcd
 // Timeout reports true, as on net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
 
+// errGarbled is a transaction that was answered without the reads in it. So it was the
+// answer to another request: something between us and the servers has dropped bytes.
+var errGarbled = errors.New("etcd answered a transaction without its reads")
+
 // unanswered reports whether err is the end of a bound, of ours or of a context.
 func unanswered(err error) bool {
 	var late *noAnswerError

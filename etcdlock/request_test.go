@@ -195,16 +195,22 @@ func testUnaware(t *testing.T, s *servers.Server) {
 	}
 }
 
-// The write that fills the store up is applied, and answered as if it were not.
+// The write that fills the store up is applied, and answered as if it were not. One of
+// which the answer was garbled is applied, too.
 func testOverQuota(t *testing.T, s *servers.Server) {
+	appliedInSecret(t, s, overQuota)
+	appliedInSecret(t, s, garbled)
+}
+
+func appliedInSecret(t *testing.T, s *servers.Server, f fault) {
 	st := newStore(t, s)
 	c := st.claim("x", nil)
-	st.wire.next("Txn", overQuota)
+	st.wire.next("Txn", f)
 	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
 		t.Fatalf("Try: %v, want the server's error", err)
 	}
 	st.grant(c)
-	st.wire.next("Txn", overQuota)
+	st.wire.next("Txn", f)
 	if _, err := c.Renew(t.Context(), time.Hour); err == nil || errors.Is(err, distlock.ErrLost) {
 		t.Fatalf("Renew: %v, want the server's error", err)
 	}

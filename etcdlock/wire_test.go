@@ -30,6 +30,7 @@ const (
 	timedOut        // like hang, but the server is the first to say that the time is over
 	refuse          // nobody gets it, and the client is told at once, as by a host where nobody listens
 	deposed         // the member asked is not the leader any more, and does not do it
+	garbled         // the server has done it, and the client gets the answer to something else
 	unaware         // the member asked is not the leader any more, has not noticed, and knows no new lease
 )
 
@@ -117,6 +118,12 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 			return err
 		}
 		return rpctypes.ErrGRPCNoSpace
+	case garbled:
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return err
+		}
+		reply.(*pb.TxnResponse).Responses = nil
+		return nil
 	case silent:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 			return err
