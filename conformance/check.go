@@ -85,6 +85,7 @@ func Checks() []Check {
 		lastingChecks,
 		waitedChecks,
 		operateChecks,
+		againChecks,
 		electChecks,
 		onceChecks,
 		maxHoldChecks,

@@ -184,5 +184,10 @@ func batchOthersUnmoved(c *C) {
 	for _, i := range []int{0, 3, 6} {
 		b.mustTry(held[i].Name(), "which everybody has unlocked while A renews others").free()
 	}
+	last := a.mustTry(c.Name("last"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.long()))
 	c.freeAll(rest)
+	b.mustBeBusyAfter(last.Name(), last, "A has unlocked all its locks but this one, of a fixed term")
+	if err := last.unlock(); err != nil {
+		c.Failf("A unlocked all its renewed locks, and then %q, of a fixed term that runs for long: %v", last.Name(), err)
+	}
 }

@@ -54,18 +54,17 @@ func closeIdempotent(c *C) {
 
 func closeFreesHeld(c *C) {
 	a, b := c.open("A"), c.open("B")
-	var held []*lease
-	for i := range 5 {
-		opts := []distlock.Option{distlock.TTL(c.long())}
-		if i%2 == 0 {
-			opts = append(opts, distlock.NoRenewal())
-		}
-		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", opts...))
+	n := 130
+	if c.Virtual() {
+		n = 600
 	}
+	names, ttl := c.labels(n), distlock.TTL(c.long())
+	held := append(c.takeAll(a, names[:n/2], "which is fresh", ttl), c.takeAll(a, names[n/2:], "which is fresh", ttl, distlock.NoRenewal())...)
 	if err := a.close(); err != nil {
 		c.Failf("A closed its client, the server being in order: %v", err)
 	}
-	for _, h := range held {
+	c.share(len(held), func(i int) {
+		h := held[i]
 		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
 			c.Failf("A held %q and closed its client; the Err of the lock must match ErrUnlocked, it is %s", h.Name(), describe(err))
 		}
@@ -76,7 +75,7 @@ func closeFreesHeld(c *C) {
 		if err := h.unlock(); err != nil {
 			c.Failf("A's client was closed, which released %q; Unlock must report the same, it returned: %v", h.Name(), err)
 		}
-	}
+	})
 }
 
 func closeWaiters(c *C) {

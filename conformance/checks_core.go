@@ -201,7 +201,7 @@ func sameClientContends(c *C) {
 		c.Failf("A waited for the name that it holds itself, and Lock returned: %s", describe(w.a.err))
 	}
 	h.free()
-	w.lease(c.soon(), "A had unlocked its first lock on it").free()
+	w.woken(c.soon(), "A had unlocked its first lock on it").free()
 }
 
 func crossProcess(c *C) {

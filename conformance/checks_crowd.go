@@ -32,11 +32,15 @@ func handoverCrowd(c *C) {
 		c.sleep(quiet)
 	}
 	c.stillWaiting(queue)
+	st, err := a.inspect(c.ctx, name)
 	for len(queue) > 0 {
 		c.releasesSoon(h, "many waiters")
 		h, queue = c.nextOf(h, queue, fair, n)
 	}
 	h.free()
+	if fair && err == nil && st.Waiters < n {
+		c.breach("O1", "%d clients waited for %q, and all were served, but by Inspect they were %d", n, name, st.Waiters)
+	}
 }
 
 // nextOf returns the lock of the waiter served next, and the waiters left.
@@ -51,7 +55,7 @@ func (c *C) nextOf(h *lease, queue []*pending, fair bool, n int) (*lease, []*pen
 		}
 		return false
 	}) {
-		c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v; %d have waited", h.p.who, h.Name(), len(queue), 2*c.soon(), n)
+		c.breach("W1", "%s has unlocked %q and nobody of the %d who wait has got it within %v; %d have waited", h.p.who, h.Name(), len(queue), 2*c.soon(), n)
 	}
 	w := queue[served]
 	if w.a.err != nil {
@@ -106,7 +110,7 @@ func orderKept(c *C) {
 			bound += 2*c.atMost(c.Unit()) + c.timing.ExpiryLag
 		}
 		if !c.eventually(bound, func() bool { return c.within(w.done, 0) || c.overtaken(queue, i, leaver, deceased) }) {
-			c.Failf("%s has unlocked %q and %s, who is next in the queue, has not got it within %v (number %d had left, number %d had died, before)",
+			c.breach("W1", "%s has unlocked %q and %s, who is next in the queue, has not got it within %v (number %d had left, number %d had died, before)",
 				h.p.who, name, w.p.who, bound, leaver+1, deceased+1)
 		}
 		if !c.within(w.done, 0) {
@@ -151,7 +155,7 @@ func lockDoesNotBarge(c *C) {
 			c.Failf("C asked for %q at %s and got it at %s, in round %d, although B had been queued for it before, and is waiting still",
 				name, millis(rival.a.call), millis(rival.a.ret), i+1)
 		}
-		w.lease(c.soon(), "A had unlocked it").free()
-		rival.lease(c.soon(), "B had unlocked it").free()
+		w.woken(c.soon(), "A had unlocked it").free()
+		rival.woken(c.soon(), "B had unlocked it").free()
 	}
 }

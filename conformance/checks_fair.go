@@ -81,7 +81,7 @@ func (c *C) serveInOrder(h *lease, queue []*pending, doubt func() string) {
 			served = i + slices.IndexFunc(queue[i:], func(w *pending) bool { return c.within(w.done, 0) })
 			return served >= i
 		}) {
-			c.Failf("%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(queue)-i, c.soon())
+			c.breach("W1", "%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(queue)-i, c.soon())
 		}
 		if !c.within(w.done, 0) {
 			if d := doubt(); d != "" {

@@ -105,7 +105,7 @@ func (c *C) handOver(i int, r relay) {
 	c.sleep(r.wait)
 	freed := c.now()
 	first.free()
-	h := w.lease(c.soon()+4*r.latency, fmt.Sprintf("%s had unlocked it", a.who))
+	h := w.woken(c.soon()+4*r.latency, fmt.Sprintf("%s had unlocked it", a.who))
 	b.cutOff()
 
 	how := fmt.Sprintf("%s waited for it with a TTL of %v and got it when %s unlocked it, at %s, which had it with a TTL of %v; %s heard of that by %s and died",

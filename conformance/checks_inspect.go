@@ -153,8 +153,9 @@ func inspectHeld(c *C) {
 		(passed < between-resolution-c.skew(between) || passed > c.now()-fixed.h.call+resolution+c.skew(between)) {
 		c.Failf("A acquired %q %v after %q, but by AcquiredAt of Inspect it was %v", later.h.Name(), between, fixed.h.Name(), passed)
 	}
-	call, ret := fixed.h.mustExtend(ttl)
-	fixed.until = ret + c.lasts(ttl)
+	more := c.extends(ttl, ttl*5/4)
+	call, ret := fixed.h.mustExtend(more)
+	fixed.until = ret + c.lasts(more)
 	fixed.check(b, fmt.Sprintf("after it was extended at %s", millis(call)))
 	for _, s := range []*sight{fixed, renewed, later} {
 		s.h.free()
@@ -176,7 +177,7 @@ func inspectHandedOver(c *C) {
 	c.sleep(pause)
 	freed := c.now()
 	h.free()
-	next := w.lease(c.soon(), "A had unlocked it")
+	next := w.woken(c.soon(), "A had unlocked it")
 	at := eye.look(h.Name()).AcquiredAt
 	if from.IsZero() && at.IsZero() {
 		return // the store does not keep it
@@ -249,7 +250,7 @@ func inspectFree(c *C) {
 // holderTexts are what encodings, protocols and columns cut or change.
 var holderTexts = []string{
 	"", " ", "  both ends  ", "\x00", "a\x00b", "\x00\x00end", "it's \"quoted\" `so`", `back\slash \n \x00 \u0041`, "line\nline\r\n\ttab",
-	"%s %d %n %00 %2F", "1 2 3 4 5", "-1", "null", "true", `{"holder":["x",1]}`, "a,b;c|d:e=f&g", "<a href='x'>&amp;</a>",
+	"%s %d %n %00 %2F", "1 2 3 4 5", "-1", "007", "1.50", "1e3", "0x1F", "null", "true", `{"holder":["x",1]}`, "a,b;c|d:e=f&g", "<a href='x'>&amp;</a>",
 	"'; DROP TABLE locks; --", "ünïcödé ß ǅ", "日本語 한국어 עברית", "😀👩‍👩‍👧‍👦🏳️‍🌈", "\ufeffmark\u2028\u2029\u202e", "\x7f\x1b[31m\x01",
 	"e\u0301 is not \u00e9", "trailing newline\n", strings.Repeat("x", distlock.MaxHolder),
 	strings.Repeat("é", distlock.MaxHolder/2) + "x", "abc" + strings.Repeat("😀", distlock.MaxHolder/4), strings.Repeat("\x00", distlock.MaxHolder),
@@ -282,7 +283,7 @@ func inspectHolderText(c *C) {
 		c.Failf("A holds %d names that begin with %q, List returned %d of them", len(held), c.Name("n"), len(all))
 	}
 	c.freeAll(held)
-	w.lease(c.soon(), "A had unlocked it").free()
+	w.woken(c.soon(), "A had unlocked it").free()
 }
 
 func inspectWaiters(c *C) {
@@ -322,7 +323,7 @@ func inspectWaiters(c *C) {
 	}
 	count(1, "C, whereas B has left")
 	h.free()
-	h = w.lease(c.soon(), "A had unlocked it")
+	h = w.woken(c.soon(), "A had unlocked it")
 	count(0, "while C holds it")
 	h.free()
 }

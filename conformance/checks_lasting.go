@@ -144,7 +144,7 @@ func waitForDays(c *C) {
 			h.Name(), millis(c.now()), w.a.ret-w.a.call, describe(w.a.err))
 	}
 	h.free()
-	w.lease(c.soon(), fmt.Sprintf("A had unlocked it, after %v", total)).free()
+	w.woken(c.soon(), fmt.Sprintf("A had unlocked it, after %v", total)).free()
 }
 
 func holderUndisturbed(c *C) {
@@ -172,7 +172,7 @@ func holderUndisturbed(c *C) {
 		}
 	}
 	renewed.free()
-	queue[0].lease(c.soon(), "A had unlocked it").free()
+	queue[0].woken(c.soon(), "A had unlocked it").free()
 }
 
 // mustInherit demands that w gets the name of the dead h within these bounds.

@@ -50,7 +50,7 @@ func (c *C) exercise(p, rival *client, rounds int) {
 		_ = p.try(name, ttl)
 		w = p.begin(name, ttl)
 		h.free()
-		w.lease(c.soon(), "the rival had unlocked it").free()
+		w.woken(c.soon(), "the rival had unlocked it").free()
 	}
 }
 

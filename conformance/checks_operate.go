@@ -48,7 +48,7 @@ func listAsInspect(c *C) {
 	first := a.mustTry(c.Name("handed"), "which is fresh", distlock.TTL(c.long()), distlock.Holder("first"))
 	queue := c.queueAll(b, []*lease{first, waited})
 	first.free()
-	handed := queue[0].lease(c.soon(), "A had unlocked it")
+	handed := queue[0].woken(c.soon(), "A had unlocked it")
 
 	c.sleepUntil(renewed.ret + c.Unit()/2)
 	held, ends := map[string]*lease{}, map[string]time.Duration{}
@@ -73,7 +73,7 @@ func listAsInspect(c *C) {
 	for _, h := range []*lease{fixed, renewed, waited, handed} {
 		h.free()
 	}
-	queue[1].lease(c.soon(), "A had unlocked it").free()
+	queue[1].woken(c.soon(), "A had unlocked it").free()
 }
 
 // mustAgree compares what List said of a lock at began or later, when its deadline was known,

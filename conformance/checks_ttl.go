@@ -168,7 +168,7 @@ func waitNotDeducted(c *C) {
 	c.sleep(3 * c.Unit() / 2)
 	freed := c.now()
 	first.free()
-	h := w.lease(c.soon(), "A had unlocked it")
+	h := w.woken(c.soon(), "A had unlocked it")
 	b.cutOff()
 	if deadline := h.Ends(); deadline < freed+c.Unit()/2 {
 		c.Failf("B waited from %s until A unlocked %q, at %s at the earliest, and asked for a TTL of %v, but its Deadline is %s: the waiting was taken off",

@@ -61,7 +61,7 @@ func waitedApart(c *C) {
 		}
 	}
 	h.free()
-	w.lease(c.soon(), "A had unlocked it").free()
+	w.woken(c.soon(), "A had unlocked it").free()
 }
 
 func expiryDoesNotBarge(c *C) { c.queueOutlivesHolder("", func() {}) }

@@ -47,9 +47,14 @@ func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
 // lease returns the lock that the call got within the bound, and ends the check if
 // it did not. why says what the waiter was entitled to.
 func (w *pending) lease(bound time.Duration, why string) *lease {
+	return w.awaited(w.c.check.Clause, bound, why)
+}
+
+// awaited is lease with the clause that is broken if the call has not returned.
+func (w *pending) awaited(clause string, bound time.Duration, why string) *lease {
 	began := w.c.now()
 	if !w.within(bound) {
-		w.c.Failf("%s is still waiting for %q at %s, %v after the check began to wait for that, which is all it had; it was entitled to the name because %s",
+		w.c.breach(clause, "%s is still waiting for %q at %s, %v after the check began to wait for that, which is all it had; it was entitled to the name because %s",
 			w.p.who, w.name, millis(w.c.now()), w.c.now()-began, why)
 	}
 	if w.a.err != nil {
@@ -58,6 +63,10 @@ func (w *pending) lease(bound time.Duration, why string) *lease {
 	}
 	return w.a.lease
 }
+
+// woken is lease after an unlock, for checks that are about something else than wake-ups:
+// a waiter that does not hear of the unlock is a breach of W1, whatever they look for.
+func (w *pending) woken(bound time.Duration, why string) *lease { return w.awaited("W1", bound, why) }
 
 // within reports whether ch is closed before so long from now, and ends the goroutine
 // if the check is over before: a driver that confirms a TTL of years must not have

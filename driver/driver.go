@@ -171,7 +171,8 @@ type HeldError struct {
 	// what the driver knows of its ExpiryLag is included. For a claim in a queue it is
 	// the time until the lease of the holder, or of a waiter before it, ends: the
 	// queue may move then without a wake-up, so the claim looks again. Zero means
-	// that it is not known.
+	// that it is not known: then the end of a lease must wake the claim as a release
+	// does, or the driver must lack Push.
 	Remaining time.Duration
 
 	// NoWake says that no release will wake this claim, because there is no subscription

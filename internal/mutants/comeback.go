@@ -1,0 +1,232 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// comebackMutants go wrong when a client comes back to a name, or with names and clients
+// that are out of the ordinary.
+func comebackMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "SulksAfterLoss", Flaw: "refuses a client for a TTL the name that it has lost",
+			KilledBy: []Kill{{"lost/taken-again", "A has lost it, and knows it"}},
+			MayTrip:  []string{"*/*"}, Why: "locks are lost in them, and the names taken again",
+			design: design{driver: sulking},
+		},
+		{
+			Name: "ForgetsIdle", Flaw: "counts the tokens of a name from one again when nobody has had it for an hour",
+			Seen:     "keys with the counter in them that expire",
+			KilledBy: []Kill{{"fence/over-idle", "in which nobody held it"}},
+			MayTrip:  []string{"time/*", "stress/*", "wait/*", "sweep/*"}, Why: "names are free for hours in them",
+			design: inside(forgetting(time.Hour)),
+		},
+		{
+			Name: "LongNameDeaf", Flaw: "does not wake those who wait for names of more than 200 bytes",
+			Seen:     "channels and lock names that have a shorter limit",
+			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
+			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
+				if len(c.asked.Name) > 200 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return c.inner.Wait(ctx)
+			}}),
+		},
+		{
+			Name: "TermsDeaf", Flaw: "does not wake those who wait for a fixed term",
+			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
+			MayTrip:  []string{"expiry/*", "wait/*", "fair/*", "inspect/*", "list/*", "leak/*", "batch/*", "stress/*"}, Why: "fixed terms are waited for in them",
+			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
+				if c.asked.NoRenewal {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return c.inner.Wait(ctx)
+			}}),
+		},
+		{
+			Name: "CloseIsSilent", Flaw: "wakes nobody when Close releases what is held",
+			KilledBy: []Kill{{"wait/wakes-on-close", "is still waiting"}},
+			MayTrip:  []string{"close/*", "stress/*"}, Why: "clients are closed in them while others wait",
+			design: noting(fifoDesign(flaw{try: tryNoBarging, release: releaseSilently})),
+		},
+		{
+			Name: "CloseForgetsMany", Flaw: "releases a hundred locks on Close and forgets the others",
+			KilledBy: []Kill{{"close/frees-held", "which A held when its client was closed"}},
+			MayTrip:  []string{"close/*", "leak/*", "auto/*"}, Why: "clients are closed in them while they hold locks",
+			design: noting(design{driver: releasingHundred}),
+		},
+		{
+			Name: "LastEndsTerms", Flaw: "ends the fixed terms of a client with the last of its renewed locks",
+			Seen:     "a session that is closed when nothing is renewed on it any more",
+			KilledBy: []Kill{{"batch/others-unmoved", "of a fixed term"}},
+			MayTrip:  []string{"*/*"}, Why: "clients hold fixed terms, and unlock others, in them",
+			design: design{driver: endingTerms},
+		},
+	}
+}
+
+// halfTruthMutants tell half of the truth of what is held.
+func halfTruthMutants() []Mutant {
+	quoted := func(_ *claim, st distlock.Status, held *driver.HeldError) {
+		q := strconv.Quote(st.Holder)
+		held.Holder = q[1 : len(q)-1]
+	}
+	cut := func(_ *claim, st distlock.Status, held *driver.HeldError) {
+		held.Holder = st.Holder[:min(32, len(st.Holder))]
+	}
+	return []Mutant{
+		{
+			Name: "RefusalQuotes", Flaw: "shows the holder's text in refusals with its quotes and line breaks escaped",
+			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			design:   refusing(quoted),
+		},
+		{
+			Name: "RefusalCuts", Flaw: "shows 32 bytes of the holder's text in refusals",
+			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			design:   refusing(cut),
+		},
+		{
+			Name: "HeldForHalf", Flaw: "says with a refusal that the name stays taken for half of the time that is left",
+			KilledBy: []Kill{{"held/holder", "its holder may believe in it for"}},
+			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.Remaining /= 2 }),
+		},
+		{
+			Name: "CountsNine", Flaw: "counts nine waiters at the most",
+			KilledBy: []Kill{{"handover/crowd", "by Inspect they were"}},
+			design:   inside(flaw{status: func(_ *env, st *distlock.Status) { st.Waiters = min(st.Waiters, 9) }}),
+		},
+		{
+			Name: "HolderIsNumber", Flaw: "takes a holder's text that looks like a number for one",
+			Seen:     "hashes and columns without a type",
+			KilledBy: []Kill{{"inspect/holder-text", "by Inspect the holder is"}},
+			design: inside(flaw{status: func(_ *env, st *distlock.Status) {
+				if f, err := strconv.ParseFloat(st.Holder, 64); err == nil {
+					st.Holder = strconv.FormatFloat(f, 'g', -1, 64)
+				}
+			}}),
+		},
+	}
+}
+
+// sulking remembers in the client what it has lost.
+func sulking(e *env) driver.Driver {
+	var mu sync.Mutex
+	until := make(map[string]time.Time)
+	return e.inside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			mu.Lock()
+			refused := time.Now().Before(until[c.asked.Name])
+			mu.Unlock()
+			if refused {
+				return driver.Grant{}, &driver.HeldError{}
+			}
+			return c.inner.Try(ctx)
+		},
+		renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl)
+			if errors.Is(err, distlock.ErrLost) {
+				mu.Lock()
+				defer mu.Unlock()
+				until[c.asked.Name] = time.Now().Add(ttl)
+			}
+			return g, err
+		},
+	})
+}
+
+// forgetting is a driver with a counter for each name, which it keeps for so long.
+func forgetting(idle time.Duration) flaw {
+	f := rows()
+	right := f.try
+	f.try = func(ctx context.Context, c *claim) (driver.Grant, error) {
+		c.driver.with(c.asked.Name, func(e *entry) {
+			if !e.expires.IsZero() && time.Since(e.expires) > idle {
+				e.token = 0
+			}
+		})
+		return right(ctx, c)
+	}
+	return f
+}
+
+// noting has the driver know of a Close.
+func noting(d design) design {
+	d.locker = func(e *env, c *driver.Client) distlock.Locker {
+		return &wrapper{Client: c, close: func(call func() error) error {
+			e.closing.Store(true)
+			return call()
+		}}
+	}
+	return d
+}
+
+func releaseSilently(ctx context.Context, c *claim) error {
+	if !c.driver.closing.Load() {
+		return releaseInQueue(ctx, c)
+	}
+	err := c.inner.Release(ctx)
+	c.driver.with(c.asked.Name, func(e *entry) { e.drop(func(o *claim) bool { return o == c }) })
+	return err
+}
+
+func releasingHundred(e *env) driver.Driver {
+	var mu sync.Mutex
+	released := 0
+	return e.inside(flaw{release: func(ctx context.Context, c *claim) error {
+		if e.closing.Load() && c.won {
+			mu.Lock()
+			released++
+			over := released > 100
+			mu.Unlock()
+			if over {
+				return nil
+			}
+		}
+		return c.inner.Release(ctx)
+	}})
+}
+
+// endingTerms knows what its client holds.
+func endingTerms(e *env) driver.Driver {
+	var mu sync.Mutex
+	renewed, terms := make(map[*claim]bool), make(map[*claim]bool)
+	return e.inside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if c.asked.NoRenewal {
+					terms[c] = true
+				} else {
+					renewed[c] = true
+				}
+			}
+			return g, err
+		},
+		release: func(ctx context.Context, c *claim) error {
+			err := c.inner.Release(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			last := renewed[c] && len(renewed) == 1
+			delete(renewed, c)
+			delete(terms, c)
+			for o := range terms {
+				if last {
+					_ = e.mem.Claim(o.asked).Release(ctx)
+					delete(terms, o)
+				}
+			}
+			return err
+		},
+	})
+}
