@@ -19,6 +19,11 @@ const (
 	// entry does not come just too early and cost a second one.
 	afterExpiry = 2 * time.Millisecond
 
+	// Looks for the end of a lease that is said to be near, and does not come, are further
+	// and further apart.
+	minHurry = time.Millisecond
+	maxHurry = 50 * time.Millisecond
+
 	// A wake-up within idleWake, freeWakes times in a row, is a driver that wakes for
 	// nothing; it is slowed down to one look per maxPoll.
 	idleWake  = time.Millisecond
@@ -30,6 +35,7 @@ type backoff struct {
 	bound time.Duration // of the next wait
 	poll  time.Duration // the last poll interval
 	empty int           // waits in a row that returned at once
+	hurry time.Duration // the least of the next wait, after some for a lease that was about to end
 	polls bool          // nothing wakes the claim
 }
 
@@ -47,9 +53,17 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
 		b.bound = min(ttl/3, maxPushPoll)
 		b.bound -= rand.N(b.bound/10 + 1)
 	}
-	if left := held.Remaining; left > 0 && left < b.bound {
-		b.bound = min(b.bound, left+afterExpiry+rand.N(afterExpiry))
+	left := held.Remaining
+	if left > 0 && left < b.bound {
+		b.bound = min(b.bound, max(left+afterExpiry+rand.N(afterExpiry), b.hurry))
 	}
+	// A name can stay taken after the time that was said: its lease is a short one that is
+	// renewed, or the store is late. The looks must not follow each other ever faster.
+	if left <= 0 || left >= maxHurry {
+		b.hurry = 0
+		return
+	}
+	b.hurry = min(max(2*b.hurry, minHurry), maxHurry)
 }
 
 // rest slows down a loop of waits returning at once. took is how long the last wait has

@@ -259,6 +259,23 @@ func TestEndlessLeaseIsNoReasonToHurry(t *testing.T) {
 	})
 }
 
+// Nor is one that says again and again that the lease is about to end.
+func TestLeaseThatIsAlwaysAboutToEnd(t *testing.T) {
+	d := &oddDriver{try: func() (driver.Grant, error) {
+		return driver.Grant{}, &driver.HeldError{Remaining: time.Microsecond}
+	}}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		if _, err := l.Lock(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lock: %v", err)
+		}
+		if n := d.tries.Load(); n > 1300 {
+			t.Errorf("%d tries in a minute, want one every 50 ms", n)
+		}
+	})
+}
+
 // After an outage that has cost all locks, the names that the store can free are
 // free soon, however many it cannot.
 func TestCleanUpAfterOutage(t *testing.T) {
