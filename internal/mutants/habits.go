@@ -10,12 +10,9 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// toleratedHabits say less than most, or answer in another way.
+// toleratedHabits say less than most, or wake in another way.
 func toleratedHabits() []Tolerated {
-	const (
-		high  = 1 << 62
-		tenth = time.Second / 10
-	)
+	const high = 1 << 62
 	return []Tolerated{
 		{
 			Name: "PlainRefusal", Unusual: "wakes nobody, and says nothing with a refusal but that the name is held",
@@ -63,6 +60,13 @@ func toleratedHabits() []Tolerated {
 				st.AcquiredAt, st.Remaining, st.Waiters = time.Time{}, 0, -1
 			}})),
 		},
+	}
+}
+
+// toleratedBatches answer the entries of a batch, or count, in their own way.
+func toleratedBatches() []Tolerated {
+	const tenth = time.Second / 10
+	return []Tolerated{
 		{
 			Name: "Disorderly", Unusual: "renews and answers the entries of a batch in any order",
 			design: batched(func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
