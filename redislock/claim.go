@@ -54,7 +54,9 @@ type claim struct {
 // in the queue also asks again while the server cannot be reached: its lease there outlives an
 // outage of seconds, and so must the call.
 func (c *claim) Try(ctx context.Context) (grant driver.Grant, err error) {
-	temporary := func(err error) bool { return notYet(err) || c.queued && unanswered(err) }
+	temporary := func(err error) bool {
+		return notYet(err) || errors.Is(err, errForgotten) || c.queued && unanswered(err)
+	}
 	err = repeat(ctx, temporary, func() error {
 		grant, err = c.try(ctx)
 		return err
@@ -64,7 +66,7 @@ func (c *claim) Try(ctx context.Context) (grant driver.Grant, err error) {
 
 // unanswered reports whether err comes from the way to the server and back.
 func unanswered(err error) bool {
-	said := isAnswer(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased)
+	said := isAnswer(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased) || errors.Is(err, errUnreplicated)
 	return err != nil && !said && !errors.Is(err, distlock.ErrClosed)
 }
 
@@ -77,7 +79,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		g, untested := d.subscriber.prepare(ctx, c)
 		// When a grant is no longer fresh, another Try renews it.
 		if g.Token != 0 && time.Until(g.Sent.Add(g.TTL)) > c.request.TTL*3/4 {
-			return c.win(g), nil
+			return c.win(ctx, g)
 		}
 		// The request names the channel only if the subscription is confirmed. Otherwise
 		// a release would rely on a claim that does not hear it.
@@ -108,7 +110,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		if answer == 0 {
 			return driver.Grant{}, errReleased
 		}
-		return c.win(driver.Grant{Token: answer, TTL: time.Duration(ttl) * time.Millisecond}), nil
+		return c.win(ctx, driver.Grant{Token: answer, TTL: time.Duration(ttl) * time.Millisecond})
 	case []any:
 		return driver.Grant{}, c.refused(ctx, sent, answer)
 	}
@@ -117,10 +119,13 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 
 // win notes the grant. A renewal and a release name its token. Without the token, a late Try of
 // the same owner would bring a lost lock back.
-func (c *claim) win(g driver.Grant) driver.Grant {
+func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 	c.token = g.Token
 	c.stopWaiting(true)
-	return g
+	if c.driver.replicas.needed > 0 {
+		return c.confirm(ctx)
+	}
+	return g, nil
 }
 
 // refused takes in the answer that the name is held: when to look again, and the entry.
@@ -232,13 +237,13 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		d.renewByMaster(ctx, batch)
 		return
 	case !d.split.Load():
-		d.renew(ctx, batch, [][]int{all})
+		d.renew(ctx, d.client, batch, [][]int{all})
 		if !redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT") {
 			return
 		}
 		d.split.Store(true) // there is a cluster behind this address after all: a proxy's
 	}
-	d.renew(ctx, batch, slices.Collect(slices.Chunk(all, 1)))
+	d.renew(ctx, d.client, batch, slices.Collect(slices.Chunk(all, 1)))
 }
 
 // renewByMaster renews the claims of each master side by side and in a part of the time. So a
@@ -252,17 +257,22 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 	part, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	masters := make(map[string][][]int) // by address
+	clients := make(map[string]pipeliner)
 	for i, r := range batch {
-		addr := ""
+		addr, via := "", pipeliner(d.client)
 		if master, err := d.cluster.MasterForKey(part, r.Claim.(*claim).key.entry()); err == nil {
 			addr = master.Options().Addr
+			via = d.replicas.via(d.cluster, master)
+		} else if d.replicas.needed > 0 {
+			batch[i].Answer(driver.Grant{}, fault(ctx, err))
+			continue
 		}
-		masters[addr] = append(masters[addr], []int{i})
+		masters[addr], clients[addr] = append(masters[addr], []int{i}), via
 	}
 	var all sync.WaitGroup
 	for addr, groups := range masters {
 		all.Go(func() {
-			d.renew(part, batch, groups)
+			d.renew(part, clients[addr], batch, groups)
 			for _, group := range groups { // each has its entries for itself
 				r := &batch[group[0]]
 				d.doubt(r.Err)
@@ -278,9 +288,9 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 
 // renew sends a script for each group of claims, all in one pipeline. A server that does not know
 // the script refuses single commands. They are sent again with the source of the script.
-func (d *store) renew(ctx context.Context, batch []driver.Renewal, groups [][]int) {
+func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
 	for _, how := range [][2]string{{"evalsha", renewScript.digest}, {"eval", renewScript.source}} {
-		pipe := d.client.Pipeline()
+		pipe := via.Pipeline()
 		cmds := make([]*command, len(groups))
 		for n, group := range groups {
 			var keys []string
@@ -293,6 +303,7 @@ func (d *store) renew(ctx context.Context, batch []driver.Renewal, groups [][]in
 			cmds[n] = newCommand(ctx, how[0], how[1], keys, args)
 			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
 		}
+		acks := d.replicas.ask(ctx, pipe, leastTTL(batch, groups)/3)
 		// When late, the commands are still go-redis', and are not read.
 		_, late := driver.Detach(ctx, func() (any, error) {
 			execute(ctx, pipe)
@@ -311,6 +322,9 @@ func (d *store) renew(ctx context.Context, batch []driver.Renewal, groups [][]in
 				batch[i].Err = fault(ctx, err)
 				if err == nil {
 					renewed(&batch[i], lasts[k])
+				}
+				if batch[i].Err == nil {
+					batch[i].Err = fault(ctx, d.replicas.judge(acks))
 				}
 			}
 		}

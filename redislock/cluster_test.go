@@ -57,6 +57,7 @@ func TestCluster(t *testing.T) {
 	t.Run("HandOverInAnOpenSlot", func(t *testing.T) { testClusterHandOver(t, addrs, nodes) })
 	t.Run("TakenOver", func(t *testing.T) { testClusterTakenOver(t, addrs, nodes, members) })
 	t.Run("Frozen", func(t *testing.T) { testClusterFrozen(t, addrs, members) })
+	t.Run("Replicas", func(t *testing.T) { testClusterReplicas(t, addrs, nodes) })
 	must(t, l.Close())
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,14 +35,14 @@ const (
 //	redis://host1,host2?cluster=true                      a cluster, by some of its servers
 //	redis+sentinel://sentinel1,sentinel2[/db]?master=name what these sentinels call name
 //
-// Parameters: ttl, holder, prefix, token_memory, dial_timeout, request_timeout,
+// Parameters: ttl, holder, prefix, token_memory, wait_replicas, dial_timeout, request_timeout,
 // pool_size, cluster, master, sentinel_auth (the sentinels want the user and password
 // as well), and those of TLS: tls, tls_ca, tls_cert, tls_key, tls_server_name.
 //
 // It connects, and asks each server, in one request, to do once what the driver needs. So a
 // server that cannot be reached, is no master, lacks a command or refuses a right is an error
-// here. The Logger is told if a server may evict locks, does not say whether it may, or lets no
-// script publish. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the
+// here. The Logger is told if a server may evict locks, does not say whether it may, lets no
+// script publish, or has fewer replicas than wait_replicas. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the
 // options are not allowed. No error shows the password.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	u, err := openurl.Parse(rawURL, schemes...)
@@ -82,6 +83,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	openurl.Merge(u, "prefix", prefix, &o.Prefix)
 	openurl.Merge(u, "token_memory",
 		u.Duration("token_memory", defaultTokenMemory, time.Millisecond, distlock.MaxTTL), &o.TokenMemory)
+	openurl.Merge(u, "wait_replicas", u.Int("wait_replicas", 0, 0, maxReplicas), &o.WaitReplicas)
 	// Well below the renewal period, so that a renewal that hangs leaves time for
 	// another, on another connection.
 	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
@@ -198,6 +200,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	ping := pipe.Ping(ctx)
 	known := pipe.EvalSha(ctx, probeScript.digest, []string{key}, d.publish, channel)
 	ran := pipe.Eval(ctx, probeScript.source, []string{key}, d.publish, channel)
+	acks := d.replicas.ask(ctx, pipe, maxReplicaWait)
 	policy := pipe.ConfigGet(ctx, setting)
 	_, err := pipe.Exec(ctx)
 	if err != nil && !isAnswer(err) {
@@ -219,6 +222,11 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	}
 	if err := judge(ran, logger); err != nil {
 		return err
+	}
+	if err := d.replicas.judge(acks); errors.Is(err, errUnreplicated) {
+		logger.Warn("this Redis has too few replicas: no lock is granted until it has more", "err", err)
+	} else if err != nil {
+		return fmt.Errorf("%w (%s)", err, page)
 	}
 	logEviction(policy.Val()[setting], policy.Err(), logger)
 	return nil

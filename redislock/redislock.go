@@ -54,6 +54,13 @@ type Options struct {
 	// as the server's clock does; the memory makes them rise also when the clock
 	// goes back, by up to this much.
 	TokenMemory time.Duration
+
+	// WaitReplicas is how many replicas must have a grant or a renewal before it counts; 0
+	// by default. A grant that fewer of them acknowledge in time is undone, and Lock and
+	// TryLock fail. A renewal that fewer acknowledge is repeated, and the lock ends at its
+	// Deadline if none succeeds. This is no consensus: a fail-over may still choose a replica
+	// without the lock. docs/redis.md says how long in time is, and what is left open.
+	WaitReplicas int
 }
 
 // Locker is a distlock.Locker on Redis. It is safe for concurrent use.
@@ -133,8 +140,10 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 	switch c := client.(type) {
 	case *redis.Client:
 		heedsContexts = c.Options().ContextTimeoutEnabled
+		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 	case *redis.ClusterClient:
 		heedsContexts = c.Options().ContextTimeoutEnabled
+		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 		// Sharded messages stay within their shard; others would go to every
 		// server of the cluster.
 		d.cluster, d.publish = c, "spublish"
@@ -150,6 +159,10 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 	if o.TokenMemory < 0 || o.TokenMemory > distlock.MaxTTL {
 		return nil, fmt.Errorf("%w: TokenMemory is %v, allowed are 0 to %v",
 			distlock.ErrInvalid, o.TokenMemory, distlock.MaxTTL)
+	}
+	if o.WaitReplicas < 0 || o.WaitReplicas > maxReplicas {
+		return nil, fmt.Errorf("%w: WaitReplicas is %d, allowed are 0 to %d",
+			distlock.ErrInvalid, o.WaitReplicas, maxReplicas)
 	}
 	if !heedsContexts {
 		o.Logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
@@ -169,6 +182,7 @@ type store struct {
 	publish string      // the command
 	split   atomic.Bool // a script cannot have keys of several names
 
+	replicas   replicas
 	batcher    batcher
 	subscriber *subscriber
 }

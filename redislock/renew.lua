@@ -21,11 +21,9 @@ for i = 1, #KEYS do
     end
     left = entry
   elseif entry and string.sub(entry, 1, #mark) == mark then
-    left = redis.call('PTTL', KEYS[i])
-    if left < ttl then -- never shorter
-      redis.call('PEXPIRE', KEYS[i], ttl)
-      left = ttl
-    end
+    left = math.max(redis.call('PTTL', KEYS[i]), ttl) -- never shorter
+    -- Also where that changes nothing: WAIT counts the replicas that have the writes of its connection.
+    redis.call('PEXPIRE', KEYS[i], left)
   end
   lasts[i] = left
 end

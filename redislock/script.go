@@ -213,9 +213,9 @@ func ended(err error) bool {
 }
 
 // doubt has the topology of a cluster asked for anew if err is not the answer of a server:
-// another may have become the master of the one that does not answer.
+// another may have become the master of the one that does not answer, or has given the slot away.
 func (d *store) doubt(err error) {
-	if d.cluster != nil && err != nil && !isAnswer(err) {
+	if d.cluster != nil && err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "MOVED ")) {
 		d.cluster.ReloadState(context.Background())
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -114,5 +116,112 @@ func TestRotatedCredentials(t *testing.T) {
 	<-lock.Done()
 	if err := lock.Err(); !errors.Is(err, distlock.ErrLost) || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("the lock has ended with %v, want the server's answer to the old password", err)
+	}
+}
+
+// encrypted are the settings of a server that takes TLS with client certificates on a port of its own.
+func encrypted(cert, key string, more ...string) []string {
+	return append(more, "tls-port "+servers.SparePort, "tls-cert-file "+cert, "tls-key-file "+key,
+		"tls-ca-cert-file "+cert, "tls-auth-clients yes")
+}
+
+// withRights makes a user with the rights of the page. The function that it returns tells of rights
+// that were missing.
+func withRights(t *testing.T, rights []string, c *redis.Client) (judge func()) {
+	t.Helper()
+	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, rights...)
+	must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
+	return func() {
+		t.Helper()
+		for _, e := range c.ACLLog(t.Context(), 100).Val() {
+			if e.Object != "config|get" {
+				t.Errorf("denied to %s: %s %s", e.Username, e.Reason, e.Object)
+			}
+		}
+	}
+}
+
+func tlsPort(t *testing.T, c *redis.Client) string {
+	t.Helper()
+	return c.ConfigGet(t.Context(), "tls-port").Val()["tls-port"]
+}
+
+// The servers of a cluster are found by what one of them tells: each is verified, and gets the
+// certificate of the client.
+func TestClusterTLS(t *testing.T) {
+	cert, key := certificate(t)
+	_, node := start(t, encrypted(cert, key, "cluster-enabled yes", "cluster-announce-ip 127.0.0.1", "tls-cluster yes", "cluster-port "+servers.SparePort)...)
+	must(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	eventually(t, "the cluster serves", func() bool {
+		return strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	judge := withRights(t, aclRule(t, true), node)
+	securely(t, "rediss://locker:secret@127.0.0.1:"+tlsPort(t, node)+"/?cluster=true", cert, key)
+	judge()
+}
+
+// The sentinels speak TLS as well, and ask for a user.
+func TestSentinelTLS(t *testing.T) {
+	cert, key := certificate(t)
+	_, master := start(t, encrypted(cert, key)...)
+	_, sentinel := start(t, encrypted(cert, key, "tls-replication yes", "sentinel monitor main 127.0.0.1 "+tlsPort(t, master)+" 1")...)
+	// A sentinel does not show its TLS port, but it tells other sentinels.
+	hello := master.Subscribe(t.Context(), "__sentinel__:hello")
+	defer hello.Close()
+	msg, err := hello.ReceiveMessage(t.Context())
+	must(t, err)
+	addr := strings.Join(strings.Split(msg.Payload, ",")[:2], ":")
+
+	judge, judgeSentinel := withRights(t, aclRule(t, false), master), withRights(t, sentinelRule(t), sentinel)
+	securely(t, "redis+sentinel://locker:secret@"+addr+"/?master=main&sentinel_auth=true&tls=on", cert, key)
+	judge()
+	judgeSentinel()
+}
+
+// sentinelRule returns the rights at a sentinel that docs/redis.md recommends.
+func sentinelRule(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/redis.md")
+	must(t, err)
+	_, rule, found := strings.Cut(string(page), "ACL SETUSER locker on >secret resetchannels &+")
+	rule, _, _ = strings.Cut(rule, "```")
+	if !found {
+		t.Fatal("docs/redis.md has no rule for sentinels")
+	}
+	return strings.Fields(strings.ReplaceAll("&+"+rule, "\\", " "))
+}
+
+// securely works at a URL with the certificates: a lock changes hands. Without the authority, Open
+// refuses the server.
+func securely(t *testing.T, rawURL, cert, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ca, own := "&tls_ca="+cert, "&tls_cert="+cert+"&tls_key="+key
+	l, err := Open(ctx, rawURL+ca+own, nil)
+	must(t, err)
+	for i := range 4 {
+		name := fmt.Sprint("name", i)
+		first, err := l.Lock(ctx, name)
+		must(t, err)
+		got := make(chan error, 1)
+		go func() {
+			second, err := l.Lock(ctx, name)
+			if err == nil {
+				err = second.Unlock(ctx)
+			}
+			got <- err
+		}()
+		must(t, first.Extend(ctx, time.Minute))
+		must(t, first.Unlock(ctx))
+		must(t, <-got)
+	}
+	must(t, l.Close())
+	l, err = Open(ctx, rawURL+own, nil)
+	if err == nil {
+		must(t, l.Close())
+	}
+	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("Open without the authority: %v", err)
 	}
 }

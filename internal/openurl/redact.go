@@ -17,7 +17,7 @@ const mask = "xxxxx"
 var shown = []string{
 	"acl", "cluster", "create", "dial_timeout", "holder", "master", "max_conns", "pool_size", "prefix",
 	"request_timeout", "sentinel_auth", "session_timeout", "table", "tick_time", "tls", "tls_ca", "tls_cert", "tls_key",
-	"tls_server_name", "token_base", "token_memory", "ttl", "wait_conns",
+	"tls_server_name", "token_base", "token_memory", "ttl", "wait_conns", "wait_replicas",
 }
 
 // param finds the parameters of what may be a URL: separator and key, key, value.

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SparePort in a setting stands for a second free port of the server.
+// SparePort in a setting stands for another free port of the server, each time for another one.
 const SparePort = "{{spare-port}}"
 
 // StartConfigured is [Start] for a local process with settings of its own: lines of the configuration file of Redis
@@ -51,17 +51,17 @@ func configuredRedis(at site, settings []string) (launch, error) {
 	if !ok {
 		return launch{}, unavailable{"redis-server is not installed"}
 	}
-	// The port is free now, not for certain when it is used: then startLocal starts over.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return launch{}, err
-	}
-	spare := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return launch{}, err
-	}
 	lines := append([]string{"port " + strconv.Itoa(at.port), "bind 127.0.0.1", `dir "` + at.dir + `"`, `save ""`}, settings...)
-	text := strings.ReplaceAll(strings.Join(lines, "\n")+"\n", SparePort, strconv.Itoa(spare))
+	text := strings.Join(lines, "\n") + "\n"
+	for strings.Contains(text, SparePort) {
+		// The port is free now, not for certain when it is used: then startLocal starts over.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return launch{}, err
+		}
+		defer l.Close() // held until all are chosen, or they might be the same
+		text = strings.Replace(text, SparePort, strconv.Itoa(l.Addr().(*net.TCPAddr).Port), 1)
+	}
 	run := launch{name: "redis-server", path: path, args: []string{filepath.Join(at.dir, "redis.conf")}}
 	if slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "sentinel ") }) {
 		run.name, run.args = "redis-sentinel", append(run.args, "--sentinel")
