@@ -58,7 +58,7 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 		if _, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 			return d.db.ExecContext(ctx, d.sql.text["schema"])
 		}); err != nil {
-			return d.sql.explain(err)
+			return d.sql.explain(d.readOnly(ctx, err))
 		}
 		err = d.check(ctx)
 	}
@@ -154,10 +154,20 @@ func (d *store) probe(ctx context.Context) error {
 	if err == nil && answer == 0 {
 		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see docs/mysql.md")
 	}
-	if errors.Is(err, sqldriver.ErrBadConn) {
-		err = fmt.Errorf("the server does not take writes, or drops every connection: %w", err)
+	return d.sql.explain(d.readOnly(ctx, err))
+}
+
+// readOnly says of a write that failed that the server is read-only, if it is. Our own pools close
+// the connection and say no more than that.
+func (d *store) readOnly(ctx context.Context, err error) error {
+	if !errors.Is(err, sqldriver.ErrBadConn) && !hasNumber(err, errReadOnly) {
+		return err
 	}
-	return d.sql.explain(err)
+	var on bool
+	if asked := d.db.QueryRowContext(ctx, "SELECT @@global.read_only").Scan(&on); asked != nil || !on {
+		return fmt.Errorf("the server does not take writes, or drops every connection: %w", err)
+	}
+	return fmt.Errorf("the server is read-only, as a replica is, and locks need the one that takes writes: %w", err)
 }
 
 // columns are the types that correctness rests on: a shorter name would be cut off

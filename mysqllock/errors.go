@@ -29,6 +29,7 @@ const (
 	errLockWait       = 1205
 	errDeadlock       = 1213
 	errUserLimit      = 1226
+	errReadOnly       = 1290
 	errRolledBack     = 3101 // Group Replication
 )
 
