@@ -79,6 +79,7 @@ type Failed struct {
 
 // Renewed reports a renewal in the background, or an Extend, and its outcome.
 type Renewed struct {
+	Ctx   context.Context // of Extend; else the values of the call that has acquired the lock
 	Name  string
 	Token int64
 	TTL   time.Duration // as asked for
@@ -89,11 +90,22 @@ type Renewed struct {
 
 // Lost reports a lock that ended other than by Unlock. Unlock or Close may be the
 // first to find that out. Such a lock is not reported as released.
+//
+// Reason is one of a few words, for the label of a metric:
+//   - "expired": no renewal was confirmed before its deadline;
+//   - "overrun": it was taken with NoRenewal, and its term was over before Unlock;
+//   - "gone": the store has let go of it. Somebody broke it, its lease or session has
+//     ended there, or the store forgot it;
+//   - "closed": the connection that it was held by was closed.
+//
+// A lock that MaxHold ends is freed by Unlock, and reported as released.
 type Lost struct {
-	Name  string
-	Token int64
-	Held  time.Duration // from the grant until it was found out
-	Cause error         // what Lock.Err returns, or Unlock if that has found it out
+	Ctx    context.Context // the values of the call that has acquired it, or of Unlock
+	Name   string
+	Token  int64
+	Held   time.Duration // from the grant until it was found out
+	Reason string
+	Cause  error // what Lock.Err returns, or Unlock if that has found it out
 }
 
 // Released reports the outcome of the release begun by Unlock or Close, unless it was a
@@ -110,6 +122,7 @@ type Released struct {
 // CleanedUp reports the clean-up behind an acquisition that failed, was cancelled or
 // came too late.
 type CleanedUp struct {
+	Ctx  context.Context // the values of the call
 	Name string
 	Took time.Duration
 	Err  error // nil if nothing of it is left; else it ends with its TTL

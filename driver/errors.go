@@ -62,15 +62,38 @@ type detailed struct {
 
 func (d *detailed) Unwrap() []error { return []error{d.detail, d.error} }
 
-// entryGone is why a lock is lost that the store has told us of.
-const entryGone = "its entry in the store has expired, was removed or is another's"
+// loss is a reason why a lock has ended other than by Unlock.
+type loss struct {
+	reason string // of distlock.Lost
+	text   string // of Lock.Err
+}
 
-// lost says that a lock has ended other than by Unlock, and why.
-func lost(why string, cause error) error {
-	if cause == nil {
-		return fmt.Errorf("%w: %s", distlock.ErrLost, why)
+var (
+	lossExpired = loss{"expired", "not renewed before its deadline"}
+	lossOverrun = loss{"overrun", "its term was over, and it is not renewed"}
+	lossGone    = loss{"gone", "its entry in the store has expired, was removed or is another's"}
+	lossClosed  = loss{"closed", "the connection that it was held by was closed"}
+)
+
+// lostError says that a lock was lost, and why.
+type lostError struct {
+	loss
+	cause error // of the loss, or nil
+}
+
+func (e *lostError) Error() string {
+	text := distlock.ErrLost.Error() + ": " + e.text
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
 	}
-	return fmt.Errorf("%w: %s: %w", distlock.ErrLost, why, cause)
+	return text
+}
+
+func (e *lostError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{distlock.ErrLost}
+	}
+	return []error{distlock.ErrLost, e.cause}
 }
 
 // noAnswerError stands for a driver call that did not return in the time it had.

@@ -20,7 +20,7 @@ type Handle struct {
 	token   int64
 	ttl     time.Duration // as asked for; what renewals ask for again
 	granted instant
-	origin  context.Context // the values of the call that has acquired it, for the Logger
+	origin  context.Context // the values of the call that has acquired it, for the Logger and the Observer
 
 	// index and at are the scheduler's, guarded by its mutex.
 	at    instant
@@ -69,8 +69,9 @@ func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
 		index:   -1,
 		longest: a.request.TTL,
 	}
-	// Without a Logger, the values of a request need not live as long as the lock.
-	if a.client.opts.Logger.Enabled(a.ctx, slog.LevelWarn) {
+	// If nobody is told, the values of a request need not live as long as the lock.
+	o := &a.client.opts
+	if o.Observer.Lost != nil || o.Observer.Renewed != nil || o.Logger.Enabled(a.ctx, slog.LevelWarn) {
 		h.origin = context.WithoutCancel(a.ctx)
 	}
 	h.apply(grant, h.ttl, sent)
@@ -171,7 +172,16 @@ func (h *Handle) ended() error {
 // first look may come before the scheduler's.
 func (h *Handle) checkDeadline() {
 	if h.cause == nil && h.client.now() >= h.deadline {
-		h.setLost(lost("not renewed before its deadline", h.lastErr))
+		h.setExpired()
+	}
+}
+
+// setExpired ends a lock at its deadline; h.mu is held.
+func (h *Handle) setExpired() {
+	if h.fixed {
+		h.setLost(lossOverrun, nil)
+	} else {
+		h.setLost(lossExpired, h.lastErr)
 	}
 }
 
@@ -184,13 +194,14 @@ func (h *Handle) isFailing() bool {
 
 // setLost ends the belief; h.mu is held. The client's books are put in order, and
 // the observer is told, by a goroutine of their own, since callers hold h.mu.
-func (h *Handle) setLost(cause error) {
+func (h *Handle) setLost(why loss, cause error) {
 	if h.kept {
 		h.setEnded(distlock.ErrUnlocked) // nobody believes in a record any more: it is no loss
 		return
 	}
-	h.setEnded(cause)
-	h.client.tasks.spawn(h.afterLoss)
+	lost := &lostError{why, cause}
+	h.setEnded(lost)
+	h.client.tasks.spawn(func() { h.afterLoss(lost) })
 }
 
 func (h *Handle) setEnded(cause error) {
@@ -206,23 +217,26 @@ func (h *Handle) setEnded(cause error) {
 // stay as long as the session, and a renewal in flight may still prolong it. So the entry
 // is released, though not before its TTL has passed in full: a fixed term may be there
 // precisely to keep others out for that long.
-func (h *Handle) afterLoss() {
+func (h *Handle) afterLoss(lost *lostError) {
 	h.mu.Lock()
 	// Unlock may have been faster: then the scheduler has been told to forget it.
 	if h.released == nil {
 		h.client.renew.add(h, h.expired)
 	}
 	h.mu.Unlock()
-	h.tellLoss(h.origin, "lock", h.cause) // last, as the observer may be slow
+	h.tellLoss(h.origin, "lock", lost) // last, as the observer may be slow
 }
 
 // tellLoss reports a loss, found by op, to the logger and the observer.
-func (h *Handle) tellLoss(ctx context.Context, op string, cause error) {
+func (h *Handle) tellLoss(ctx context.Context, op string, lost *lostError) {
 	o := &h.client.opts
 	h.client.lost.Add(1)
-	h.client.log(ctx, slog.LevelWarn, "lock lost", h.name, h.token, cause)
+	h.client.log(ctx, slog.LevelWarn, "lock lost", h.name, h.token, lost)
 	if f := o.Observer.Lost; f != nil {
-		f(distlock.Lost{Name: h.name, Token: h.token, Held: h.client.now().sub(h.granted), Cause: opError(op, h.name, cause)})
+		f(distlock.Lost{
+			Ctx: ctx, Name: h.name, Token: h.token, Held: h.client.now().sub(h.granted),
+			Reason: lost.reason, Cause: opError(op, h.name, lost),
+		})
 	}
 }
 
@@ -258,7 +272,7 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 			return ctx.Err()
 		}
 	}
-	e := &entry{handle: h, ttl: ttl}
+	e := &entry{handle: h, caller: ctx, ttl: ttl}
 	c.renewAll(ctx, []*entry{e})
 	return e.outcome
 }
@@ -293,10 +307,10 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 	case h.cause != nil:
 		err = h.cause
 	case errors.Is(err, distlock.ErrLost):
-		h.setLost(lost(entryGone, h.lastErr))
+		h.setLost(lossGone, h.lastErr)
 		err = h.cause
 	case errors.Is(err, distlock.ErrClosed):
-		h.setLost(lost("the connection that it was held by was closed", err))
+		h.setLost(lossClosed, err)
 		err = h.cause
 	case err != nil:
 		// A failed Extend is not why a fixed term ends, nor is it tried again.
@@ -328,6 +342,6 @@ func (h *Handle) tellRenewal(e *entry, took time.Duration) {
 		c.failedRenewals.Add(1)
 	}
 	if f := c.opts.Observer.Renewed; f != nil {
-		f(distlock.Renewed{Name: h.name, Token: h.token, TTL: e.ttl, Took: took, Left: e.left, Err: e.outcome})
+		f(distlock.Renewed{Ctx: e.caller, Name: h.name, Token: h.token, TTL: e.ttl, Took: took, Left: e.left, Err: e.outcome})
 	}
 }

@@ -177,13 +177,15 @@ func (h *Handle) endRelease(ctx context.Context, r *release) {
 	h.mu.Lock()
 	wasLost, lastErr, kept := errors.Is(h.cause, distlock.ErrLost), h.lastErr, h.kept
 	h.mu.Unlock()
+	var lost *lostError // if nobody has known until now
 	switch {
 	case wasLost:
 		err = distlock.ErrLost
 	case errors.Is(err, distlock.ErrLost) && kept:
 		err = nil // its term was over
 	case errors.Is(err, distlock.ErrLost):
-		err = lost(entryGone, lastErr)
+		lost = &lostError{lossGone, lastErr}
+		err = lost
 	}
 	h.result = err
 	close(h.released)
@@ -192,8 +194,8 @@ func (h *Handle) endRelease(ctx context.Context, r *release) {
 	switch {
 	case wasLost:
 		return
-	case errors.Is(err, distlock.ErrLost): // nobody has known until now
-		h.tellLoss(ctx, "unlock", err)
+	case lost != nil:
+		h.tellLoss(ctx, "unlock", lost)
 		return
 	}
 	if err == nil {
@@ -288,7 +290,7 @@ func (c *Client) undo(ctx context.Context, claim Claim, request Request) {
 			r.err = nil
 		}
 		if f := c.opts.Observer.CleanedUp; f != nil {
-			f(distlock.CleanedUp{Name: request.Name, Took: time.Since(r.began), Err: r.err})
+			f(distlock.CleanedUp{Ctx: ctx, Name: request.Name, Took: time.Since(r.began), Err: r.err})
 		}
 	})
 }

@@ -187,7 +187,7 @@ func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	case h.cause != nil:
 		s.cleanUp(h)
 	case now >= h.lastMoment():
-		h.setLost(lost("not renewed before its deadline", h.lastErr))
+		h.setExpired()
 	case h.due == 0 || now < h.due.add(-h.halfPeriod()):
 		s.add(h, h.nextEvent())
 	default:
@@ -256,7 +256,7 @@ func (s *scheduler) send(batch []*Handle) {
 	var entries []*entry
 	for _, h := range batch {
 		if s.begin(h) {
-			entries = append(entries, &entry{handle: h, ttl: h.ttl})
+			entries = append(entries, &entry{handle: h, caller: h.origin, ttl: h.ttl})
 		}
 	}
 	if len(entries) > 0 {
@@ -267,9 +267,10 @@ func (s *scheduler) send(batch []*Handle) {
 // entry is a lock in a batch of renewals.
 type entry struct {
 	handle  *Handle
-	ttl     time.Duration // asked for
-	outcome error         // what became of it
-	left    time.Duration // how long the lock had left then
+	caller  context.Context // of Extend; else of the call that has acquired the lock
+	ttl     time.Duration   // asked for
+	outcome error           // what became of it
+	left    time.Duration   // how long the lock had left then
 }
 
 // renewAll renews locks, for their own TTLs or for an Extend.

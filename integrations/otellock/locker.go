@@ -3,7 +3,6 @@ package otellock
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -89,41 +88,10 @@ func (l *locker) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	return distlock.Sweep(ctx, l.Locker, idle)
 }
 
-// extending has the locks with an Extend under way, and how many. What such a lock has
-// left says nothing beside the TTL that Extend asks for: of a lease of 3 s, all of it is
-// a thousandth of an hour.
-type extending struct {
-	mu    sync.Mutex
-	calls map[id]int
-}
-
-type id struct {
-	name  string
-	token int64
-}
-
-// begin counts a call until the function that it returns is called.
-func (e *extending) begin(name string, token int64) (end func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.calls == nil {
-		e.calls = make(map[id]int)
-	}
-	e.calls[id{name, token}]++
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.calls[id{name, token}]--; e.calls[id{name, token}] == 0 {
-			delete(e.calls, id{name, token})
-		}
-	}
-}
-
-func (e *extending) has(name string, token int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.calls[id{name, token}] > 0
-}
+// extending is the key of a value in the context of an Extend. What is left then says
+// nothing beside the TTL that Extend asks for: of a lease of 3 s, all of it is a thousandth
+// of an hour.
+type extending struct{}
 
 type lock struct {
 	distlock.Lock
@@ -136,7 +104,7 @@ func (l *lock) Unwrap() distlock.Lock { return l.Lock }
 
 // Extend implements distlock.Lock.
 func (l *lock) Extend(ctx context.Context, ttl time.Duration) error {
-	defer l.telemetry.extending.begin(l.Name(), l.Token())()
+	ctx = context.WithValue(ctx, extending{}, true)
 	return l.traced(ctx, "distlock.extend", func(ctx context.Context) error { return l.Lock.Extend(ctx, ttl) })
 }
 

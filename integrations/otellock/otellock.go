@@ -12,7 +12,6 @@ package otellock
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -31,7 +30,7 @@ const (
 	nameKey    = attribute.Key("distlock.lock.name") // if Options.Name lets it through
 	outcomeKey = attribute.Key("distlock.outcome")   // acquired, held, canceled, timeout, error
 	endKey     = attribute.Key("distlock.end")       // unlocked, lost
-	reasonKey  = attribute.Key("distlock.reason")    // expired, gone
+	reasonKey  = attribute.Key("distlock.reason")    // distlock.Lost.Reason
 	tokenKey   = attribute.Key("distlock.token")     // of spans only: each is another
 )
 
@@ -68,7 +67,6 @@ type Telemetry struct {
 	name    func(string) string
 	tracer  trace.Tracer
 	instruments
-	extending extending
 }
 
 // New makes the instruments. Each measurement and each span says the backend, "redis" say.
@@ -102,7 +100,6 @@ func (t *Telemetry) of(name string, more ...attribute.KeyValue) metric.Measureme
 
 // Observer returns what the Locker is to be opened with.
 func (t *Telemetry) Observer() *distlock.Observer {
-	background := context.Background()
 	return &distlock.Observer{
 		Acquired: func(e distlock.Acquired) { t.active.Add(e.Ctx, 1, t.of(e.Name)) },
 		Released: func(e distlock.Released) {
@@ -113,32 +110,23 @@ func (t *Telemetry) Observer() *distlock.Observer {
 			}
 		},
 		Lost: func(e distlock.Lost) {
-			t.active.Add(background, -1, t.of(e.Name))
-			t.held.Record(background, e.Held.Seconds(), t.of(e.Name, endKey.String("lost")))
-			t.lost.Add(background, 1, t.of(e.Name, reasonKey.String(reason(e.Cause))))
+			t.active.Add(e.Ctx, -1, t.of(e.Name))
+			t.held.Record(e.Ctx, e.Held.Seconds(), t.of(e.Name, endKey.String("lost")))
+			t.lost.Add(e.Ctx, 1, t.of(e.Name, reasonKey.String(e.Reason)))
 		},
 		Renewed: func(e distlock.Renewed) {
-			t.renewal.Record(background, e.Took.Seconds(), t.of(e.Name, errorType(e.Err)...))
-			if e.Err == nil && !t.extending.has(e.Name, e.Token) {
+			t.renewal.Record(e.Ctx, e.Took.Seconds(), t.of(e.Name, errorType(e.Err)...))
+			if e.Err == nil && e.Ctx.Value(extending{}) == nil {
 				// After an Extend there may be more left than the TTL that renewals ask for.
-				t.margin.Record(background, min(float64(e.Left)/float64(e.TTL), 1), t.of(e.Name))
+				t.margin.Record(e.Ctx, min(float64(e.Left)/float64(e.TTL), 1), t.of(e.Name))
 			}
 		},
 		CleanedUp: func(e distlock.CleanedUp) {
 			if e.Err != nil {
-				t.cleanupFailed.Add(background, 1, t.of(e.Name, errorType(e.Err)...))
+				t.cleanupFailed.Add(e.Ctx, 1, t.of(e.Name, errorType(e.Err)...))
 			}
 		},
 	}
-}
-
-// reason says why a lock was lost. The text is all that tells: for the holder, both are
-// ErrLost.
-func reason(cause error) string {
-	if strings.Contains(cause.Error(), "not renewed before its deadline") {
-		return "expired"
-	}
-	return "gone"
 }
 
 // called measures a call of Lock or TryLock that began at start, and returns its

@@ -216,7 +216,7 @@ func TestInstruments(t *testing.T) {
 			"distlock.lock.duration backend=memory end=unlocked lock.name=shown":                    1,
 			"distlock.lock.duration backend=memory end=unlocked":                                    1,
 			"distlock.lock.duration backend=memory end=lost":                                        2,
-			"distlock.lock.lost backend=memory reason=expired":                                      1,
+			"distlock.lock.lost backend=memory reason=overrun":                                      1,
 			"distlock.lock.lost backend=memory reason=gone":                                         1,
 			"distlock.renewal.duration backend=memory lock.name=shown":                              3,
 			"distlock.renewal.duration backend=memory error.type=lost":                              1,
