@@ -11,6 +11,11 @@
 //	  }
 //	}
 //
+// The tests run the protocol's messages, and the programs themselves where they are on PATH:
+// Terraform 1.11.4 was. Of two runs at once the second is refused, and shown the holder;
+// force-unlock at another server frees the state; the first run then cannot write it any
+// more.
+//
 // It has no users and no TLS: it shows the locking, and listens on loopback only.
 package main
 

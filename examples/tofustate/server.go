@@ -211,7 +211,11 @@ func (s *Server) write(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 		return nil
 	}
-	return s.replace(ctx, name, text, lock)
+	err = s.replace(ctx, name, text, lock)
+	if errors.Is(err, distlock.ErrLost) {
+		return s.refuse(ctx, w, name) // final: after a 500, the client would try again
+	}
+	return err
 }
 
 // writer returns the lock for a write of the request, and the function that ends its
