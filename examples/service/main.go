@@ -5,7 +5,7 @@
 //	DISTLOCK_URL=redis://localhost:6379 go run . -addr localhost:8080
 //	DISTLOCK_URL=redis://localhost:6379 go run . -addr localhost:8081
 //
-// Prometheus and Grafana show it with alerts.yml and grafana.json of integrations/otellock.
+// README.md has what Prometheus and Grafana show of it.
 package main
 
 import (

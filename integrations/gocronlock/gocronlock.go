@@ -20,7 +20,7 @@ import (
 const Prefix = "gocron/"
 
 // ErrElsewhere is returned by a Locker if the job runs, or has run in this period, in
-// another process, or is led by one. gocron passes it to AfterLockError.
+// another process, or is led by one. gocron passes it to AfterLockError: see New.
 var ErrElsewhere = errors.New("gocronlock: the job is another scheduler's")
 
 type locker struct {
@@ -38,6 +38,16 @@ type locker struct {
 // gocron.WithDistributedJobLocker. The lock is named by the job, so name jobs with
 // gocron.WithName: the default is that of the function. It never waits: a scheduler that
 // comes late leaves the tick out. The caller closes l after the scheduler.
+//
+// gocron drops the error of a lock that was not had, and leaves the tick out: a store
+// that is down, or a period that it cannot keep, looks like jobs that run elsewhere. So
+// listen to it, and leave out ErrElsewhere, which is no failure:
+//
+//	gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
+//		if !errors.Is(err, gocronlock.ErrElsewhere) {
+//			slog.Warn("the job does not run", "job", job, "err", err)
+//		}
+//	}))
 func New(l distlock.Locker, period time.Duration) gocron.Locker {
 	return &locker{distlock.Prefix(l, Prefix), period}
 }

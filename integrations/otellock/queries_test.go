@@ -66,13 +66,31 @@ func exported(t *testing.T) (metrics, labels []string) {
 	return metrics, labels
 }
 
+// dashboard is what the tests look at in grafana.json.
+type dashboard struct {
+	Panels []struct {
+		Title   string
+		Targets []struct{ Expr string }
+	}
+	Templating struct{ List []struct{ Query string } }
+}
+
+// read decodes a file of this folder.
+func read(t *testing.T, file string, decode func([]byte, any) error, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decode(text, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
 // queries returns those of the dashboard and of the alert rules.
 func queries(t *testing.T) (all []string) {
 	t.Helper()
-	var dashboard struct {
-		Panels     []struct{ Targets []struct{ Expr string } }
-		Templating struct{ List []struct{ Query string } }
-	}
+	var d dashboard
 	var rules struct {
 		Groups []struct {
 			Rules []struct {
@@ -80,24 +98,14 @@ func queries(t *testing.T) (all []string) {
 			}
 		}
 	}
-	for file, decode := range map[string]func([]byte) error{
-		"grafana.json": func(b []byte) error { return json.Unmarshal(b, &dashboard) },
-		"alerts.yml":   func(b []byte) error { return yaml.Unmarshal(b, &rules) },
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := decode(text); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-	}
-	for _, p := range dashboard.Panels {
+	read(t, "grafana.json", json.Unmarshal, &d)
+	read(t, "alerts.yml", yaml.Unmarshal, &rules)
+	for _, p := range d.Panels {
 		for _, target := range p.Targets {
 			all = append(all, target.Expr)
 		}
 	}
-	for _, v := range dashboard.Templating.List {
+	for _, v := range d.Templating.List {
 		all = append(all, v.Query)
 	}
 	for _, g := range rules.Groups {
@@ -161,6 +169,29 @@ func TestReadme(t *testing.T) {
 		m = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(m, "_sum"), "_count"), "_bucket")
 		if !strings.Contains(section, "`"+m+"`") {
 			t.Errorf("the table does not have %s", m)
+		}
+	}
+}
+
+// The page of the service shows each panel with its queries, as Prometheus takes them.
+func TestServicePage(t *testing.T) {
+	page, err := os.ReadFile("../../examples/service/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	read(t, "grafana.json", json.Unmarshal, &d)
+	plain := strings.NewReplacer(`{distlock_backend=~"$backend"}`, "", `distlock_backend=~"$backend", `, "", "$__rate_interval", "5m")
+	for _, p := range d.Panels {
+		_, row, found := strings.Cut(string(page), "\n| "+p.Title+" | ")
+		row, _, _ = strings.Cut(row, "\n")
+		if !found {
+			t.Errorf("there is no row for %q", p.Title)
+		}
+		for _, target := range p.Targets {
+			if query := plain.Replace(target.Expr); !strings.Contains(row, "`"+query+"`") {
+				t.Errorf("%q is without the query %s", p.Title, query)
+			}
 		}
 	}
 }
