@@ -39,7 +39,9 @@ var importRules = []importRule{
 	{dir: "."},
 	{dir: "driver", imports: []string{"."}},
 	{dir: "memlock", imports: []string{".", "driver"}},
-	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "github.com/redis/go-redis/v9/..."}},
+	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
+	// What both drivers for Redis need.
+	{dir: "redislock/internal/...", imports: []string{"."}},
 	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
 	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "github.com/go-zookeeper/zk"}},
 	{dir: "etcdlock", imports: []string{

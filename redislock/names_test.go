@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
 // oddNames are legal, and easy to mix up.
@@ -20,17 +21,17 @@ var oddNames = []string{
 
 func TestNamesAreEncodedInjectivelyAndBack(t *testing.T) {
 	seen := make(map[string]string)
-	names := append([]string(nil), oddNames...)
+	all := append([]string(nil), oddNames...)
 	alphabet := []rune("ab%{}:7BD \x00\x7fé*?[]\\")
 	for range 2000 {
 		var b strings.Builder
 		for range 1 + rand.N(6) {
 			b.WriteRune(alphabet[rand.N(len(alphabet))])
 		}
-		names = append(names, b.String())
+		all = append(all, b.String())
 	}
 	for _, prefix := range []string{"distlock:", "d", "p%7D*["} {
-		for _, name := range names {
+		for _, name := range all {
 			k := keyOf(prefix, name)
 			for _, key := range []string{k.entry(), k.token(), k.queue(), k.waiters()} {
 				if other, ok := seen[key]; ok && other != prefix+"\n"+name {
@@ -41,11 +42,11 @@ func TestNamesAreEncodedInjectivelyAndBack(t *testing.T) {
 					t.Fatalf("the key %q has the hash tag %q, the entry %q", key, tag, hashTag(k.entry()))
 				}
 			}
-			if back, ok := nameOf(prefix, k.entry()); !ok || back != name {
+			if back, ok := names.NameOf(prefix, k.entry()); !ok || back != name {
 				t.Fatalf("%q is stored as %q, which is read as %q, %v", name, k, back, ok)
 			}
 			for _, other := range []string{k.token(), k.queue(), k.waiters()} {
-				if back, ok := nameOf(prefix, other); ok {
+				if back, ok := names.NameOf(prefix, other); ok {
 					t.Fatalf("%q is read as the entry of %q", other, back)
 				}
 			}
@@ -67,7 +68,7 @@ func TestForeignKeysAreNoNames(t *testing.T) {
 	for _, key := range []string{
 		"", "p", "p{", "p{}", "p{a", "pa}", "p{a}x", "p{a b}", "p{%}", "p{%4}", "p{%zz}", "p{%7d}", "p{%41}", "p{a}}", "q{a}", "P{a}",
 	} {
-		if name, ok := nameOf("p", key); ok {
+		if name, ok := names.NameOf("p", key); ok {
 			t.Errorf("%q is read as the entry of %q", key, name)
 		}
 	}
@@ -79,11 +80,11 @@ func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
 			// path.Match has the rules of SCAN for what a pattern of ours contains,
 			// but for the slash: it does not match that with *.
 			key := strings.ReplaceAll(string(keyOf("p*", name)), "/", "|")
-			got, err := path.Match(strings.ReplaceAll(pattern("p*", start), "/", "|"), key)
+			got, err := path.Match(strings.ReplaceAll(names.Pattern("p*", start), "/", "|"), key)
 			if err != nil || got != strings.HasPrefix(name, start) {
 				t.Errorf("the pattern for %q matches %q: %v, %v", start, name, got, err)
 			}
-			if _, err := path.Match(pattern("p*", start), key+":token"); err != nil {
+			if _, err := path.Match(names.Pattern("p*", start), key+":token"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -91,13 +92,13 @@ func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
 }
 
 func TestPrefix(t *testing.T) {
-	for _, good := range []string{"a", "a:b/c-d*", "%", strings.Repeat("p", maxPrefix)} {
-		if err := checkPrefix(good); err != nil {
+	for _, good := range []string{"a", "a:b/c-d*", "%", strings.Repeat("p", names.MaxPrefix)} {
+		if err := names.CheckPrefix(good); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, bad := range []string{"{", "a}b", "a b", "a\n", "é", strings.Repeat("p", maxPrefix+1)} {
-		if err := checkPrefix(bad); !errors.Is(err, distlock.ErrInvalid) {
+	for _, bad := range []string{"{", "a}b", "a b", "a\n", "é", strings.Repeat("p", names.MaxPrefix+1)} {
+		if err := names.CheckPrefix(bad); !errors.Is(err, distlock.ErrInvalid) {
 			t.Errorf("the prefix %q: %v, want ErrInvalid", bad, err)
 		}
 	}
@@ -111,7 +112,7 @@ func FuzzNames(f *testing.F) {
 		if name == "" || !utf8.ValidString(name) {
 			return
 		}
-		if back, ok := nameOf("p:", string(keyOf("p:", name))); !ok || back != name {
+		if back, ok := names.NameOf("p:", string(keyOf("p:", name))); !ok || back != name {
 			t.Errorf("%q is read back as %q, %v", name, back, ok)
 		}
 	})

@@ -3,11 +3,9 @@ package redislock
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // schemes are what Open understands.
@@ -122,7 +121,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	}
 	c.Addrs = u.HostsDefault(port)
 	if c.TLSConfig != nil {
-		c.Dialer = dialTLS(c.DialTimeout, c.TLSConfig)
+		c.Dialer = endpoint.DialTLS(c.DialTimeout, c.TLSConfig)
 	}
 	if err := u.Err(); err != nil {
 		return nil, err
@@ -228,7 +227,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	} else if err != nil {
 		return fmt.Errorf("%w (%s)", err, page)
 	}
-	logEviction(policy.Val()[setting], policy.Err(), logger)
+	endpoint.LogEviction(policy.Val()[setting], policy.Err(), logger)
 	return nil
 }
 
@@ -250,51 +249,4 @@ func judge(cmd *redis.Cmd, logger *slog.Logger) error {
 		logger.Warn("scripts may not publish on this Redis: waiting calls have to poll", "err", mute)
 	}
 	return nil
-}
-
-// logEviction tells of a server that may evict locks, as far as it shows that.
-func logEviction(policy string, err error, logger *slog.Logger) {
-	switch {
-	// A server may refuse CONFIG GET. That says nothing about its setting, so it is no error.
-	case policy == "":
-		logger.Info("this Redis does not show its maxmemory-policy: see to it that it is noeviction, or locks may be evicted",
-			"err", err)
-	case policy != "noeviction":
-		logger.Warn("this Redis may evict locks when its memory is full: set maxmemory-policy to noeviction",
-			"maxmemory-policy", policy)
-	}
-}
-
-// maxHandshake bounds a TLS handshake. A server that does not speak TLS takes the beginning
-// of one for that of a command, and says nothing.
-const maxHandshake = 3 * time.Second
-
-// dialTLS returns what connects the client instead of go-redis. go-redis reports a handshake
-// without an answer as the end of a context, and repeats it.
-func dialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: timeout, KeepAlive: time.Minute}
-		raw, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		// A copy, because each server of a cluster has a name of its own.
-		own := config.Clone()
-		if own.ServerName == "" {
-			own.ServerName = strings.Trim(addr[:strings.LastIndex(addr, ":")], "[]")
-		}
-		conn := tls.Client(raw, own)
-		limit := min(timeout*3/4, maxHandshake) // before the end of the context, which says nothing
-		bounded, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		err = conn.HandshakeContext(bounded)
-		if err == nil {
-			return conn, nil
-		}
-		_ = raw.Close()
-		if bounded.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("no answer from %s to the TLS handshake within %v: it may be a port without TLS", addr, limit)
-		}
-		return nil, err
-	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
 // Inspect implements distlock.Inspector. One script reads both, so that entry and waiters are of
@@ -53,12 +54,12 @@ func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, e
 // List implements distlock.Inspector. It asks for each name by itself, because SCAN returns keys
 // that may have expired since. A key of another type is no lock.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	names, err := d.scan(ctx, pattern(d.prefix, prefix))
+	found, err := d.scan(ctx, names.Pattern(d.prefix, prefix))
 	if err != nil {
 		return nil, err
 	}
 	var list []distlock.Status
-	for _, name := range names {
+	for _, name := range found {
 		st, err := d.Inspect(ctx, name)
 		switch {
 		case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
@@ -76,20 +77,20 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 	return driver.Detach(ctx, func() ([]string, error) {
 		var mu sync.Mutex
-		var names []string
+		var found []string
 		err := d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 			it := master.Scan(ctx, 0, match, 1000).Iterator()
 			for it.Next(ctx) {
-				if name, ok := nameOf(d.prefix, it.Val()); ok {
+				if name, ok := names.NameOf(d.prefix, it.Val()); ok {
 					mu.Lock()
-					names = append(names, name)
+					found = append(found, name)
 					mu.Unlock()
 				}
 			}
 			return it.Err()
 		})
-		slices.Sort(names)
-		return slices.Compact(names), fault(ctx, err) // SCAN may return a key twice
+		slices.Sort(found)
+		return slices.Compact(found), fault(ctx, err) // SCAN may return a key twice
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
 const (
@@ -153,7 +154,7 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		return nil, fmt.Errorf("%w: the client is a %T, allowed are *redis.Client and *redis.ClusterClient",
 			distlock.ErrInvalid, client)
 	}
-	if err := checkPrefix(d.prefix); err != nil {
+	if err := names.CheckPrefix(d.prefix); err != nil {
 		return nil, err
 	}
 	if o.TokenMemory < 0 || o.TokenMemory > distlock.MaxTTL {

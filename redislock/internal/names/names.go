@@ -1,4 +1,5 @@
-package redislock
+// Package names turns the names of locks into keys of Redis, and back.
+package names
 
 import (
 	"fmt"
@@ -8,22 +9,14 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// key is the key of a name: a string, the entry of its holder, that lives as long as
-// the lease. The other keys of the name are derived from it. All share one hash tag,
-// so that a script may use them together on a cluster. Neither the prefix nor the
-// encoded name contains a brace, so the tag is what stands between the first pair,
-// and different names, or prefixes, never share a key.
-type key string
+// Key returns the key of a name's entry. The other keys of the name begin with it. All share one
+// hash tag, so that a script may use them together on a cluster. Neither the prefix nor the
+// encoded name contains a brace, so the tag is what stands between the first pair, and different
+// names, or prefixes, never share a key.
+func Key(prefix, name string) string { return prefix + "{" + encode(name) + "}" }
 
-func keyOf(prefix, name string) key { return key(prefix + "{" + encode(name) + "}") }
-
-func (k key) entry() string   { return string(k) }
-func (k key) token() string   { return string(k) + ":token" }   // string: the last token
-func (k key) queue() string   { return string(k) + ":queue" }   // list: the owners that wait, in order
-func (k key) waiters() string { return string(k) + ":waiters" } // hash: their places; see queue.lua
-
-// nameOf is the reverse of keyOf. It reports false for what that never returns.
-func nameOf(prefix, key string) (string, bool) {
+// NameOf is the reverse of Key. It reports false for what that never returns.
+func NameOf(prefix, key string) (string, bool) {
 	tag, ok := strings.CutPrefix(key, prefix+"{")
 	tag, closed := strings.CutSuffix(tag, "}")
 	if !ok || !closed {
@@ -66,23 +59,25 @@ func decode(code string) (string, bool) {
 	return name, err == nil && name != "" && encode(name) == code
 }
 
-const maxPrefix = 64
+// MaxPrefix is the longest prefix, in bytes.
+const MaxPrefix = 64
 
-func checkPrefix(prefix string) error {
-	ok := len(prefix) <= maxPrefix
+// CheckPrefix returns what is wrong with a prefix.
+func CheckPrefix(prefix string) error {
+	ok := len(prefix) <= MaxPrefix
 	for i := range len(prefix) {
 		ok = ok && prefix[i] < 0x7f && (prefix[i] == '%' || !special(prefix[i]))
 	}
 	if !ok {
 		return fmt.Errorf("%w: the prefix is %q, allowed are up to %d visible ASCII characters other than { and }",
-			distlock.ErrInvalid, prefix, maxPrefix)
+			distlock.ErrInvalid, prefix, MaxPrefix)
 	}
 	return nil
 }
 
-// pattern returns what SCAN has to match to find the entries of the names that
+// Pattern returns what SCAN has to match to find the entries of the names that
 // start with start. Only an entry ends with a brace.
-func pattern(prefix, start string) string {
+func Pattern(prefix, start string) string {
 	return globQuote.Replace(prefix) + "{" + globQuote.Replace(encode(start)) + "*}"
 }
 

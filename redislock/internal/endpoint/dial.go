@@ -1,0 +1,45 @@
+// Package endpoint has what the drivers know of a Redis server, whatever their locks are.
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// maxHandshake bounds a TLS handshake. A server that does not speak TLS takes the beginning
+// of one for that of a command, and says nothing.
+const maxHandshake = 3 * time.Second
+
+// DialTLS returns what connects the client instead of go-redis. go-redis reports a handshake
+// without an answer as the end of a context, and repeats it.
+func DialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: timeout, KeepAlive: time.Minute}
+		raw, err := dialer.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		// A copy, because each server of a cluster has a name of its own.
+		own := config.Clone()
+		if own.ServerName == "" {
+			own.ServerName = strings.Trim(addr[:strings.LastIndex(addr, ":")], "[]")
+		}
+		conn := tls.Client(raw, own)
+		limit := min(timeout*3/4, maxHandshake) // before the end of the context, which says nothing
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		err = conn.HandshakeContext(bounded)
+		if err == nil {
+			return conn, nil
+		}
+		_ = raw.Close()
+		if bounded.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no answer from %s to the TLS handshake within %v: it may be a port without TLS", addr, limit)
+		}
+		return nil, err
+	}
+}
