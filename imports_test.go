@@ -40,6 +40,7 @@ var importRules = []importRule{
 	{dir: "driver", imports: []string{"."}},
 	{dir: "memlock", imports: []string{".", "driver"}},
 	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
+	{dir: "redislock/redlock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
 	// What both drivers for Redis need.
 	{dir: "redislock/internal/...", imports: []string{"."}},
 	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
@@ -50,7 +51,7 @@ var importRules = []importRule{
 		"google.golang.org/grpc/...", "go.uber.org/zap/...",
 	}},
 	{dir: "backends",
-		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "mysqllock", "zklock", "etcdlock"},
+		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "redislock/redlock", "mysqllock", "zklock", "etcdlock"},
 		// Decodes a Config as a user's loader would.
 		tests: []string{"go.yaml.in/yaml/v3"}},
 	// Knows no store: what a table or a script has to compare is the same for all clients. Its tests are the

@@ -24,6 +24,7 @@ import (
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/mysqllock"
 	"github.com/distlock-go/distlock/redislock"
+	"github.com/distlock-go/distlock/redislock/redlock"
 	"github.com/distlock-go/distlock/zklock"
 )
 
@@ -37,6 +38,9 @@ func newDefault() *Registry {
 	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
 		return locker(redislock.Open(ctx, url, &redislock.Options{Options: *o}))
 	}, "redis", "rediss", "redis+sentinel")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(redlock.Open(ctx, url, &redlock.Options{Options: *o}))
+	}, "redlock", "redlocks")
 	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
 		return locker(mysqllock.Open(ctx, url, &mysqllock.Options{Options: *o}))
 	}, "mysql", "mysqls")

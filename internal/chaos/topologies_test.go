@@ -50,6 +50,7 @@ var topologies = []topology{
 		}
 		return subject("redis://"+strings.Join(addrs, ",")+"?cluster=true", false, faults...)
 	}},
+	{"redis, redlock", "five Redis that know nothing of each other, with append-only files; one or two at a time are killed or frozen", redlock},
 	{"redis, bad network", "one Redis behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
 		return badNetwork(t, servers.ForTest(t, servers.Redis))
 	}},
@@ -130,6 +131,32 @@ func ensemble(t *testing.T, kind servers.Kind) chaos.Subject {
 		faults = append(faults, killed(fmt.Sprintf("member %d", i+1), s), frozen(fmt.Sprintf("member %d", i+1), s))
 	}
 	return subject(e.URL(), true, faults...)
+}
+
+// redlock has a minority of five servers killed or frozen.
+func redlock(t *testing.T) chaos.Subject {
+	var addrs []string
+	var faults []chaos.Fault
+	var before chaos.Fault
+	for i := range 5 {
+		s := servers.ForTest(t, servers.Redis)
+		addrs = append(addrs, s.Addr())
+		one := frozen(fmt.Sprintf("server %d", i+1), s)
+		faults = append(faults, killed(fmt.Sprintf("server %d", i+1), s), one)
+		if i > 0 {
+			faults = append(faults, both(before, one))
+		}
+		before = one
+	}
+	return subject("redlock://"+strings.Join(addrs, ",")+"?after_restart=trust", true, faults...)
+}
+
+func both(a, b chaos.Fault) chaos.Fault {
+	return chaos.Fault{
+		Name:  a.Name + " and " + b.Name,
+		Break: func(ctx context.Context) error { return errors.Join(a.Break(ctx), b.Break(ctx)) },
+		Mend:  func(ctx context.Context) error { return errors.Join(a.Mend(ctx), b.Mend(ctx)) },
+	}
 }
 
 // badNetwork gives each client a link of its own.

@@ -15,7 +15,7 @@ const mask = "xxxxx"
 // shown are the parameters with visible values: those that some backend takes. The
 // value of any other may be a password, under a guessed parameter name.
 var shown = []string{
-	"acl", "cluster", "create", "dial_timeout", "holder", "master", "max_conns", "pool_size", "prefix",
+	"acl", "after_restart", "cluster", "create", "dial_timeout", "holder", "master", "max_conns", "max_ttl", "pool_size", "prefix",
 	"request_timeout", "sentinel_auth", "session_timeout", "table", "tick_time", "tls", "tls_ca", "tls_cert", "tls_key",
 	"tls_server_name", "token_base", "token_memory", "ttl", "wait_conns", "wait_replicas",
 }

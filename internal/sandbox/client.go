@@ -46,6 +46,8 @@ func (s *Sandbox) Open(ctx context.Context) (Client, error) {
 	switch s.Store {
 	case "redis":
 		return openBareRedis(u, s.prefix)
+	case "redlock":
+		return openBareRedlock(u, s.prefix)
 	case "mysql":
 		return openBareMySQL(ctx, u, s.prefix)
 	case "zk":

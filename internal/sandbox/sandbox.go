@@ -19,7 +19,7 @@ import (
 // or a node of a random name. It lies within what the URL names: its user may have
 // rights on nothing else.
 type Sandbox struct {
-	Store string // "redis", "mysql", "zk", "etcd"; empty for what has no servers or is not known here
+	Store string // "redis", "redlock", "mysql", "zk", "etcd"; empty for what has no servers or is not known here
 	What  string // "keys that begin with …"
 
 	head   string // the URL up to its query: scheme, user, hosts, path
@@ -39,6 +39,8 @@ func storeOf(scheme string) string {
 	switch scheme {
 	case "redis", "rediss", "redis+sentinel":
 		return "redis"
+	case "redlock", "redlocks":
+		return "redlock"
 	case "mysql", "mysqls":
 		return "mysql"
 	case "zk", "zks":
@@ -63,8 +65,9 @@ func New(rawURL, who string) (*Sandbox, error) {
 	}
 	id := who + "-" + RandomID()
 	switch s.Store {
-	case "redis":
-		s.prefix = u.Text("prefix", "distlock:") + id + ":"
+	case "redis", "redlock":
+		standard := map[string]string{"redis": "distlock:", "redlock": "redlock:"}
+		s.prefix = u.Text("prefix", standard[s.Store]) + id + ":"
 		if len(s.prefix) > maxRedisPrefix {
 			return nil, fmt.Errorf("%w: the URL %s: its prefix is too long for the run to add its own to it: with that it has %d bytes, allowed are %d",
 				distlock.ErrInvalid, u, len(s.prefix), maxRedisPrefix)
@@ -166,7 +169,7 @@ func (s *Sandbox) URL(addr string) string {
 }
 
 // defaultPorts of the stores.
-var defaultPorts = map[string]string{"redis": "6379", "mysql": "3306", "zk": "2181", "etcd": "2379"}
+var defaultPorts = map[string]string{"redis": "6379", "redlock": "6379", "mysql": "3306", "zk": "2181", "etcd": "2379"}
 
 // Addr returns the host:port of the server, or an error that says why traffic to it
 // cannot be led through a proxy.

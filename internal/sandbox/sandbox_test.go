@@ -13,6 +13,8 @@ func TestSandbox(t *testing.T) {
 			"redis://:p%40ss@127.0.0.1:9/2?prefix=distlock%3Acompare-ID%3A", "keys that begin with distlock:compare-ID:"},
 		{"redis://h?prefix=app:&pool_size=3&ttl=9s", "redis://h?pool_size=3&ttl=9s&prefix=app%3Acompare-ID%3A",
 			"redis://127.0.0.1:9?pool_size=3&ttl=9s&prefix=app%3Acompare-ID%3A", "keys that begin with app:compare-ID:"},
+		{"redlock://a,b,c/2", "redlock://a,b,c/2?prefix=redlock%3Acompare-ID%3A",
+			"redlock://127.0.0.1:9/2?prefix=redlock%3Acompare-ID%3A", "keys that begin with redlock:compare-ID:"},
 		{"mysql://u:p@h:33/db", "mysql://u:p@h:33/db?table=distlock_compare_ID&create=true",
 			"mysql://u:p@127.0.0.1:9/db?table=distlock_compare_ID&create=true", "the tables distlock_compare_ID and distlock_compare_ID_bare"},
 		{"mysql://h/db?table=locks.mine&create=false", "mysql://h/db?table=locks.distlock_compare_ID&create=true",

@@ -1,0 +1,135 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// claim is one acquisition.
+//
+//	Try      round 1: take everywhere ──▶ a majority: confirm ──▶ a majority: granted
+//	                                  ──▶ no majority: undo, pause, round 2 …
+//	Release  everywhere, with a tombstone where a request may still arrive
+//
+// Requests to slow servers go on in the background after a method has returned. They share at,
+// under mu; each has the round that it belongs to.
+type claim struct {
+	driver  *store
+	request driver.Request
+	key     key
+
+	mu       sync.Mutex
+	round    int64   // of the present or latest Try
+	grant    stamp   // all 0 if there was none
+	released bool    // nothing is taken any more
+	at       []place // by node
+
+	progress chan struct{} // one element: a cleanup is over
+}
+
+// place is what a claim may have on one server.
+type place struct {
+	entry    bool     // it may have an entry there
+	late     bool     // a request that makes an entry may still arrive, though nobody waits for its answer
+	sent     int      // such requests under way
+	cleaning *cleanup // of a release; nil before
+}
+
+// touched reports whether there may be something to remove.
+func (p *place) touched() bool { return p.entry || p.late || p.sent > 0 }
+
+const (
+	// maxSplits is how many rounds a Try has if the servers are split between claims. Claims of
+	// many processes that begin at the same moment take some servers each, and none a majority.
+	maxSplits = 4
+
+	// splitPause is the pause before the second round, at the most; it doubles each time.
+	splitPause = 4 * time.Millisecond
+)
+
+// Try implements driver.Claim.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	pause := splitPause
+	for try := 1; ; try++ {
+		// The end of the caller's context does not end its requests: their outcome counts for others.
+		r := c.newRound()
+		grant, err := r.run(ctx)
+		if err == nil {
+			return grant, nil
+		}
+		// At once, because the others need what this round has taken.
+		c.undo(ctx, r)
+		var split *splitError
+		switch {
+		case errors.As(err, &split):
+			err = split.held
+		case errors.Is(err, distlock.ErrHeld), ctx.Err() != nil:
+			return driver.Grant{}, err
+		default: // a majority had no answer: connections may have been broken or cut off
+			try = max(try, maxSplits-1)
+		}
+		if try >= maxSplits || !sleep(ctx, rand.N(pause)) {
+			return driver.Grant{}, err
+		}
+		pause *= 2
+	}
+}
+
+// splitError says that no claim was seen to have a majority.
+type splitError struct{ held *driver.HeldError }
+
+func (e *splitError) Error() string { return e.held.Error() }
+
+func (c *claim) newRound() *round {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.round++
+	return &round{claim: c, number: c.round}
+}
+
+// Wait implements driver.Claim. Nothing wakes a claim: the engine polls, with its backoff and its
+// jitter.
+func (c *claim) Wait(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// begin notes that a request is sent that makes an entry at node i. It reports false if nothing
+// may be taken any more.
+func (c *claim) begin(i int, round int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.released || round != c.round {
+		return false
+	}
+	c.at[i].sent++
+	return true
+}
+
+// ended notes the outcome of such a request.
+func (c *claim) ended(i int, entry, late bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := &c.at[i]
+	p.sent--
+	p.entry = p.entry || entry
+	p.late = p.late || late
+}
+
+// sleep reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

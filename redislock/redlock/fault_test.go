@@ -1,0 +1,365 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, url string) *Locker {
+	t.Helper()
+	l, err := Open(t.Context(), url, nil)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func lock(t *testing.T, l distlock.Locker, name string, opts ...distlock.Option) distlock.Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	held, err := l.Lock(ctx, name, opts...)
+	must(t, err)
+	return held
+}
+
+// until polls for a state that must come.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for ends := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(ends) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// entries returns on how many servers there is an entry of a name, and the nodes.
+func (g *group) entries(t *testing.T, name string) (at []int) {
+	t.Helper()
+	for i, a := range g.admins {
+		n, err := a.Exists(t.Context(), keyOf(defaultPrefix, name).entry()).Result()
+		if err == nil && n == 1 {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// proxied is a client of g, with a link to each server.
+func proxied(t *testing.T, g *group, params string) (*Locker, links) {
+	t.Helper()
+	var l links
+	var addrs []string
+	for i, s := range g.servers {
+		p, err := netfault.NewTCPProxy(s.Addr(), uint64(i+1))
+		must(t, err)
+		t.Cleanup(func() { _ = p.Close() })
+		l, addrs = append(l, p), append(addrs, p.Addr())
+	}
+	return open(t, urlOf(addrs)+params), l
+}
+
+// Two servers are down: locks go on. A lock that was taken meanwhile gets its entries on them when
+// they are back, or it would lose its majority with the next fault.
+func TestMinorityDown(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l := open(t, g.url())
+	for _, s := range g.servers[:2] {
+		must(t, s.Kill(t.Context()))
+	}
+	held := lock(t, l, "x", distlock.TTL(3*time.Second))
+	if _, err := open(t, g.url()).TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("%v, want ErrHeld", err)
+	}
+	for _, s := range g.servers[:2] {
+		must(t, s.Restart(t.Context()))
+	}
+	until(t, "the restarted servers have the entry", func() bool { return len(g.entries(t, "x")) == 5 })
+	for _, s := range g.servers[3:] {
+		must(t, s.Kill(t.Context()))
+	}
+	must(t, held.Extend(t.Context(), 3*time.Second))
+	must(t, held.Unlock(t.Context()))
+	must(t, lock(t, l, "x").Unlock(t.Context()))
+}
+
+// Without a majority, the error says so, and never that another has the name.
+func TestMajorityDown(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l := open(t, g.url())
+	held := lock(t, l, "x", distlock.TTL(20*time.Second))
+	for _, s := range g.servers[:3] {
+		must(t, s.Kill(t.Context()))
+	}
+	for _, name := range []string{"x", "y"} {
+		if _, err := l.TryLock(t.Context(), name); err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "no majority") {
+			t.Errorf("%s: %v, want no majority", name, err)
+		}
+	}
+	if err := held.Extend(t.Context(), 20*time.Second); err == nil || errors.Is(err, distlock.ErrLost) {
+		t.Errorf("%v: an Extend without a majority is neither a success nor a loss", err)
+	}
+	if _, err := Open(t.Context(), g.url(), nil); err == nil || !strings.Contains(err.Error(), "2 of 5 servers answer") {
+		t.Errorf("Open: %v", err)
+	}
+	for _, s := range g.servers[:3] {
+		must(t, s.Restart(t.Context()))
+	}
+	until(t, "the lock is extended", func() bool { return held.Extend(t.Context(), 20*time.Second) == nil })
+	must(t, held.Unlock(t.Context()))
+}
+
+// Two servers hang: after the first requests to them nothing waits for them, and what they execute
+// when they go on leaves nothing behind.
+func TestMinorityHangs(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l := open(t, g.url()+"&request_timeout=5s")
+	must(t, lock(t, l, "x").Unlock(t.Context()))
+	for _, s := range g.servers[1:3] {
+		must(t, s.Pause(t.Context()))
+	}
+	var took []time.Duration
+	for range 30 {
+		began := time.Now()
+		held := lock(t, l, "x")
+		must(t, held.Extend(t.Context(), 20*time.Second))
+		must(t, held.Unlock(t.Context()))
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	if took[len(took)/2] > time.Second { // a fifth of a request's time-out
+		t.Errorf("with two servers that hang, lock, extend and unlock take %v in the median", took[len(took)/2])
+	}
+	for _, s := range g.servers[1:3] {
+		must(t, s.Resume(t.Context()))
+	}
+	for _, a := range g.admins { // its commands come after those that wait in the sockets
+		until(t, "the server answers", func() bool { return a.Ping(t.Context()).Err() == nil })
+	}
+	until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
+	must(t, lock(t, l, "x").Unlock(t.Context()))
+}
+
+// Whichever minority hangs, tokens rise: what one majority has granted, each other knows.
+func TestTokensRiseOverAnyMajority(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	clients := []*Locker{open(t, g.url()), open(t, g.url())}
+	// Clocks that differ, as far as tokens go: one server has seen one of tomorrow.
+	tomorrow := time.Now().Add(24 * time.Hour).UnixMicro()
+	must(t, g.admins[4].Set(t.Context(), keyOf(defaultPrefix, "x").token(), tomorrow, 0).Err())
+	var last int64
+	for round := range 300 {
+		down := random.Perm(5)[:2]
+		if round == 0 {
+			down = []int{0, 1} // the majority has the one of tomorrow, and so all that follow must
+		}
+		for _, i := range down {
+			must(t, g.servers[i].Pause(t.Context()))
+		}
+		held := lock(t, clients[round%2], "x")
+		if held.Token() <= last || held.Token() <= tomorrow {
+			t.Fatalf("round %d, without %v: token %d after %d", round, down, held.Token(), last)
+		}
+		last = held.Token()
+		must(t, held.Unlock(t.Context()))
+		for _, i := range down {
+			must(t, g.servers[i].Resume(t.Context()))
+		}
+	}
+}
+
+// A server that has forgotten its locks grants none until those have ended: two holders would be
+// possible with the votes of three servers, one of them empty.
+func TestRestartedEmpty(t *testing.T) {
+	t.Parallel()
+	g := fiveForgetful(t)
+	url := "redlock://" + strings.Join(g.addrs(), ",") + "?max_ttl=2s"
+	a, b := open(t, url), open(t, url)
+	for _, s := range g.servers[3:] {
+		must(t, s.Pause(t.Context()))
+	}
+	var held distlock.Lock
+	var err error
+	until(t, "the servers are trusted", func() bool {
+		held, err = a.TryLock(t.Context(), "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
+		return err == nil
+	})
+	must(t, g.servers[0].Restart(t.Context())) // one of the three, empty
+	for _, s := range g.servers[3:] {
+		must(t, s.Resume(t.Context()))
+	}
+	for {
+		next, err := b.TryLock(t.Context(), "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
+		if err == nil {
+			if held.Err() == nil {
+				t.Fatalf("two holders: %d believes until %v, %d is granted", held.Token(), held.Deadline(), next.Token())
+			}
+			if next.Token() <= held.Token() {
+				t.Fatalf("token %d after %d", next.Token(), held.Token())
+			}
+			return
+		}
+		if time.Until(held.Deadline()) < -20*time.Second {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Servers that have just started grant nothing, and the error says why and until when.
+func TestJustStarted(t *testing.T) {
+	t.Parallel()
+	l := open(t, "redlock://"+strings.Join(five(t).addrs(), ",")+"?max_ttl=10m")
+	_, err := l.TryLock(t.Context(), "x")
+	if err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "takes part again in") {
+		t.Errorf("%v", err)
+	}
+}
+
+// fiveForgetful is five servers that keep nothing on disk.
+func fiveForgetful(t *testing.T) *group {
+	t.Helper()
+	g := new(group)
+	for range 5 {
+		s := servers.ConfiguredForTest(t, servers.Redis)
+		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second})
+		t.Cleanup(func() { _ = admin.Close() })
+		g.servers, g.admins = append(g.servers, s), append(g.admins, admin)
+	}
+	return g
+}
+
+// The replies of two servers are lost: what they have done is undone with the rest.
+func TestRepliesLost(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l, via := proxied(t, g, "")
+	for _, p := range via[3:] {
+		p.Drop(false, true)
+	}
+	for range 5 {
+		must(t, lock(t, l, "x", distlock.TTL(30*time.Second)).Unlock(t.Context()))
+	}
+	via.Heal() // before that, no new connection gets a reply, so none can release
+	until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
+	// Of three: no majority can be told of, so nothing is granted, and nothing may be left.
+	for _, p := range via[2:] {
+		p.Drop(false, true)
+	}
+	if _, err := l.TryLock(t.Context(), "x", distlock.TTL(30*time.Second)); err == nil || errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("granted without a majority: %v", err)
+	}
+	via.Heal()
+	until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
+}
+
+// Each request of a lock's life is held up on its way to one server, and arrives when the lock
+// was released and has a successor. Nothing of the first holder may come back, and the successor
+// keeps its lock.
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	for k, what := range []string{"take", "confirm", "renew"} {
+		t.Run(what, func(t *testing.T) {
+			first, via := proxied(t, g, "&request_timeout=10s")
+			second := open(t, g.url())
+			via[4].HoldRequest(k + 1)
+			held := lock(t, first, what, distlock.TTL(30*time.Second))
+			if what == "renew" {
+				must(t, held.Extend(t.Context(), 30*time.Second))
+			}
+			until(t, "the request is held", func() bool { return via[4].Fired() > 0 })
+			must(t, held.Unlock(t.Context()))
+			until(t, "it is released everywhere", func() bool { return len(g.entries(t, what)) == 0 })
+			next := lock(t, second, what, distlock.TTL(30*time.Second))
+			via[4].Release()
+			must(t, first.Close()) // when the late request has its answer
+			must(t, next.Extend(t.Context(), 30*time.Second))
+			must(t, next.Unlock(t.Context()))
+			until(t, "nothing is left", func() bool { return len(g.entries(t, what)) == 0 })
+		})
+	}
+}
+
+// A process is stopped between the phases, for longer than its lease. Its phase 2 comes when
+// another has the name: it gets nothing, and takes nothing away.
+func TestStoppedBetweenPhases(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	first, via := proxied(t, g, "&request_timeout=9s")
+	second := open(t, g.url())
+	via.HoldRequest(2)
+	done := make(chan error, 1)
+	go func() {
+		_, err := first.TryLock(t.Context(), "x", distlock.TTL(2*time.Second))
+		done <- err
+	}()
+	until(t, "phase 1 is over", func() bool { return len(g.entries(t, "x")) == 5 })
+	next := lock(t, second, "x", distlock.TTL(20*time.Second))
+	via.Release()
+	if err := <-done; err == nil {
+		t.Fatal("two holders")
+	}
+	must(t, next.Extend(t.Context(), 20*time.Second))
+	must(t, next.Unlock(t.Context()))
+	if last := lock(t, first, "x"); last.Token() <= next.Token() {
+		t.Errorf("token %d after %d", last.Token(), next.Token())
+	}
+}
+
+// What a server answers instead of a script's result counts as no answer of that server.
+func TestServerErrors(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l := open(t, g.url())
+	held := lock(t, l, "x", distlock.TTL(20*time.Second))
+	for _, a := range g.admins {
+		must(t, a.ScriptFlush(t.Context()).Err()) // NOSCRIPT
+	}
+	must(t, held.Extend(t.Context(), 20*time.Second))
+	for i, a := range g.admins[:3] {
+		must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err()) // NOREPLICAS, as READONLY
+		_, err := l.TryLock(t.Context(), fmt.Sprint("y", i))
+		switch {
+		case i < 2 && err != nil:
+			t.Errorf("%d of 5 servers refuse writes: %v", i+1, err)
+		case i == 2 && (err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "NOREPLICAS")):
+			t.Errorf("3 of 5 servers refuse writes: %v", err)
+		}
+	}
+	if err := held.Extend(t.Context(), 20*time.Second); err == nil || errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Extend while 3 of 5 servers refuse writes: %v", err)
+	}
+	for _, a := range g.admins[:3] {
+		must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	}
+	must(t, held.Extend(t.Context(), 20*time.Second))
+	must(t, held.Unlock(t.Context()))
+}

@@ -1,0 +1,192 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+)
+
+// maxSilent is how many requests may be under way to a server that does not answer, before locks
+// are taken without it. They find out when it is back. More would only pile up.
+const maxSilent = 8
+
+// errSilent is the error of a request that was not sent.
+var errSilent = errors.New("it has not answered the requests before, so this one was not sent")
+
+// node is one of the servers. All its methods are safe for concurrent use.
+type node struct {
+	addr    string
+	client  *redis.Client
+	timeout time.Duration // of a request
+	wait    time.Duration // how long after its start its grants do not count; 0 means that they always do
+
+	running atomic.Int32
+	silent  atomic.Bool           // the latest request that ended has timed out
+	trusted atomic.Int64          // in ns since epoch: from then on its grants count
+	run     atomic.Pointer[runID] // of the server's process, once it is known
+}
+
+// runID is what a server calls its present run.
+type runID string
+
+// epoch makes monotonic times of numbers.
+var epoch = time.Now()
+
+// newNode makes the client. It resends nothing by itself: each copy of a request must be known,
+// because it may arrive late.
+func newNode(o redis.Options, timeout, wait time.Duration) *node {
+	n := &node{addr: o.Addr, timeout: timeout, wait: wait}
+	o.MaxRetries = -1
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, &notSentError{err}
+		}
+		return c, nil
+	}
+	if wait > 0 {
+		o.OnConnect = n.connected
+	}
+	n.client = redis.NewClient(&o)
+	return n
+}
+
+// notSentError is an error before the request was sent.
+type notSentError struct{ err error }
+
+func (e *notSentError) Error() string { return e.err.Error() }
+func (e *notSentError) Unwrap() error { return e.err }
+
+// connected looks how long the server has been up. A restart breaks all connections, so the first
+// request to a restarted server comes after this.
+func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
+	text, err := conn.Info(ctx, "server").Result()
+	if err != nil {
+		if answered(err) {
+			err = fmt.Errorf("%w (to see restarts, it needs the right to INFO; or set after_restart=trust)", err)
+		}
+		return &notSentError{err}
+	}
+	seconds, err := strconv.ParseInt(infoField(text, "uptime_in_seconds"), 10, 64)
+	if err != nil {
+		return &notSentError{errors.New("it does not say how long it has been up: set after_restart=trust")}
+	}
+	n.identify(text)
+	up := time.Duration(max(seconds-1, 0)) * time.Second // the server counts whole seconds
+	n.trusted.Store(int64(time.Since(epoch) + n.wait - up))
+	return nil
+}
+
+// identify notes which run of a server this is.
+func (n *node) identify(info string) {
+	id := runID(infoField(info, "run_id"))
+	n.run.Store(&id)
+}
+
+func infoField(text, name string) string {
+	_, rest, _ := strings.Cut(text, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r")
+	return value
+}
+
+// young returns an error if the server has started so recently that it may have forgotten locks.
+// It is asked after the answer: a request may be the first to reach the restarted server.
+func (n *node) young() error {
+	left := time.Duration(n.trusted.Load()) - time.Since(epoch)
+	if n.wait == 0 || left <= 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: it has restarted and may have forgotten locks: it takes part again in %v (max_ttl after its start; "+
+		"after_restart=trust is for servers that forget nothing)", n.addr, left.Round(time.Second/10))
+}
+
+// ask runs a script and returns its answer, within the time-out of a request at the most. late reports whether a copy of the request may still
+// be applied, or has been without an answer. A request is sent again if its connection breaks: by
+// then connections from before a restart have been found.
+func (n *node) ask(ctx context.Context, s script, keys []string, args ...any) (answer any, late bool, err error) {
+	n.running.Add(1)
+	defer n.running.Add(-1)
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	for range 2 {
+		answer, err = n.client.EvalSha(ctx, s.digest, keys, args...).Result()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing has run
+			answer, err = n.client.Eval(ctx, s.source, keys, args...).Result()
+		}
+		if err == nil || answered(err) {
+			n.silent.Store(false)
+			return answer, late, n.named(err)
+		}
+		late = late || !notSent(err)
+		if ctx.Err() != nil || timedOut(err) {
+			// Not at the end of the Locker: that says nothing of the server.
+			n.silent.Store(!errors.Is(ctx.Err(), context.Canceled))
+			break
+		}
+	}
+	if errors.Is(err, redis.ErrClosed) {
+		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	}
+	return nil, late, n.named(err)
+}
+
+func (n *node) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", n.addr, err)
+}
+
+// answered reports whether a server has said err.
+func answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+func notSent(err error) bool {
+	return errors.As(err, new(*notSentError)) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+}
+
+func timedOut(err error) bool {
+	var t net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
+
+// awaited says whose answers are worth waiting for: of the nodes that have answered lately, if
+// they are a majority, else of all. So a node that hangs delays nobody after the first time.
+type awaited struct {
+	ignored []bool // by node
+	missing int
+}
+
+func (d *store) awaited() awaited {
+	a := awaited{ignored: make([]bool, len(d.nodes)), missing: len(d.nodes)}
+	for i, n := range d.nodes {
+		if n.silent.Load() {
+			a.ignored[i] = true
+			a.missing--
+		}
+	}
+	if a.missing < d.quorum {
+		return awaited{ignored: make([]bool, len(d.nodes)), missing: len(d.nodes)}
+	}
+	return a
+}
+
+// answered notes the answer of a node, or its failure.
+func (a *awaited) answered(i int) {
+	if !a.ignored[i] {
+		a.missing--
+	}
+}

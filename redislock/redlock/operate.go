@@ -1,0 +1,239 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/names"
+)
+
+// maxInspected is how many names share a request.
+const maxInspected = 200
+
+// Inspect implements distlock.Inspector.
+func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	views, err := d.look(ctx, []string{name})
+	if err != nil {
+		return distlock.Status{}, err
+	}
+	return views[0].status(d, name)
+}
+
+// List implements distlock.Inspector. The servers are searched for names, and each name is asked
+// for by itself: a majority decides. A key of another type is no lock.
+func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	found, err := d.scan(ctx, names.Pattern(d.prefix, prefix))
+	if err != nil {
+		return nil, err
+	}
+	var list []distlock.Status
+	for part := range slices.Chunk(found, maxInspected) {
+		views, err := d.look(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range views {
+			st, err := v.status(d, part[i])
+			switch {
+			case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
+			case err != nil:
+				return nil, err
+			case st.Held:
+				list = append(list, st)
+			}
+		}
+	}
+	return list, nil
+}
+
+// scan returns the names of which a server has an entry, sorted. A held name has one on a
+// majority, so it is on one of any majority that answers.
+func (d *store) scan(ctx context.Context, match string) ([]string, error) {
+	type part struct {
+		found []string
+		err   error
+	}
+	parts := make(chan part, len(d.nodes))
+	d.each(func(_ int, n *node) {
+		found, err := n.scan(ctx, d.prefix, match)
+		parts <- part{found, n.named(err)}
+	})
+	var all []string
+	var errs []error
+	for ok := 0; ok < d.quorum; {
+		select {
+		case p := <-parts:
+			if p.err == nil {
+				ok++
+				all = append(all, p.found...)
+			} else if errs = append(errs, p.err); len(errs) > len(d.nodes)-d.quorum {
+				return nil, fmt.Errorf("no majority answers: %w", errors.Join(errs...))
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func (n *node) scan(ctx context.Context, prefix, match string) (found []string, err error) {
+	it := n.client.Scan(ctx, 0, match, 1000).Iterator()
+	for it.Next(ctx) {
+		if name, ok := names.NameOf(prefix, it.Val()); ok {
+			found = append(found, name)
+		}
+	}
+	return found, it.Err()
+}
+
+// view is what the servers say of a name.
+type view struct {
+	holds    []hold
+	token    int64 // the last one
+	answered int
+	errs     []error
+}
+
+// hold is an entry with a token, and for how long each server that has it keeps it, in ms.
+type hold struct {
+	entry
+	lefts []int64
+}
+
+// look asks the servers for names. It does not wait for those that have not answered lately, if
+// the others are a majority.
+func (d *store) look(ctx context.Context, list []string) ([]view, error) {
+	var keys []string
+	for _, name := range list {
+		k := keyOf(d.prefix, name)
+		keys = append(keys, k.entry(), k.token())
+	}
+	answers := make(chan nodeAnswer, len(d.nodes))
+	d.each(func(i int, n *node) {
+		answer, _, err := n.ask(d.life, inspectScript, keys)
+		found, ok := answer.([]any)
+		if err == nil && (!ok || len(found) != 3*len(list)) {
+			err = n.named(fmt.Errorf("unexpected answer to an inspection: %v", answer))
+		}
+		answers <- nodeAnswer{i, found, err}
+	})
+	views := make([]view, len(list))
+	// Not for a majority only: a lease may have been prolonged on some and not yet on others.
+	for awaited := d.awaited(); awaited.missing > 0; {
+		select {
+		case a := <-answers:
+			awaited.answered(a.node)
+			for i := range views {
+				views[i].add(a, 3*i)
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return views, nil
+}
+
+func (v *view) add(a nodeAnswer, at int) {
+	if a.err != nil {
+		v.errs = append(v.errs, a.err)
+		return
+	}
+	if err, ok := a.list[at].(error); ok {
+		v.errs = append(v.errs, err)
+		return
+	}
+	v.answered++
+	text, _ := a.list[at].(string)
+	left, _ := a.list[at+1].(int64)
+	last, _ := a.list[at+2].(string)
+	token, _ := strconv.ParseInt(last, 10, 64)
+	v.token = max(v.token, token)
+	e, ok := parseEntry(text)
+	if text == "" || ok && e.token == 0 {
+		return // free, or somebody tries
+	}
+	if !ok { // An entry counts as held even if no script has written it.
+		e = entry{holder: text}
+	}
+	for i := range v.holds {
+		if h := &v.holds[i]; h.owner == e.owner && h.token == e.token && h.holder == e.holder {
+			h.lefts = append(h.lefts, left)
+			return
+		}
+	}
+	v.holds = append(v.holds, hold{entry: e, lefts: []int64{left}})
+}
+
+// status is what a majority says. If it cannot be told whether a name is held, because servers do
+// not answer, it counts as held: nobody else can get it.
+func (v *view) status(d *store, name string) (distlock.Status, error) {
+	st := distlock.Status{Name: name, Token: v.token, Waiters: -1}
+	if v.answered < d.quorum {
+		return st, fmt.Errorf("no majority answers: %w", errors.Join(v.errs...))
+	}
+	for _, h := range v.holds {
+		if len(h.lefts)+len(v.errs) < d.quorum {
+			continue
+		}
+		slices.Sort(h.lefts)
+		slices.Reverse(h.lefts)
+		// Until fewer than a majority have it. The entries last longer than the lease.
+		left := time.Duration(max(h.lefts[min(d.quorum, len(h.lefts))-1], 0)) * time.Millisecond
+		left = max(left-drift(0), 0) * 100 / 101
+		return distlock.Status{Name: name, Held: true, Holder: h.holder, Token: cmp.Or(h.token, v.token), AcquiredAt: h.acquired, Remaining: left, Waiters: -1}, nil
+	}
+	return st, nil
+}
+
+// Break implements distlock.Breaker. The scripts compare the token. So a Break ends no later hold
+// if it arrives twice or late. It ends the hold if no majority is left of it.
+func (d *store) Break(ctx context.Context, name string, token int64) error {
+	k := keyOf(d.prefix, name)
+	type answer struct {
+		ended, late bool
+		err         error
+	}
+	answers := make(chan answer, len(d.nodes))
+	d.each(func(_ int, n *node) {
+		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token()}, token, d.memory, millis(tombstoneTime))
+		answers <- answer{val == int64(1), late, err}
+	})
+	most := len(d.nodes) - d.quorum // that may be missing
+	ended, unclear, nothing := 0, 0, 0
+	var errs []error
+	for range d.nodes {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err != nil:
+				errs = append(errs, a.err)
+			case a.ended:
+				ended++
+			case a.late: // the first copy may have ended it
+				unclear++
+			default:
+				nothing++
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch {
+		case nothing > most:
+			return distlock.ErrLost
+		case ended >= d.quorum:
+			return nil
+		}
+	}
+	if len(errs) > most {
+		return fmt.Errorf("no majority answers: %w", errors.Join(errs...))
+	}
+	return nil
+}

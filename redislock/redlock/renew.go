@@ -1,0 +1,180 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// Renew implements driver.Driver: one request to each server, with all entries. Each lock has its
+// answer as soon as a majority has given it.
+//
+// Servers that have lost the entry of a lock, be it that they were down or have hung, get it back
+// in the background if a majority still has it. Without that, a lock that is held for days would
+// lose one server after the other.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	keys := make([]string, len(batch))
+	args := make([]any, 0, 2*len(batch))
+	for i, r := range batch {
+		c := r.Claim.(*claim)
+		keys[i] = c.key.entry()
+		args = append(args, c.mark(), entryTTL(r.TTL))
+	}
+	answers := make(chan nodeAnswer, len(d.nodes))
+	// Not beyond ctx: the next renewal is to find other connections than those that hang.
+	ends, ok := ctx.Deadline()
+	if !ok {
+		ends = time.Now().Add(maxRequestTimeout)
+	}
+	d.each(func(i int, n *node) {
+		ctx, cancel := context.WithDeadline(d.life, ends)
+		defer cancel()
+		answer, _, err := n.ask(ctx, renewScript, keys, args...)
+		list, ok := answer.([]any)
+		if err == nil && (!ok || len(list) != len(batch)) {
+			err = n.named(fmt.Errorf("unexpected answer to a renewal: %v", answer))
+		}
+		answers <- nodeAnswer{i, list, err}
+	})
+	v := newRenewVotes(d, len(batch))
+	asked := 0
+	for ; asked < len(d.nodes) && v.open > 0 && ctx.Err() == nil; asked++ {
+		select {
+		case a := <-answers:
+			for i := range batch {
+				if r := &batch[i]; v.add(a, i) {
+					r.Answer(v.result(ctx, r.Claim.(*claim), r.TTL, i))
+				}
+			}
+		case <-ctx.Done():
+			asked--
+		}
+	}
+	for i := range batch {
+		if r := &batch[i]; !v.votes[i].over {
+			r.Answer(v.result(ctx, r.Claim.(*claim), r.TTL, i))
+		}
+	}
+	d.repairLater(answers, asked, v, batch)
+}
+
+// nodeAnswer is what one node says of a batch.
+type nodeAnswer struct {
+	node int
+	list []any
+	err  error
+}
+
+// renewVotes counts the answers for a batch.
+type renewVotes struct {
+	nodes, quorum int
+	open          int // entries without a decision
+	votes         []renewVote
+}
+
+type renewVote struct {
+	held, gone, answered int
+	over                 bool
+	errs                 []error
+	lacking              []int // nodes that have not the entry, and nothing of another
+}
+
+func newRenewVotes(d *store, n int) *renewVotes {
+	return &renewVotes{nodes: len(d.nodes), quorum: d.quorum, open: n, votes: make([]renewVote, n)}
+}
+
+// add counts what a node says of entry i. It reports whether that decides.
+func (v *renewVotes) add(a nodeAnswer, i int) bool {
+	e := &v.votes[i]
+	e.answered++
+	switch {
+	case a.err != nil:
+		e.errs = append(e.errs, a.err)
+	case a.list[i] == int64(1):
+		e.held++
+	case a.list[i] == int64(0):
+		e.gone++
+		e.lacking = append(e.lacking, a.node)
+	default:
+		if err, ok := a.list[i].(error); ok { // the key is of another type
+			e.errs = append(e.errs, err)
+		} else {
+			e.gone++ // it is another's
+		}
+	}
+	if e.over || e.held < v.quorum && e.gone <= v.nodes-v.quorum && e.answered < v.nodes {
+		return false
+	}
+	e.over = true
+	v.open--
+	return true
+}
+
+// result is the decision on entry i, or what is known if there is none.
+func (v *renewVotes) result(ctx context.Context, c *claim, ttl time.Duration, i int) (driver.Grant, error) {
+	switch e := &v.votes[i]; {
+	case e.held >= v.quorum:
+		return driver.Grant{Token: c.grant.token, TTL: ttl}, nil
+	case e.gone > v.nodes-v.quorum:
+		return driver.Grant{}, distlock.ErrLost
+	case ended(ctx) != nil:
+		return driver.Grant{}, ended(ctx)
+	default:
+		return driver.Grant{}, fmt.Errorf("renewed on %d of %d servers, which is no majority: %w", e.held, v.nodes, errors.Join(e.errs...))
+	}
+}
+
+// ended is ctx.Err, but the deadline of a socket may come before the timer of the context.
+func ended(ctx context.Context) error {
+	if ends, ok := ctx.Deadline(); ok && !time.Now().Before(ends) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// repairLater takes in the answers that come after a batch was answered, and repairs what is held.
+func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes, batch []driver.Renewal) {
+	type held struct {
+		claim *claim
+		round int64
+		grant stamp
+		ttl   time.Duration
+	}
+	holds := make([]held, len(batch))
+	for i, r := range batch {
+		if v.votes[i].held >= v.quorum {
+			c := r.Claim.(*claim)
+			holds[i] = held{c, c.round, c.grant, r.TTL}
+		}
+	}
+	d.tasks.Go(func() {
+		for ; asked < len(d.nodes); asked++ {
+			a := <-answers // each node gives one, within its time-out
+			for i := range holds {
+				v.add(a, i)
+			}
+		}
+		// What is put back counts for nothing now: the next renewal finds it.
+		for i, h := range holds {
+			if h.claim == nil {
+				continue
+			}
+			for _, n := range v.votes[i].lacking {
+				if h.claim.begin(n, h.round) {
+					ok, late, _ := h.claim.stamp(n, h.round, h.grant, h.ttl, 1)
+					h.claim.ended(n, ok, late)
+				}
+			}
+		}
+	})
+}
+
+// mark is how the entry of the claim begins, once it is granted.
+func (c *claim) mark() string {
+	return c.request.Owner + " " + strconv.FormatInt(c.round, 10) + " " + strconv.FormatInt(c.grant.token, 10) + " "
+}
