@@ -25,7 +25,7 @@ Measures distlock and its peers on servers that it starts, with the durability t
 they have by default, and writes the figures as JSON. It waits until the machine is
 idle, and gives up if that does not come: figures of a busy machine say little.
 -scale holds very many locks for long on each store, and has very many wait, and writes that
-beside the other figures. It needs no idle machine.
+beside the other figures. It does not wait until the machine is idle.
 -render writes the page that is made of a file to the standard output. Ctrl-C ends a
 run without a result.
 

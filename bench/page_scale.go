@@ -12,7 +12,7 @@ func (r *results) scaleTables(b *strings.Builder) {
 		return
 	}
 	b.WriteString("## Very many locks, very many waiters\n\n")
-	fmt.Fprintf(b, "Taken on %s at commit %s by `%s`; the run got %.0f%% of the processors. Losses, turns, requests and memory do not depend on\nthat, rates and times do. Each store holds in a process of its own, all stores at once.\n\n",
+	fmt.Fprintf(b, "Taken on %s at commit %s by `%s`; the run got %.0f%% of the processors.\nTurns, requests and memory depend little on that; rates and times do, and locks are lost where neither client nor server runs. Each store holds in a process of its own, all stores at once.\n\n",
 		s.Taken.Format("2006-01-02"), orUnknown(s.Commit), s.Command, 100*s.Idle)
 	long := &table{head: []string{"held", "locks", "minutes, TTL", "lost", "least left of a TTL", "requests /s", "KB/s", "CPU of client / server", "bytes of a lock: client / server", "taken /s"}}
 	for _, l := range s.Long {

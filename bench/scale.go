@@ -19,8 +19,8 @@ import (
 )
 
 // scaled is what "-scale" has measured: very many locks held for long, and very many
-// waiters in many processes. Counts of losses and turns, memory and processor time
-// need no idle machine.
+// waiters in many processes. Turns, requests, memory and processor time need no idle
+// machine; a loss may be one of a machine that is too busy to renew.
 type scaled struct {
 	Taken   time.Time      `json:"taken"`
 	Command string         `json:"command"`
@@ -58,7 +58,7 @@ func (r *run) scale(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, st := range r.stores {
 		if st.setUp != nil || r.settings.scale.locks == 0 {
-			continue // the same store again
+			continue // the same store again, or nothing to hold
 		}
 		l := &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}
 		s.Long = append(s.Long, l)
