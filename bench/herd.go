@@ -29,6 +29,8 @@ type herd struct {
 	ClientCPU float64 `json:"client_cpu"`        // of one processor, all processes together, while all waited
 	ServerCPU float64 `json:"server_cpu"`
 	Failed    string  `json:"failed,omitempty"`
+
+	waiting int // processes so far
 }
 
 const (
@@ -52,10 +54,19 @@ func newHerd(st store) *herd {
 	return h
 }
 
-// gather starts the processes, has them wait, and frees the names.
+// gather has the herd served, or says how far that came within the limit.
 func (r *run) gather(ctx context.Context, st store, h *herd) error {
-	ctx, cancel := context.WithTimeout(ctx, herdLimit)
+	bounded, cancel := context.WithTimeout(ctx, herdLimit)
 	defer cancel()
+	err := r.drive(bounded, st, h)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("not done after %v: %d of %d processes waited", herdLimit, h.waiting, h.Processes)
+	}
+	return err
+}
+
+// drive starts the processes, has them wait, and frees the names.
+func (r *run) drive(ctx context.Context, st store, h *herd) error {
 	fmt.Fprintf(r.log, "%s %s: %d waiters in %d processes\n", r.clock(), st.id, h.Processes*h.Names, h.Processes)
 	server, url, err := herdServer(ctx, st)
 	if err != nil {
@@ -94,6 +105,7 @@ func (r *run) gather(ctx context.Context, st store, h *herd) error {
 		if err != nil {
 			return err
 		}
+		h.waiting++
 	}
 	h.Queued = time.Since(began).Seconds()
 	h.watch(ctx, pids, server.PID())
