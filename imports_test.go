@@ -68,7 +68,7 @@ var importRules = []importRule{
 	{dir: "internal/mutants", imports: []string{".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
-	{dir: "internal/servers/...", testing: true, imports: []string{
+	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault",
 		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
 		"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "golang.org/x/sys/...",
 		"github.com/testcontainers/testcontainers-go/...", "github.com/containerd/errdefs/...", "github.com/moby/moby/...",
@@ -92,7 +92,7 @@ var importRules = []importRule{
 		tests: []string{"github.com/chromedp/..."}},
 	// Breaks a store while clients lock on it, and has the suite's oracles judge.
 	{dir: "internal/chaos", imports: []string{".", "conformance/oracle"},
-		tests: []string{"backends", "conformance/netfault", "github.com/redis/go-redis/v9/..."}},
+		tests: []string{"backends", "conformance/netfault", "github.com/redis/go-redis/v9/...", "go.etcd.io/etcd/..."}},
 	{dir: "internal/compare", imports: []string{".", "driver", "internal/compare/measure", "internal/compare/hazard", "internal/compare/report"}},
 	// Runs a program in a process group of its own, and ends it with everything it has started.
 	{dir: "internal/supervise", imports: []string{".", "golang.org/x/sys/...", "golang.org/x/term"}},

@@ -7,6 +7,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ type Fault struct {
 	Name  string
 	Break func(ctx context.Context) error
 	Mend  func(ctx context.Context) error
+
+	// Length is about how long it lasts, if that differs from that of the others.
+	Length time.Duration
 }
 
 // Params say how much is broken, and how many clients lock meanwhile.
@@ -141,7 +145,7 @@ func (r *run) script(ctx context.Context) error {
 	began := time.Now()
 	for n := 0; n < r.Events || time.Since(began) < r.For; n++ {
 		f := r.Faults[random.IntN(len(r.Faults))]
-		gap, length := about(r.Gap), time.Duration(random.Int64N(2*int64(r.Length)+1))
+		gap, length := about(r.Gap), time.Duration(random.Int64N(2*int64(cmp.Or(f.Length, r.Length))+1))
 		if err := sleep(ctx, gap); err != nil {
 			return err
 		}

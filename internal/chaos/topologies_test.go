@@ -26,7 +26,7 @@ type topology struct {
 	start func(t *testing.T) chaos.Subject
 }
 
-var topologies = []topology{
+var topologies = append([]topology{
 	{"redis", "one Redis with an append-only file that is synced with each write", func(t *testing.T) chaos.Subject {
 		s := servers.ConfiguredForTest(t, servers.Redis, "appendonly yes", "appendfsync always")
 		return subject(s.LockURL(), true, killed("redis", s), frozen("redis", s))
@@ -69,9 +69,6 @@ var topologies = []topology{
 		s := servers.ForTest(t, servers.ZooKeeper)
 		return subject(s.LockURL(), true, killed("zookeeper", s), frozen("zookeeper", s))
 	}},
-	{"zookeeper, three servers", "an ensemble of three; one at a time is killed or frozen, the leader among them", func(t *testing.T) chaos.Subject {
-		return ensemble(t, servers.ZooKeeper)
-	}},
 	{"zookeeper, bad network", "one ZooKeeper behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
 		return badNetwork(t, servers.ForTest(t, servers.ZooKeeper))
 	}},
@@ -79,13 +76,10 @@ var topologies = []topology{
 		s := servers.ForTest(t, servers.Etcd)
 		return subject(s.LockURL(), true, killed("etcd", s), frozen("etcd", s))
 	}},
-	{"etcd, three members", "a cluster of three; one at a time is killed or frozen, the leader among them", func(t *testing.T) chaos.Subject {
-		return ensemble(t, servers.Etcd)
-	}},
 	{"etcd, bad network", "one etcd behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
 		return badNetwork(t, servers.ForTest(t, servers.Etcd))
 	}},
-}
+}, quorum...)
 
 // subject locks on what a URL names.
 func subject(url string, exclusive bool, faults ...chaos.Fault) chaos.Subject {
@@ -121,16 +115,6 @@ func jumped(s *servers.Server, d time.Duration) chaos.Fault {
 		Break: func(ctx context.Context) error { return s.Jump(ctx, d) },
 		Mend:  func(ctx context.Context) error { return s.Jump(ctx, -d) },
 	}
-}
-
-// ensemble has one member at a time killed or frozen, so that a majority goes on.
-func ensemble(t *testing.T, kind servers.Kind) chaos.Subject {
-	e := servers.EnsembleForTest(t, kind, 3)
-	var faults []chaos.Fault
-	for i, s := range e.Members {
-		faults = append(faults, killed(fmt.Sprintf("member %d", i+1), s), frozen(fmt.Sprintf("member %d", i+1), s))
-	}
-	return subject(e.URL(), true, faults...)
 }
 
 // redlock has a minority of five servers killed or frozen.

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,14 +16,38 @@ import (
 // that a Server gives.
 type Ensemble struct {
 	Members []*Server
+
+	// User and Password are those of an administrator, for [Ensemble.Leader]. Whoever gives etcd users sets them.
+	User, Password string
+
+	plan *plan
+}
+
+// Setup says what an ensemble has besides its members. The zero value is nothing.
+type Setup struct {
+	Links bool     // between the members, for [Ensemble.Cut]
+	TLS   bool     // clients find a second port with TLS, by [Ensemble.TLSAddrs]
+	Extra []string // flags of etcd, lines of ZooKeeper's configuration
+}
+
+// plan is all that the members are told of each other before the first one starts.
+type plan struct {
+	Setup
+	sites   []memberSite
+	mesh    *mesh             // nil without Links
+	ballots map[[2]int]string // ZooKeeper's election ports over the mesh: from, to
+	cert    string            // for TLS, with its key, and both in one file
+	key     string
+	both    string
+	learner bool // the last site is that of a member which joins without a vote
 }
 
 // StartEnsemble starts n members of an etcd cluster or a ZooKeeper ensemble, and returns when all of them serve. The
 // error is [ErrUnavailable] where the server is not installed.
-func StartEnsemble(ctx context.Context, kind Kind, n int) (*Ensemble, error) {
+func StartEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (*Ensemble, error) {
 	sweepOnce.Do(func() { sweep(ctx) })
 	for try := 1; ; try++ {
-		e, err := tryEnsemble(ctx, kind, n)
+		e, err := tryEnsemble(ctx, kind, n, setup)
 		if err == nil {
 			return e, nil
 		}
@@ -35,31 +58,24 @@ func StartEnsemble(ctx context.Context, kind Kind, n int) (*Ensemble, error) {
 }
 
 // tryEnsemble prepares all members before it starts the first: each one is told of the others' ports.
-func tryEnsemble(ctx context.Context, kind Kind, n int) (e *Ensemble, err error) {
-	r := recipes[kind]
-	configure := map[Kind]func(context.Context, []memberSite, int) (launch, error){Etcd: etcdMember, ZooKeeper: zookeeperMember}[kind]
+func tryEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (e *Ensemble, err error) {
+	configure := map[Kind]func(context.Context, *plan, int) (launch, error){Etcd: etcdMember, ZooKeeper: zookeeperMember}[kind]
 	if configure == nil {
 		return nil, fmt.Errorf("servers: no ensemble of %s servers: allowed are %s and %s", kind, ZooKeeper, Etcd)
 	}
-	e = new(Ensemble)
+	e = &Ensemble{plan: &plan{Setup: setup}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
 			e = nil
 		}
 	}()
-	var sites []memberSite
-	for range n {
-		m, err := newMember()
-		if err != nil {
-			return e, err
-		}
-		sites = append(sites, m.site)
-		e.Members = append(e.Members, &Server{kind: kind, url: r.url(m.site.site), probe: r.probe, ctl: m, state: killed})
+	if err := e.prepare(kind, n); err != nil {
+		return e, err
 	}
 	for i, s := range e.Members {
 		m := s.ctl.(*member)
-		if m.process.launch, err = configure(ctx, sites, i); err != nil {
+		if m.process.launch, err = configure(ctx, e.plan, i); err != nil {
 			return e, err
 		}
 		s.origin = "local process " + m.process.launch.name
@@ -76,14 +92,80 @@ func tryEnsemble(ctx context.Context, kind Kind, n int) (e *Ensemble, err error)
 	return e, nil
 }
 
+// join reserves the place of one member more.
+func (e *Ensemble) join(r recipe) (*Server, error) {
+	m, err := newMember()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{kind: r.kind, url: r.url(m.site.site), probe: r.probe, ctl: m, state: killed}
+	e.plan.sites, e.Members = append(e.plan.sites, m.site), append(e.Members, s)
+	return s, nil
+}
+
+// prepare reserves the members' places, and makes what is between them.
+func (e *Ensemble) prepare(kind Kind, n int) (err error) {
+	p, r := e.plan, recipes[kind]
+	for range n {
+		if _, err := e.join(r); err != nil {
+			return err
+		}
+	}
+	if p.TLS {
+		if p.cert, p.key, p.both, err = newCertificate(p.sites[0].dir); err != nil {
+			return err
+		}
+	}
+	if !p.Links {
+		return nil
+	}
+	if p.mesh, err = newMesh(p.sites); err != nil || kind != ZooKeeper {
+		return err
+	}
+	p.ballots = make(map[[2]int]string)
+	for i := range p.sites {
+		for j := range p.sites {
+			if i == j {
+				continue
+			}
+			back := func() string { return p.ballots[[2]int{j, i}] }
+			if p.ballots[[2]int{i, j}], err = p.mesh.ballots(i, j, p.sites, back); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // URL names all members.
-func (e *Ensemble) URL() string {
+func (e *Ensemble) URL() string { return e.Members[0].URLVia(strings.Join(e.Addrs(), ",")) }
+
+// Addrs are the members' addresses for clients.
+func (e *Ensemble) Addrs() []string {
 	var addrs []string
 	for _, s := range e.Members {
 		addrs = append(addrs, s.Addr())
 	}
-	return e.Members[0].URLVia(strings.Join(addrs, ","))
+	return addrs
 }
+
+// TLSAddrs are the members' addresses for clients that speak TLS, of a [Setup] with it. The file has the certificate of
+// the authority to trust.
+func (e *Ensemble) TLSAddrs() (addrs []string, authority string) {
+	for _, at := range e.plan.sites {
+		addrs = append(addrs, loopback(at.tls))
+	}
+	return addrs, e.plan.cert
+}
+
+// Cut takes one member's links to all others away: what is sent over them is lost without a word. It needs a [Setup]
+// with Links. Clients still reach the member.
+func (e *Ensemble) Cut(s *Server) { e.plan.mesh.cut(e.index(s), true) }
+
+// Heal gives a member back what Cut has taken.
+func (e *Ensemble) Heal(s *Server) { e.plan.mesh.cut(e.index(s), false) }
+
+func (e *Ensemble) index(s *Server) int { return slices.Index(e.Members, s) }
 
 // Close kills all members and removes their data.
 func (e *Ensemble) Close() error {
@@ -99,15 +181,18 @@ func (e *Ensemble) Close() error {
 		})
 	}
 	wg.Wait()
+	if e.plan.mesh != nil {
+		errs = append(errs, e.plan.mesh.Close())
+	}
 	return errors.Join(errs...)
 }
 
 // EnsembleForTest is [ForTest] for an ensemble of n members.
-func EnsembleForTest(t testing.TB, kind Kind, n int) *Ensemble {
+func EnsembleForTest(t testing.TB, kind Kind, n int, setup Setup) *Ensemble {
 	t.Helper()
 	var e *Ensemble
 	forTest(t, kind, func(ctx context.Context, kind Kind) (s *Server, err error) {
-		if e, err = StartEnsemble(ctx, kind, n); err != nil {
+		if e, err = StartEnsemble(ctx, kind, n, setup); err != nil {
 			return nil, err
 		}
 		return e.Members[0], nil
@@ -123,7 +208,7 @@ func EnsembleForTest(t testing.TB, kind Kind, n int) *Ensemble {
 // memberSite is where a member is to be. The members talk to each other on ports of their own.
 type memberSite struct {
 	site
-	peer, election int
+	peer, election, tls int
 }
 
 // member is the process of a member, with the folders that reserve its other ports.
@@ -136,7 +221,7 @@ type member struct {
 func newMember() (*member, error) {
 	m := new(member)
 	var folders []*folder
-	for range 3 {
+	for range 4 {
 		f, err := newFolder()
 		if err != nil {
 			for _, f := range folders {
@@ -149,7 +234,7 @@ func newMember() (*member, error) {
 	m.process.folder, m.spare = folders[0], folders[1:]
 	m.site = memberSite{
 		site: site{dir: folders[0].path, port: folders[0].port, secret: newSecret()},
-		peer: folders[1].port, election: folders[2].port,
+		peer: folders[1].port, election: folders[2].port, tls: folders[3].port,
 	}
 	return m, nil
 }
@@ -163,54 +248,3 @@ func (m *member) remove(ctx context.Context) error {
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-func etcdMember(ctx context.Context, sites []memberSite, i int) (launch, error) {
-	at := sites[i]
-	path, err := findEtcd(ctx, at.dir)
-	if err != nil {
-		return launch{}, err
-	}
-	var cluster []string
-	for j, other := range sites {
-		cluster = append(cluster, fmt.Sprintf("m%d=http://%s", j, loopback(other.peer)))
-	}
-	client, peer := "http://"+at.addr(), "http://"+loopback(at.peer)
-	return launch{name: "etcd", path: path, args: []string{
-		fmt.Sprintf("--name=m%d", i),
-		"--data-dir=" + filepath.Join(at.dir, "data"),
-		"--listen-client-urls=" + client,
-		"--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer,
-		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=" + strings.Join(cluster, ","),
-		"--unsafe-no-fsync",
-		"--log-level=warn",
-	}}, nil
-}
-
-// zookeeperMember counts leader elections and lost followers in ticks of 200 ms, as everything there. A follower that
-// was not heard of for a second is left behind.
-func zookeeperMember(ctx context.Context, sites []memberSite, i int) (launch, error) {
-	at := sites[i]
-	run, err := localZooKeeper(ctx, at.site)
-	if err != nil {
-		return launch{}, err
-	}
-	data := filepath.Join(at.dir, "data")
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		return launch{}, err
-	}
-	if err := os.WriteFile(filepath.Join(data, "myid"), []byte(strconv.Itoa(i+1)), 0o600); err != nil {
-		return launch{}, err
-	}
-	config := run.args[len(run.args)-1]
-	text, err := os.ReadFile(config)
-	if err != nil {
-		return launch{}, err
-	}
-	lines := string(text) + "initLimit=50\nsyncLimit=5\n"
-	for j, other := range sites {
-		lines += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", j+1, other.peer, other.election)
-	}
-	return run, os.WriteFile(config, []byte(lines), 0o600)
-}

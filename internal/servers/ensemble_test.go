@@ -2,6 +2,7 @@ package servers_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ func TestEnsemble(t *testing.T) {
 	for _, kind := range []servers.Kind{servers.ZooKeeper, servers.Etcd} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			e := servers.EnsembleForTest(t, kind, 3)
+			e := servers.EnsembleForTest(t, kind, 3, servers.Setup{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for _, s := range e.Members {
@@ -23,6 +24,39 @@ func TestEnsemble(t *testing.T) {
 				if err := s.Restart(ctx); err != nil { // ready when a majority is
 					t.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// A leader that is cut off from the others is replaced, and one of the majority again when the links are back. Clients have
+// a port for TLS.
+func TestCut(t *testing.T) {
+	for _, kind := range []servers.Kind{servers.ZooKeeper, servers.Etcd} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			e := servers.EnsembleForTest(t, kind, 3, servers.Setup{Links: true, TLS: true})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			old, err := e.Leader(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Cut(old)
+			if _, err := e.Leader(ctx, old); err != nil {
+				t.Fatal(err)
+			}
+			e.Heal(old)
+			if err := old.Restart(ctx); err != nil { // ready when it is one of the majority
+				t.Error(err)
+			}
+			secure, _ := e.TLSAddrs()
+			for _, addr := range append(e.Addrs(), secure...) {
+				conn, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn.Close()
 			}
 		})
 	}

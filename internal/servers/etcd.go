@@ -92,10 +92,14 @@ func probeEtcd(ctx context.Context, at endpoint) (string, error) {
 	}
 	defer client.Close()
 	// A read goes through the leader: any answer, even a refusal, proves that there is one.
-	if _, err := client.Get(ctx, "health"); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
+	_, err = client.Get(ctx, "health")
+	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) && !errors.Is(err, rpctypes.ErrUserEmpty) {
 		return "", err
 	}
 	status, err := client.Status(ctx, at.addr())
+	if errors.Is(err, rpctypes.ErrUserEmpty) {
+		return "", nil // it serves those who log in
+	}
 	if err != nil {
 		return "", err
 	}

@@ -1,10 +1,11 @@
 package servers
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func findJava() (string, bool) {
 }
 
 // zookeeperClasses is the class path of an installed ZooKeeper: an unpacked release, Debian's package, or Homebrew's.
-// The jar of Debian's package names the jars it needs, except for a logger.
+// The jar of Debian's package names the jars it needs, except for a logger and two of those that TLS takes.
 func zookeeperClasses() (string, bool) {
 	var homes []string
 	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
@@ -109,7 +110,8 @@ func zookeeperClasses() (string, bool) {
 	} else {
 		const debian = "/usr/share/java/"
 		if _, err := os.Stat(debian + "zookeeper.jar"); err == nil {
-			return debian + "zookeeper.jar:" + debian + "slf4j-simple.jar", true
+			return debian + "zookeeper.jar:" + debian + "slf4j-simple.jar:" +
+				debian + "netty-codec.jar:" + debian + "netty-resolver.jar", true
 		}
 		homes = append(homes, "/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec",
 			"/usr/local/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec")
@@ -169,6 +171,16 @@ func (quiet) Printf(string, ...any) {}
 // askZooKeeper returns the first line of the answer to the four-letter word srvr. A server may have switched it off and
 // answer with a refusal: that is no error.
 func askZooKeeper(ctx context.Context, addr string) (string, error) {
+	text, err := fourLetters(ctx, addr, "srvr")
+	line, _, _ := strings.Cut(text, "\n")
+	if line != "" {
+		return strings.TrimSpace(line), nil // the refusals end without a line feed
+	}
+	return "", cmp.Or(err, io.EOF)
+}
+
+// fourLetters returns the whole answer to one of ZooKeeper's four-letter words.
+func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", err
@@ -178,12 +190,9 @@ func askZooKeeper(ctx context.Context, addr string) (string, error) {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return "", err
 	}
-	if _, err := conn.Write([]byte("srvr")); err != nil {
+	if _, err := conn.Write([]byte(word)); err != nil {
 		return "", err
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if line != "" {
-		return strings.TrimSpace(line), nil // the refusals end without a line feed
-	}
-	return "", err
+	text, err := io.ReadAll(conn)
+	return string(text), err
 }
