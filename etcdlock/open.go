@@ -132,7 +132,9 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 	stop := context.AfterFunc(ctx, end)
 	defer stop()
 	config.Context = life
-	config.DialOptions = append([]grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept)}, config.DialOptions...)
+	config.DialOptions = append([]grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(intercept), grpc.WithChainStreamInterceptor(interceptStream),
+	}, config.DialOptions...)
 	client, err := clientv3.New(config)
 	if err == nil {
 		if err = probe(ctx, client, config.DialTimeout, prefix, &login); err == nil && stop() {
@@ -280,5 +282,5 @@ func probe(ctx context.Context, client *clientv3.Client, limit time.Duration, pr
 // lacksKeepAlive reports whether the server has said that it has no such request.
 // kine says so in words only.
 func lacksKeepAlive(err error) bool {
-	return status.Code(err) == codes.Unimplemented || strings.Contains(err.Error(), "not supported")
+	return status.Code(err) == codes.Unimplemented || strings.Contains(err.Error(), "not supported") && !fromLearner(err)
 }

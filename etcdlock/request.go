@@ -139,6 +139,14 @@ func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 // for that. But if a server refuses the request, that function sends it again and
 // again, without a pause.
 func keepAlive(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
+	err = taken(ctx, func() error {
+		seconds, err = keepAliveOnce(ctx, c, id, opts...)
+		return err
+	})
+	return seconds, err
+}
+
+func keepAliveOnce(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	stream, err := c.LeaseKeepAlive(ctx, opts...)

@@ -103,8 +103,9 @@ type watch struct {
 
 // begin starts the watch. It reports false if it could not be.
 //
-// All watches share one stream, with one member. If that member does not answer in
-// time, the next watch has a new stream, with the next member.
+// All watches share one stream, with one member and one login. If that member does not
+// answer in time, or the login has run out, the next watch has a new stream, with the
+// next member and a new login.
 func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	// The watch outlives ctx. With nothing but this in its context it shares one
 	// stream with all others, also if callers put metadata into theirs.
@@ -119,15 +120,17 @@ func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	limit := time.AfterFunc(watchLimit, cancel)
 	defer limit.Stop()
 	*w = watch{key: key, events: s.client.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel: cancel}
+	var err error
 	select {
 	case created, open := <-w.events:
 		if open && created.Created && limit.Stop() && stop() {
 			w.began = created.Header.Revision
 			return true
 		}
+		err = created.Err()
 	case <-life.Done():
 	}
-	if ctx.Err() == nil && life.Err() != nil {
+	if ctx.Err() == nil && (life.Err() != nil || unknownLogin(err)) {
 		s.stream.CompareAndSwap(stream, stream+1)
 	}
 	w.end()
