@@ -41,18 +41,18 @@ type sharing struct {
 
 // Lock implements Locker.
 func (s *sharing) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return s.acquire("lock", name, func() (Lock, error) { return s.slots.queue(ctx, name, opts) },
+	return s.acquire("lock", name, opts, func() (Lock, error) { return s.slots.queue(ctx, name, opts) },
 		func(next Lock) (Lock, error) { return s.enter(ctx, next, name, true, opts) })
 }
 
 // TryLock implements Locker.
 func (s *sharing) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return s.acquire("trylock", name, func() (Lock, error) { return s.Locker.TryLock(ctx, name+"/next", renewed(opts)...) },
+	return s.acquire("trylock", name, opts, func() (Lock, error) { return s.Locker.TryLock(ctx, name+"/next", renewed(opts)...) },
 		func(next Lock) (Lock, error) { return s.enter(ctx, next, name, false, opts) })
 }
 
-func (s *sharing) acquire(op, name string, queue func() (Lock, error), enter func(next Lock) (Lock, error)) (Lock, error) {
-	if err := s.slots.check(op, name); err != nil {
+func (s *sharing) acquire(op, name string, opts []Option, queue func() (Lock, error), enter func(next Lock) (Lock, error)) (Lock, error) {
+	if err := s.slots.check(op, name, opts); err != nil {
 		return nil, err
 	}
 	for {

@@ -50,7 +50,7 @@ type semaphore struct {
 
 // TryLock implements Locker.
 func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	if err := s.slots.check("trylock", name); err != nil {
+	if err := s.slots.check("trylock", name, opts); err != nil {
 		return nil, err
 	}
 	return s.permit(name)(s.slots.tryAny(ctx, name, opts, true))
@@ -58,7 +58,7 @@ func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (L
 
 // Lock implements Locker.
 func (s *semaphore) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	if err := s.slots.check("lock", name); err != nil {
+	if err := s.slots.check("lock", name, opts); err != nil {
 		return nil, err
 	}
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
@@ -89,7 +89,13 @@ type slots struct {
 	n int
 }
 
-func (s slots) check(op, name string) error {
+func (s slots) check(op, name string, opts []Option) error {
+	// The slots are asked in goroutines, where a panic ends the process. An option that panics does so
+	// here first, and its caller can recover.
+	var o CallOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
 	switch {
 	case s.n < 1:
 		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", ErrInvalid, s.n))

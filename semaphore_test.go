@@ -275,3 +275,25 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 		}
 	})
 }
+
+// A panic of an option is the caller's to see. In a goroutine of the Semaphore it would end the process.
+func TestSemaphoreOptionPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		read, write := distlock.ReadWrite(l, 2)
+		for _, s := range []distlock.Locker{distlock.Semaphore(l, 2), read, write} {
+			for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){s.Lock, s.TryLock} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("the caller has not seen the panic of its option")
+						}
+					}()
+					_, _ = take(bg, "x", func(*distlock.CallOptions) { panic("in an option") })
+				}()
+			}
+			if err := mustLock(t, bg, s, "x").Unlock(bg); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
