@@ -16,7 +16,8 @@ import (
 // the holder is told of a waiter within that time. The looks end with the lock, or with
 // ctx. It is a hint: a waiter may have given up meanwhile, and on ZooKeeper a TryLock is one
 // for the moment that it takes. The channel stays open where the store does not know of
-// waiters: on MySQL without named locks.
+// waiters: on MySQL without named locks. Where there were several waiters on MySQL, and one of
+// them is the holder now, it may be told of the others up to ten seconds later.
 //
 // It fails with ErrUnsupported if l is no Inspector, with ErrInvalid if every is zero or
 // less, or with the error of the first look. Later looks that fail are made up for by the
