@@ -192,7 +192,7 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 	})
 
 	d := waitsFor(t, clusterClient(t, addrs), 1)
-	d.replicas.max = time.Second // each refusal takes as long
+	d.replicas.max = 200 * time.Millisecond // each refusal takes as long
 	var batch []driver.Renewal
 	var follows []bool
 	for i := 0; len(batch) < 2; i++ {
@@ -203,19 +203,27 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 			batch, follows = append(batch, driver.Renewal{Claim: a, TTL: 2 * long}), append(follows, follow)
 		}
 	}
-	judge := func(what string, i int, err error) {
+	// The replica of a busy machine may take longer than that, and is asked again.
+	judge := func(what string, i int, err error) (done bool) {
 		t.Helper()
-		if follows[i] && err != nil || !follows[i] && !errors.Is(err, errUnreplicated) {
+		tooFew := errors.Is(err, errUnreplicated)
+		if err != nil && !tooFew || err == nil && !follows[i] {
 			t.Errorf("%s at a master with a replica (%v): %v", what, follows[i], err)
 		}
+		return tooFew != follows[i]
 	}
 	for i, r := range batch {
-		_, err := r.Claim.Try(t.Context())
-		judge("Try", i, err)
+		eventually(t, "Try has its outcome", func() bool {
+			_, err := r.Claim.Try(t.Context())
+			return t.Failed() || judge("Try", i, err)
+		})
 	}
-	d.Renew(t.Context(), batch)
-	for i, r := range batch {
-		judge("Renew", i, r.Err)
+	eventually(t, "Renew has its outcomes", func() bool {
+		d.Renew(t.Context(), batch)
+		first, second := judge("Renew", 0, batch[0].Err), judge("Renew", 1, batch[1].Err)
+		return t.Failed() || first && second
+	})
+	for _, r := range batch {
 		releases(t, r.Claim.(*claim))
 	}
 }
