@@ -129,8 +129,8 @@ func (a *attempt) acquire() error {
 		if err = a.wait(); err == nil {
 			err = a.try()
 		}
-		if err != nil && a.over() != nil {
-			return withHeld(a.over(), refusal)
+		if over := a.over(); err != nil && over != nil {
+			return withHeld(over, refusal)
 		}
 	}
 	return err
@@ -148,9 +148,10 @@ func (a *attempt) try() error {
 	a.tries++
 	sent := time.Now()
 	grant, err := a.claim.Try(ctx)
+	over := a.over()
 	switch {
-	case a.over() != nil && !errors.Is(err, distlock.ErrHeld):
-		return a.over()
+	case over != nil && !errors.Is(err, distlock.ErrHeld):
+		return over
 	case err != nil:
 		return c.asHeld(ctx.explain(err))
 	case grant.Token <= 0 || grant.TTL <= 0:

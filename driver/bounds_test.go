@@ -132,6 +132,43 @@ func TestTimerOfTheContextIsLate(t *testing.T) {
 	})
 }
 
+// steppedBack is a context with a deadline of the wall clock, which passes, and is to come again:
+// the clock was set back right after it was looked at for the nth time.
+type steppedBack struct {
+	context.Context
+	looks, n int
+}
+
+func (c *steppedBack) Deadline() (time.Time, bool) {
+	if c.looks++; c.looks == c.n {
+		return time.Now(), true
+	}
+	return time.Now().Add(time.Hour), true
+}
+
+// A Lock never returns without a lock and without an error, whenever the clock is set back.
+func TestClockSetBackAtTheEndOfTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		held := mustLock(t, healthy(), rival, "held")
+		try := func(name string) {
+			for i := range 20 {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				lock, err := l.Lock(&steppedBack{Context: ctx, n: i}, name)
+				cancel()
+				if lock == nil && err == nil {
+					t.Errorf("Lock of %s has returned nothing, after look %d at the deadline", name, i)
+				}
+			}
+		}
+		try("held")
+		n.use(on("try", func(context.Context, memlock.Call, func()) (bool, error) { return true, context.DeadlineExceeded }))
+		try("free")
+		if err := held.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The end of a bound inside of a driver does not look like that of the caller's context.
 func TestShorterBoundOfADriver(t *testing.T) {
 	tooLong := fmt.Errorf("dial: %w", context.DeadlineExceeded)

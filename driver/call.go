@@ -69,7 +69,8 @@ func (c *call) Value(key any) any {
 }
 
 // endOf returns why a caller's context has ended. Its deadline counts: on a busy machine other
-// timers, also later ones, may fire before that of the context.
+// timers, also later ones, may fire before that of the context. A deadline of the wall clock may
+// be to come again when it is asked for a second time.
 func endOf(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
 		return context.DeadlineExceeded
@@ -81,11 +82,12 @@ func endOf(ctx context.Context) error {
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	end := endOf(c.caller)
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):
 		return err
-	case endOf(c.caller) != nil:
-		return endOf(c.caller)
+	case end != nil:
+		return end
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
