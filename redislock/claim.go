@@ -135,6 +135,7 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 	}
 	left, _ := answer[0].(int64)
 	text, _ := answer[1].(string)
+	c.token = 0 // if there was a grant, it was not confirmed, and is over
 	held := &driver.HeldError{Remaining: time.Duration(left) * time.Millisecond}
 	if e, ok := parseEntry(text); ok {
 		held.Holder, held.Token = e.holder, e.token

@@ -157,6 +157,17 @@ func TestForgottenGrant(t *testing.T) {
 	releases(t, a)
 }
 
+// A TryLock may have a grant that was not confirmed, and then find the name taken. It is refused as any
+// other, also where a copy of its request may still arrive.
+func TestUnconfirmedGrantIsAnothers(t *testing.T) {
+	drivers, _ := stores(t, 2)
+	rival, a := drivers[0].claim("x", long), drivers[1].tryOnly("x", long)
+	grants(t, rival)
+	a.token, a.ambiguous = 1, true
+	refusal(t, a)
+	releases(t, rival)
+}
+
 // between calls f once, before replicas are asked for the first time: a grant is there, and not
 // confirmed.
 type between struct{ f func() }
