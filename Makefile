@@ -46,6 +46,7 @@ EVENTS ?= 70
 SEED ?= 1
 .PHONY: topologies
 topologies: servers ## EVENTS=70 faults by SEED=1 on each of 22 topologies, beside clients that lock, into docs/topologies.md (about 25 minutes)
+	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) $(GO) test -count 1 -run TestCut ./internal/servers
 	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) DISTLOCK_CHAOS_SEED=$(SEED) \
 		DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md $(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos
 
