@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // A learner among the endpoints gets half of the requests, and refuses them all. No
-// call of a Locker of Open fails for it, and no lock is lost.
+// call of a Locker of Open fails for it, nor does a keep-alive.
 func TestLearner(t *testing.T) {
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -24,11 +26,10 @@ func TestLearner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	held, err := l.Lock(ctx, "held", distlock.TTL(time.Second))
+	held, err := l.Lock(ctx, "held")
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted := held.Deadline()
 	for i := range 20 {
 		lock, err := l.Lock(ctx, fmt.Sprint("x", i%2))
 		if err != nil {
@@ -46,17 +47,45 @@ func TestLearner(t *testing.T) {
 		}
 		waited <- err
 	}()
-	for !held.Deadline().After(granted.Add(time.Second)) { // renewed, more than once
-		select {
-		case <-held.Done():
-			t.Fatal("lost:", held.Err())
-		case <-time.After(10 * time.Millisecond):
+	for waiters := 0; waiters == 0; time.Sleep(5 * time.Millisecond) {
+		st, err := distlock.Inspect(ctx, l, "held")
+		if err != nil {
+			t.Fatal(err)
 		}
+		waiters = st.Waiters
 	}
 	if err := held.Unlock(ctx); err != nil {
 		t.Error(err)
 	}
 	if err := <-waited; err != nil {
 		t.Error("a waiter:", err)
+	}
+	keepsAlive(ctx, t, e.URL())
+}
+
+// keepsAlive sends keep-alives as a Locker at url does.
+func keepsAlive(ctx context.Context, t *testing.T, url string) {
+	t.Helper()
+	config, opts, err := parse(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dial(ctx, config, opts.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := newDriver(client, opts.Prefix, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	lease, err := client.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := keepAlive(ctx, st.granter, lease.ID, grpc.WaitForReady(true)); err != nil {
+			t.Fatal("a keep-alive:", err)
+		}
 	}
 }
