@@ -103,6 +103,7 @@ func breakEndsHold(c *C) {
 	own := a.mustTry(c.Name("own"), "which is fresh")
 	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(3*c.Unit())))
 
+	fixed.mustExtend(c.fits(4 * c.Unit()))
 	since := b.mustBreak(taken)
 	after := []*lease{third.mustFollow(taken)}
 	b.mustBreak(left)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -126,6 +127,55 @@ func cancelRacesGrant(c *C) {
 		h.free()
 	}
 	c.Logf("%d cancelled calls were granted", granted)
+	c.cancelAtLook(b, third)
+}
+
+// fuse is a context that ends when it is looked at for the last of so many times: also
+// between two statements, where no clock hits.
+type fuse struct {
+	context.Context
+	cancel context.CancelFunc
+	looks  atomic.Int64 // that are left
+}
+
+func (f *fuse) look() {
+	if f.looks.Add(-1) <= 0 {
+		f.cancel()
+	}
+}
+
+// Done implements context.Context.
+func (f *fuse) Done() <-chan struct{} {
+	f.look()
+	return f.Context.Done()
+}
+
+// Err implements context.Context.
+func (f *fuse) Err() error {
+	f.look()
+	return f.Context.Err()
+}
+
+// cancelAtLook ends contexts at each moment at which a call looks at them, up to that at
+// which it has returned.
+func (c *C) cancelAtLook(p, third *client) {
+	ttl := distlock.TTL(c.long())
+	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+		for k := range 24 {
+			name := c.Name(fmt.Sprint(op, k))
+			f := &fuse{}
+			f.Context, f.cancel = context.WithTimeout(c.ctx, patience+c.Slack())
+			f.looks.Store(int64(k) + 1)
+			got := p.acquire(f, op, name, ttl)
+			f.cancel()
+			if got.err == nil {
+				got.free()
+				continue
+			}
+			c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
+				fmt.Sprintf("%s of %s had failed, because its context ended when it was looked at for time number %d (CleanupBound plus slack; the TTL is %v: a grant was forgotten)", op, p.who, k+1, c.long()), ttl).free()
+		}
+	}
 }
 
 func replyAfterCancel(c *C) {

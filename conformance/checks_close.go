@@ -14,7 +14,7 @@ func closeChecks() []Check {
 	return []Check{
 		{
 			ID: "close/idempotent", Clause: "C1", Mandatory: true, Run: closeIdempotent,
-			Rule: "Close may be called several times, also at once, and succeeds each time",
+			Rule: "Close may be called several times, also at once, and succeeds each time; the names are free when any of them returns",
 		},
 		{
 			ID: "close/frees-held", Clause: "C1", Mandatory: true, Run: closeFreesHeld,
@@ -40,12 +40,14 @@ func closeChecks() []Check {
 }
 
 func closeIdempotent(c *C) {
-	a := c.open("A")
-	a.mustTry(c.Name("x"), "which is fresh")
-	c.together(5, func(int, *rand.Rand) {
+	a, b := c.openPhased("A"), c.open("B")
+	names, ttl := c.names(5), distlock.TTL(c.long())
+	c.takeAll(a, names, "which is fresh", ttl)
+	c.together(len(names), func(i int, _ *rand.Rand) {
 		if err := a.close(); err != nil {
 			c.Failf("one of five calls of Close, made at the same time, returned: %v", err)
 		}
+		b.mustTry(names[i], "which A held; one of five calls of A's Close, made at the same time, has returned", ttl).free()
 	})
 	if err := a.close(); err != nil {
 		c.Failf("a client that was closed was closed again: %v", err)

@@ -53,7 +53,7 @@ func coreChecks() []Check {
 		},
 		{
 			ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{capProxy}, Run: downIsNotHeld,
-			Rule: "a server that does not answer is never reported as a name that is held",
+			Rule: "a server that does not answer is never reported as a name that is held, nor as a client that is closed",
 		},
 		{
 			ID: "core/pre-cancelled", Clause: "A2", Mandatory: true, Run: preCancelled,
@@ -284,6 +284,7 @@ func errorTaxonomy(c *C) {
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	b.mustBeBusy(name, h)
+	c.mustBeWrappedOnce(b.try(name).err)
 
 	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
 	defer cancel()
@@ -291,6 +292,7 @@ func errorTaxonomy(c *C) {
 	if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
 		c.Failf("B waited for %q until its context's deadline, and Lock returned %s; it must match context.DeadlineExceeded", name, describe(got.err))
 	}
+	c.mustBeWrappedOnce(got.err)
 	if !strings.Contains(got.err.Error(), name) {
 		c.Failf("the error of Lock(%q) does not name the lock: %v", name, got.err)
 	}
@@ -318,6 +320,17 @@ func (c *C) mustBeInvalid(err error, what string) {
 	}
 }
 
+// mustBeWrappedOnce demands that an error does not say twice what was tried.
+func (c *C) mustBeWrappedOnce(err error) {
+	outer, ok := errors.AsType[*distlock.Error](err)
+	if !ok {
+		return
+	}
+	if inner, ok := errors.AsType[*distlock.Error](outer.Err); ok && inner.Op == outer.Op && inner.Name == outer.Name {
+		c.Failf("an error says twice that it is of %q with %q: %v", outer.Op, outer.Name, err)
+	}
+}
+
 // padded makes s n bytes long.
 func padded(s string, n int) string { return s + strings.Repeat("n", n-len(s)) }
 
@@ -341,8 +354,8 @@ func downIsNotHeld(c *C) {
 			ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
 			got := a.acquire(ctx, op, name)
 			cancel()
-			if errors.Is(got.err, distlock.ErrHeld) || errors.Is(got.err, distlock.ErrLost) {
-				c.Failf("the network %s, nobody has ever held %q, but %s returned: %v", f.what, name, op, got.err)
+			if errors.Is(got.err, distlock.ErrHeld) || errors.Is(got.err, distlock.ErrLost) || errors.Is(got.err, distlock.ErrClosed) {
+				c.Failf("the network %s, nobody has ever held %q or closed A, but %s returned: %v", f.what, name, op, got.err)
 			}
 		}
 		a.link.Heal()

@@ -211,7 +211,9 @@ func inspectFree(c *C) {
 	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
 	told := make(map[string]int64)
 	never := c.Name("never")
+	longer := a.mustTry(never+"/more", "which is fresh", distlock.TTL(c.long()), distlock.Holder("of a longer name"))
 	told[never] = b.mustShowFree(never, "was never held")
+	longer.free()
 	unlocked := a.mustTry(c.Name("unlocked"), "which is fresh")
 	unlocked.free()
 	told[unlocked.Name()] = b.mustShowFree(unlocked.Name(), "was unlocked")
@@ -326,6 +328,10 @@ func inspectWaiters(c *C) {
 	h = w.woken(c.soon(), "A had unlocked it")
 	count(0, "while C holds it")
 	h.free()
+	var st distlock.Status
+	if !c.eventually(patience, func() bool { st = eye.look(name); return st.Waiters <= 0 }) {
+		c.Failf("nobody holds %q or waits for it, but Inspect says %+v", name, st)
+	}
 }
 
 func inspectUnanswered(c *C) {

@@ -31,6 +31,7 @@ var listedNames = []string{
 	"a", "aa", "ab", "Ab", "AB", "aXb", "aXXb", "a%b", "a_b", "a*b", "a?b", "a[b]", "a[bc", "a]b", "a^b", "a{b}", "a{b,c}", "a\\b", "a\\%b", "a\\\\b",
 	"a'b", "a''b", "a\"b", "a`b", "a\x00b", "a\nb", "a/b", "a/b/c", "a/", "/a", "a//b", "a.b", "a+b", "a|b", "a$b", "(a)", "a b", "a ", " a", "a%2Fb", "a%2fb",
 	"a:b", "a#b", "a;b", "a-b", "á", "a\u0301", "ß", "ss", "ÿ", "Ÿ", "😀", "😁", "日本", "日", "\uffff", "z", "zz", "%", "_", "*", "\\",
+	strings.Repeat("w", 200), strings.Repeat("w", 300), strings.Repeat("w", 460),
 }
 
 // listedPrefixes are besides those names themselves.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,9 @@ func listAsInspect(c *C) {
 	for name, h := range held {
 		c.Failf("%s holds %q, but List(%q) does not return it: %+v", h.p.who, name, c.Name(""), all)
 	}
+	names := []string{fixed.Name(), handed.Name(), renewed.Name(), waited.Name()}
+	slices.Sort(names)
+	c.mustList(all, c.Name(""), names)
 	for _, h := range []*lease{fixed, renewed, waited, handed} {
 		h.free()
 	}

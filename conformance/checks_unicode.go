@@ -77,6 +77,7 @@ func scripts(base string) []string {
 		"\u0627 \u0623 \u0622 \u0621 \u0649 \u064a \u06cc \u0643 \u06a9 \u0647 \u0629 \u0640\u0627", // Arabic and Persian
 		"\u05d0 \ufb21 \u05e9\u05c1 \ufb2a \u05e9",
 		"- \u2010 \u2011 \u2012 \u2013 \u2014 \u2212 \u00ad \uff0d _ \uff3f ' \u2019 \u02bc",
+		"e \ue000 \uf8ff \U000f0000 \U0010fffd \u0378 \ufdd0 \ufff9", // for private use, not assigned, no characters
 		"a\u200d a\u200c a\u200b a\ufe0f a\u2060 a\u034f a\u061c a\u200e a\u202e a\u00ad a",
 	} {
 		for _, text := range strings.Fields(set) {

@@ -83,8 +83,12 @@ func (c *C) queueOutlivesHolder(what string, between func()) {
 	b.link.Delay(latency, 0)
 	limit := h.gone() + 4*latency + c.soon()
 	c.sleepUntil(h.end() - c.Unit()/20)
+	freed := h.gone() + c.skew(h.asked)
 	for !w.within(0) && c.now() < limit {
 		between()
+		if st, err := third.inspect(c.ctx, h.Name()); err == nil && st.Held && st.Token <= h.Token() && c.now() > freed {
+			c.breach("O1", "the lease of the dead A on %q, with token %d, was over at %s at the latest; B, who waits for it, has not come yet, and Inspect says %+v", h.Name(), h.Token(), millis(freed), st)
+		}
 		if got := third.try(h.Name(), ttl); got.err == nil && !w.within(0) {
 			c.Failf("the lease of the dead A on %q ended; C's TryLock was granted it at %s, although B had been queued for it for long; a request of B takes %v%s", h.Name(), millis(got.ret), latency, what)
 		}

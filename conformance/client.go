@@ -154,6 +154,9 @@ func (p *client) acquire(ctx context.Context, op oracle.Op, name string, opts ..
 	}
 	call := p.c.now()
 	h, err := p.call(ctx, op, name, opts)
+	if errors.Is(err, oracle.ErrLockToo) {
+		p.c.breach("A1", "%s called %s(%q): %v", p.who, op, name, err)
+	}
 	a := answer{err: err, call: call, ret: p.c.now(), asked: asked.TTL}
 	if err == nil {
 		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL}

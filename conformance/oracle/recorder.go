@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -72,6 +73,10 @@ type Hold struct {
 // ErrNilLock says that a call for a lock returned nil twice.
 var ErrNilLock = errors.New("neither a lock nor an error was returned")
 
+// ErrLockToo says that a call for a lock returned one with an error. Even a nil pointer in
+// it is one for a caller that compares it with nil.
+var ErrLockToo = errors.New("a Lock that is not nil was returned beside the error")
+
 // Acquire calls Lock (OpLock) or TryLock (OpTry) of l as client and records it. The
 // options must name the TTL, or the model cannot tell how long the lease must last.
 func (r *Recorder) Acquire(ctx context.Context, op Op, client string, l distlock.Locker, name string, opts ...distlock.Option) (*Hold, error) {
@@ -89,8 +94,11 @@ func (r *Recorder) Acquire(ctx context.Context, op Op, client string, l distlock
 		call = l.TryLock
 	}
 	lock, err := call(ctx, name, opts...)
-	if lock == nil && err == nil {
+	switch {
+	case lock == nil && err == nil:
 		err = ErrNilLock
+	case lock != nil && err != nil:
+		err = fmt.Errorf("%w: %w", ErrLockToo, err)
 	}
 	e.Return = r.Stamp()
 	e.Outcome = classify(op, err)

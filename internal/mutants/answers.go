@@ -1,0 +1,105 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// saidMutants do what they should, and answer something else, or too early.
+func saidMutants() []Mutant {
+	both := func(f func(context.Context, lockFunc, string, []distlock.Option) (distlock.Lock, error)) design {
+		return wrapper{lock: f, try: f}.in()
+	}
+	return []Mutant{
+		{
+			Name: "LockBesideError", Flaw: "returns a nil pointer in a Lock beside the error",
+			Seen:     "a function that returns its own type through an interface",
+			KilledBy: []Kill{{"core/error-taxonomy", "a Lock that is not nil"}},
+			MayTrip:  []string{"*/*"}, Why: "names are refused in nearly all",
+			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
+				l, err := call(ctx, name, opts...)
+				if err != nil {
+					return (*driver.Handle)(nil), err
+				}
+				return l, nil
+			}),
+		},
+		{
+			Name: "WrapsTwice", Flaw: "says twice in an error what was tried",
+			KilledBy: []Kill{{"core/error-taxonomy", "says twice"}},
+			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
+				l, err := call(ctx, name, opts...)
+				if outer, ok := errors.AsType[*distlock.Error](err); ok {
+					return nil, &distlock.Error{Op: outer.Op, Name: name, Err: err}
+				}
+				return l, err
+			}),
+		},
+		{
+			Name: "GrantDropped", Flaw: "forgets a grant if the context has ended by the time that it comes",
+			KilledBy: []Kill{{"cancel/race-with-grant", "a grant was forgotten"}},
+			MayTrip:  []string{"cancel/*", "stress/*"}, Why: "calls are cancelled in them",
+			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
+				l, err := call(ctx, name, opts...)
+				if err == nil && ctx.Err() != nil {
+					return nil, &distlock.Error{Op: "lock", Name: name, Err: ctx.Err()}
+				}
+				return l, err
+			}),
+		},
+		{
+			Name: "BrokenIsClosed", Flaw: "says of a connection that has broken that the client is closed",
+			Seen:     "io.EOF and net.ErrClosed taken for the end of the client",
+			KilledBy: []Kill{{"core/down-is-not-held", "or closed A"}},
+			MayTrip:  []string{"fault/*", "isolate/*", "expiry/ttl-atomic", "cancel/*"}, Why: "connections break in them",
+			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := c.inner.Try(ctx)
+				if err != nil && !errors.Is(err, distlock.ErrHeld) && ctx.Err() == nil {
+					return g, distlock.ErrClosed
+				}
+				return g, err
+			}}),
+		},
+		{
+			Name: "CloseBesideClose", Flaw: "lets a second Close return before the first has come to its end",
+			Seen:     "an atomic flag, where a sync.Once is needed",
+			KilledBy: []Kill{{"close/idempotent", "has returned"}},
+			design: design{locker: func(_ *env, c *driver.Client) distlock.Locker {
+				var closed atomic.Bool
+				return &wrapper{Client: c, close: func(call func() error) error {
+					if closed.Swap(true) {
+						return nil
+					}
+					return call()
+				}}
+			}},
+		},
+		{
+			Name: "BreakAfterExtend", Flaw: "says that a lock is lost when it breaks one that was extended",
+			KilledBy: []Kill{{"break/ends-hold", "Break returned"}},
+			design: inside(flaw{
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, ttl)
+					if err == nil && ttl > c.asked.TTL {
+						c.driver.with(c.asked.Name, func(e *entry) { e.token = c.token })
+					}
+					return g, err
+				},
+				breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+					err := d.inner.Break(ctx, name, token)
+					d.with(name, func(e *entry) {
+						if err == nil && e.token == token {
+							err = distlock.ErrLost
+						}
+					})
+					return err
+				},
+			}),
+		},
+	}
+}

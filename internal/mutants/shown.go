@@ -1,0 +1,90 @@
+package mutants
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/distlock-go/distlock"
+)
+
+// shownMutants show what is no more, is not yet, or is of another name.
+func shownMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "DropsPrivate", Flaw: "drops characters for private use from names",
+			KilledBy: []Kill{{"names/scripts", "the two names are one lock"}},
+			MayTrip:  []string{"names/*"}, Why: "names of different meaning are told apart in them",
+			design: namesFlaw(func(s string) string {
+				return strings.Map(func(r rune) rune {
+					if unicode.Is(unicode.Co, r) {
+						return -1
+					}
+					return r
+				}, s)
+			}),
+		},
+		{
+			Name: "ListsShort", Flaw: "lists no name of more than 255 bytes",
+			KilledBy: []Kill{{"list/literal-prefix", "which is held"}, {"names/listed", "missing"}},
+			design: inside(flaw{list: func(ctx context.Context, d *flawed, prefix string) ([]distlock.Status, error) {
+				all, err := d.inner.List(ctx, prefix)
+				return slices.DeleteFunc(all, func(st distlock.Status) bool { return len(st.Name) > 255 }), err
+			}}),
+		},
+		{
+			Name: "ListsPerWaiter", Flaw: "lists a name once for its holder, and once for each that waits",
+			Seen:     "a join of the holders with the queue",
+			KilledBy: []Kill{{"list/as-inspect", "twice"}},
+			MayTrip:  []string{"inspect/holder-text"}, Why: "a name is listed in it that somebody waits for",
+			design: inside(flaw{list: func(ctx context.Context, d *flawed, prefix string) (rows []distlock.Status, err error) {
+				all, err := d.inner.List(ctx, prefix)
+				for _, st := range all {
+					for range 1 + st.Waiters {
+						rows = append(rows, st)
+					}
+				}
+				return rows, err
+			}}),
+		},
+		{
+			Name: "InspectsLonger", Flaw: "shows for a name that is free the holder of a longer one that begins with it",
+			Seen:     "a range read, where a single key was meant",
+			KilledBy: []Kill{{"inspect/free", "was never held"}},
+			MayTrip:  []string{"list/namespaces"}, Why: "a free name is inspected in it beside a longer one",
+			design: inside(flaw{inspect: inspectLonger}),
+		},
+		{
+			Name: "HeldIfWaited", Flaw: "shows a name as held for which others wait, also if nobody holds it at the moment",
+			KilledBy: []Kill{{"fair/expiry-does-not-barge", "has not come yet"}},
+			design:   inside(flaw{status: func(_ *env, st *distlock.Status) { st.Held = st.Held || st.Waiters > 0 }}),
+		},
+		{
+			Name: "WaitersStay", Flaw: "counts those who have waited for as long as nobody holds the name",
+			KilledBy: []Kill{{"inspect/waiters", "nobody holds"}},
+			design: inside(flaw{status: func(e *env, st *distlock.Status) {
+				e.with(st.Name, func(n *entry) {
+					if st.Held {
+						n.faults = max(n.faults, st.Waiters)
+					} else {
+						st.Waiters = n.faults
+					}
+				})
+			}}),
+		},
+	}
+}
+
+func inspectLonger(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
+	st, err := d.look(ctx, name)
+	if err != nil || st.Held {
+		return st, err
+	}
+	below, err := d.inner.List(ctx, name)
+	if len(below) > 0 {
+		st = below[0]
+		st.Name = name
+	}
+	return st, err
+}
