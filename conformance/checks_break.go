@@ -59,7 +59,7 @@ func (p *client) mustBreak(h *lease) time.Duration {
 	case c.now()+c.skew(h.asked) >= end:
 		c.Inconclusivef("%s came too late to break %q, whose lease ended at %s: %v", p.who, h.Name(), millis(end), err)
 	default:
-		c.Failf("%s holds %q with token %d until %s; %s broke it with that token, and Break returned: %v", h.p.who, h.Name(), h.Token(), millis(end), p.who, err)
+		c.breach("O2", "%s holds %q with token %d until %s; %s broke it with that token, and Break returned: %v", h.p.who, h.Name(), h.Token(), millis(end), p.who, err)
 	}
 	return c.now()
 }

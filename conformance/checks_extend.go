@@ -54,7 +54,7 @@ func (c *C) extended(h *lease, ttl time.Duration) extension {
 	case after < before:
 		c.Failf("%s had %q until %s; Extend by %v took the Deadline back to %s", who, name, millis(before), ttl, millis(after))
 	case after < call+c.leastShown(ttl):
-		c.Failf("%s extended %q by %v at %s, Extend returned nil, but the Deadline is %s, only %v after the call", who, name, ttl, millis(call), millis(after), after-call)
+		c.breach("H3", "%s extended %q by %v at %s, Extend returned nil, but the Deadline is %s, only %v after the call", who, name, ttl, millis(call), millis(after), after-call)
 	case after > max(before+time.Second, h.ret+h.granted(), ret+c.atMost(ttl)): // the margin that a holder takes off is up to a second, and may be another now
 		c.Failf("%s extended %q by %v at %s, when its Deadline was %s, and the Deadline is %s now: more than was asked for, counted from the call, by %v",
 			who, name, ttl, millis(call), millis(before), millis(after), after-ret-ttl)

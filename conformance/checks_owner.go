@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ func ownerChecks() []Check {
 	return []Check{
 		{
 			ID: "owner/unlock-by-stranger", Clause: "H6", Mandatory: true, Run: unlockByStranger,
-			Rule: "nobody but its holder can end a lock: not by an old handle of the same name, not by closing a client",
+			Rule: "nobody but its holder can end a lock: not by a lock on a shorter name, not by an old handle of the same name, not by closing a client",
 		},
 		{
 			ID: "owner/stale-unlock-held", Clause: "H6", Mandatory: true, Run: staleUnlockHeld,
@@ -54,7 +55,13 @@ func unlockByStranger(c *C) {
 	a, b, d := c.open("A"), c.open("B"), c.open("C")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	old := b.mustTry(name, "which is fresh", ttl)
+	beneath := a.mustTry(name+"/beneath", "which is fresh", ttl)
+	beside := a.mustTry(name+"2", "which is fresh", ttl)
 	old.free()
+	for _, other := range []*lease{beneath, beside} {
+		d.mustBeBusyAfter(other.Name(), other, fmt.Sprintf("B unlocked its lock on %q", name))
+		other.free()
+	}
 	h := a.mustTry(name, "which B has unlocked", ttl)
 
 	if err := old.unlock(); err != nil {

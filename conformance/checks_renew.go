@@ -58,7 +58,7 @@ func renewExtends(c *C) {
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
 	c.sleepUntil(h.ret + c.Unit()/2)
-	h.mustExtend(c.Unit())
+	c.extended(h, c.Unit())
 	c.sleepUntil(h.ret + c.Unit()*5/4)
 	b.mustBeBusy(name, h)
 	h.free()

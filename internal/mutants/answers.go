@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -103,3 +104,77 @@ func saidMutants() []Mutant {
 		},
 	}
 }
+
+// clauseMutants break a clause that is easily taken for another.
+func clauseMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "DeadlineOfGrant", Flaw: "shows the Deadline of the grant, whatever was renewed since",
+			KilledBy: []Kill{{"renew/extends", "after the call"}},
+			MayTrip:  []string{"*/*"}, Why: "a Deadline that has passed ends the belief in a lock",
+			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return dated{h, h.Deadline()} }}),
+		},
+		{
+			Name: "NameTrimmed", Flaw: "shows the name of a lock without the white space at its ends",
+			KilledBy: []Kill{{"names/spaces", "says that its name is"}},
+			MayTrip:  []string{"names/*", "break/only-that", "close/frees-held", "list/literal-prefix", "batch/each-renewed", "wait/any-name"}, Why: "names have white space at their ends in them",
+			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return trimmed{h} }}),
+		},
+		{
+			Name: "BreakIfWaited", Flaw: "says that a lock is lost when it breaks one that others wait for",
+			KilledBy: []Kill{{"break/waiters-stay", "Break returned"}},
+			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+				st, _ := d.inner.Inspect(ctx, name)
+				err := d.inner.Break(ctx, name, token)
+				if err == nil && st.Waiters > 0 {
+					return distlock.ErrLost
+				}
+				return err
+			}}),
+		},
+		{
+			Name: "ReleaseHopes", Flaw: "takes a release without an answer for one that was done",
+			KilledBy: []Kill{{"fault/black-hole", "but Unlock returned nil"}},
+			MayTrip:  []string{"fault/*", "close/*"}, Why: "releases have no answer in them",
+			design: outside(flaw{release: func(ctx context.Context, c *claim) error {
+				if err := c.inner.Release(ctx); errors.Is(err, distlock.ErrLost) {
+					return err
+				}
+				return nil
+			}}),
+		},
+		{
+			Name: "UnlocksByPrefix", Flaw: "ends with Unlock all locks of names that begin with its own",
+			Seen:     "a range that is deleted, where a single key was meant",
+			KilledBy: []Kill{{"owner/unlock-by-stranger", "B unlocked its lock on"}, {"names/path", "the name had two holders at once"}},
+			MayTrip:  []string{"*/*"}, Why: "names that begin with another are held in most",
+			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
+				err := c.inner.Release(ctx)
+				if err == nil && c.won {
+					below, _ := c.driver.mem.List(ctx, c.asked.Name)
+					for _, st := range below {
+						if len(st.Name) > len(c.asked.Name) {
+							_ = remove(ctx, c.driver.mem, st.Name)
+						}
+					}
+				}
+				return err
+			}}),
+		},
+	}
+}
+
+// dated is a lock that knows one Deadline only.
+type dated struct {
+	*driver.Handle
+	deadline time.Time
+}
+
+// Deadline implements distlock.Lock.
+func (l dated) Deadline() time.Time { return l.deadline }
+
+// trimmed is a lock that does not show its whole name.
+type trimmed struct{ *driver.Handle }
+
+// Name implements distlock.Lock.
+func (l trimmed) Name() string { return strings.TrimSpace(l.Handle.Name()) }

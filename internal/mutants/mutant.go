@@ -104,7 +104,7 @@ func All() []Mutant {
 		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		againMutants, lastingMutants, busyMutants, waitedMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
-		comebackMutants, halfTruthMutants, shownMutants, saidMutants,
+		comebackMutants, halfTruthMutants, shownMutants, saidMutants, clauseMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

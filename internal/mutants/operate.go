@@ -110,13 +110,19 @@ func idleMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "SweepsBySeconds", Flaw: "drops the fraction of a second from the idle time",
-			KilledBy: []Kill{{"sweep/exact", "removed 2"}},
+			KilledBy: []Kill{{"sweep/exact", "the first of A's names was free"}},
 			design:   sweeps(func(idle time.Duration) time.Duration { return idle.Truncate(time.Second) }),
 		},
 		{
 			Name: "SweepsADay", Flaw: "sweeps what was idle for a day, however much more was asked for",
-			KilledBy: []Kill{{"sweep/exact", "removed 2"}},
+			KilledBy: []Kill{{"sweep/exact", "the first of A's names was free"}},
 			design:   sweeps(func(idle time.Duration) time.Duration { return min(idle, 24*time.Hour) }),
+		},
+		{
+			Name: "SweepsTen", Flaw: "removes ten rows, and leaves the others to the next Sweep",
+			Seen:     "DELETE with a LIMIT, which is sent once",
+			KilledBy: []Kill{{"sweep/exact", "that it removed 10"}},
+			design:   sweepingTen(),
 		},
 		{
 			Name: "SweepsNothing", Flaw: "removes nothing, ever",
@@ -124,4 +130,10 @@ func idleMutants() []Mutant {
 			design:   sweeps(func(time.Duration) time.Duration { return 1 << 62 }),
 		},
 	}
+}
+
+func sweepingTen() design {
+	f := rows()
+	f.sweep = ways{since: released, most: 10}.sweep
+	return inside(f)
 }

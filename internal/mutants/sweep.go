@@ -68,6 +68,7 @@ type ways struct {
 	held    bool                   // also held names
 	since   func(*entry) time.Time // nobody has held the name since then
 	forgets bool                   // how high its tokens were
+	most    int                    // that are removed at a time; 0 stands for all
 }
 
 func released(e *entry) time.Time { return e.expires }
@@ -141,7 +142,9 @@ func (w ways) sweep(ctx context.Context, d *flawed, idle time.Duration) (removed
 			d.floor = max(d.floor, e.token)
 		}
 		delete(d.entries, name)
-		removed++
+		if removed++; removed == w.most {
+			break
+		}
 	}
 	return removed, nil
 }
