@@ -156,7 +156,7 @@ func blackHole(c *C) {
 	name := c.Name("x")
 	const limit = 300 * time.Millisecond
 	// The lock must not run out before all calls have been made.
-	h := a.mustTry(name, "which is fresh", distlock.TTL(c.fits(max(c.Unit(), 5*(limit+c.Slack())))))
+	h := a.mustTry(name, "which is fresh", distlock.TTL(c.fits(max(c.Unit(), 6*(limit+c.Slack())))))
 	a.cutOff()
 	c.requireFired(1)
 	prompt := func(what, clause string, f func(ctx context.Context) error) {
@@ -180,6 +180,7 @@ func blackHole(c *C) {
 	prompt("TryLock", "A6", func(ctx context.Context) error { return a.acquire(ctx, oracle.OpTry, other).err })
 	prompt("Extend", "H5", func(ctx context.Context) error { return h.Extend(ctx, c.Unit()) })
 	prompt("Unlock", "H6", func(ctx context.Context) error { return h.Unlock(ctx) })
+	prompt("a second Unlock", "H6", func(ctx context.Context) error { return h.Lock.Unlock(ctx) })
 	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A was cut off and its lease had ended").free()
 	a.link.Heal()
 	c.warm(a)

@@ -11,7 +11,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// saidMutants do what they should, and answer something else, or too early.
+// saidMutants answer a call for a lock in a wrong way.
 func saidMutants() []Mutant {
 	both := func(f func(context.Context, lockFunc, string, []distlock.Option) (distlock.Lock, error)) design {
 		return wrapper{lock: f, try: f}.in()
@@ -53,6 +53,12 @@ func saidMutants() []Mutant {
 				return l, err
 			}),
 		},
+	}
+}
+
+// endMutants say that something has come to its end which has not.
+func endMutants() []Mutant {
+	return []Mutant{
 		{
 			Name: "BrokenIsClosed", Flaw: "says of a connection that has broken that the client is closed",
 			Seen:     "io.EOF and net.ErrClosed taken for the end of the client",
@@ -132,6 +138,12 @@ func clauseMutants() []Mutant {
 				return err
 			}}),
 		},
+	}
+}
+
+// unlockMutants answer wrongly to Unlock, or end too much by it.
+func unlockMutants() []Mutant {
+	return []Mutant{
 		{
 			Name: "ReleaseHopes", Flaw: "takes a release without an answer for one that was done",
 			KilledBy: []Kill{{"fault/black-hole", "but Unlock returned nil"}},
@@ -142,6 +154,13 @@ func clauseMutants() []Mutant {
 				}
 				return nil
 			}}),
+		},
+		{
+			Name: "SecondIsNil", Flaw: "returns nil from a second Unlock, whatever became of the first",
+			Seen:     "a sync.Once with its error left behind",
+			KilledBy: []Kill{{"fault/black-hole", "a second Unlock returned nil"}},
+			MayTrip:  []string{"owner/*"}, Why: "locks are unlocked twice in them",
+			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return &once{Handle: h} }}),
 		},
 		{
 			Name: "UnlocksByPrefix", Flaw: "ends with Unlock all locks of names that begin with its own",
@@ -178,3 +197,17 @@ type trimmed struct{ *driver.Handle }
 
 // Name implements distlock.Lock.
 func (l trimmed) Name() string { return strings.TrimSpace(l.Handle.Name()) }
+
+// once is a lock that is unlocked once.
+type once struct {
+	*driver.Handle
+	unlocked atomic.Bool
+}
+
+// Unlock implements distlock.Lock.
+func (l *once) Unlock(ctx context.Context) error {
+	if l.unlocked.Swap(true) {
+		return nil
+	}
+	return l.Handle.Unlock(ctx)
+}

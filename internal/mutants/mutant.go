@@ -104,7 +104,8 @@ func All() []Mutant {
 		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		againMutants, lastingMutants, busyMutants, waitedMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
-		comebackMutants, halfTruthMutants, shownMutants, saidMutants, clauseMutants,
+		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
+		saidMutants, endMutants, clauseMutants, unlockMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

@@ -9,7 +9,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// shownMutants show what is no more, is not yet, or is of another name.
+// shownMutants do not have names as they are, or do not show them once.
 func shownMutants() []Mutant {
 	return []Mutant{
 		{
@@ -48,6 +48,12 @@ func shownMutants() []Mutant {
 				return rows, err
 			}}),
 		},
+	}
+}
+
+// nobodyMutants do not see that nobody holds a name.
+func nobodyMutants() []Mutant {
+	return []Mutant{
 		{
 			Name: "InspectsLonger", Flaw: "shows for a name that is free the holder of a longer one that begins with it",
 			Seen:     "a range read, where a single key was meant",
