@@ -68,6 +68,9 @@ func (c *C) apart(names []string) {
 		if got.err != nil {
 			c.met(p, got, name, held[:i])
 		}
+		if got.Name() != name {
+			c.Failf("the lock on %s says that its name is %s", oracle.Quote(name), oracle.Quote(got.Name()))
+		}
 		held[i] = got.lease
 	}
 	var ended []string
