@@ -86,7 +86,8 @@ func (c *C) queueOutlivesHolder(what string, between func()) {
 	freed := h.gone() + c.skew(h.asked)
 	for !w.within(0) && c.now() < limit {
 		between()
-		if st, err := third.inspect(c.ctx, h.Name()); err == nil && st.Held && st.Token <= h.Token() && c.now() > freed {
+		looked := c.now() // before the answer: it tells what was so by then
+		if st, err := third.inspect(c.ctx, h.Name()); err == nil && st.Held && st.Token <= h.Token() && looked > freed {
 			c.breach("O1", "the lease of the dead A on %q, with token %d, was over at %s at the latest; B, who waits for it, has not come yet, and Inspect says %+v", h.Name(), h.Token(), millis(freed), st)
 		}
 		if got := third.try(h.Name(), ttl); got.err == nil && !w.within(0) {
