@@ -25,10 +25,11 @@ type claim struct {
 	key     key
 
 	mu       sync.Mutex
-	round    int64   // of the present or latest Try
-	grant    stamp   // all 0 if there was none
-	released bool    // nothing is taken any more
-	at       []place // by node
+	round    int64         // of the present or latest Try
+	grant    stamp         // all 0 if there was none
+	released bool          // nothing is taken any more
+	longest  time.Duration // TTL asked for, as the entries may last that long
+	at       []place       // by node
 
 	progress chan struct{} // one element: a cleanup is over
 }

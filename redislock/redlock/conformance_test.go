@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,10 +75,12 @@ func urlOf(addrs []string) string {
 }
 
 func (g *group) all(ctx context.Context, f func(*servers.Server, context.Context) error) error {
-	var errs []error
-	for _, s := range g.servers {
-		errs = append(errs, f(s, ctx))
+	errs := make([]error, len(g.servers))
+	var all sync.WaitGroup
+	for i, s := range g.servers {
+		all.Go(func() { errs[i] = f(s, ctx) })
 	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 

@@ -70,15 +70,19 @@ func (g *group) entries(t *testing.T, name string) (at []int) {
 // proxied is a client of g, with a link to each server.
 func proxied(t *testing.T, g *group, params string) (*Locker, links) {
 	t.Helper()
-	var l links
-	var addrs []string
+	addrs, l := linksTo(t, g)
+	return open(t, urlOf(addrs)+params), l
+}
+
+func linksTo(t *testing.T, g *group) (addrs []string, l links) {
+	t.Helper()
 	for i, s := range g.servers {
 		p, err := netfault.NewTCPProxy(s.Addr(), uint64(i+1))
 		must(t, err)
 		t.Cleanup(func() { _ = p.Close() })
 		l, addrs = append(l, p), append(addrs, p.Addr())
 	}
-	return open(t, urlOf(addrs)+params), l
+	return addrs, l
 }
 
 // Two servers are down: locks go on. A lock that was taken meanwhile gets its entries on them when
@@ -175,7 +179,7 @@ func TestTokensRiseOverAnyMajority(t *testing.T) {
 	tomorrow := time.Now().Add(24 * time.Hour).UnixMicro()
 	must(t, g.admins[4].Set(t.Context(), keyOf(defaultPrefix, "x").token(), tomorrow, 0).Err())
 	var last int64
-	for round := range 300 {
+	for round := range 100 {
 		down := random.Perm(5)[:2]
 		if round == 0 {
 			down = []int{0, 1} // the majority has the one of tomorrow, and so all that follow must

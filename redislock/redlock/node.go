@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // maxSilent is how many requests may be under way to a server that does not answer, before locks
-// are taken without it. They find out when it is back. More would only pile up.
+// are taken without it, by a majority that does. They find out when it is back. More would only
+// pile up.
 const maxSilent = 8
 
 // errSilent is the error of a request that was not sent.
@@ -31,6 +33,7 @@ type node struct {
 
 	running atomic.Int32
 	silent  atomic.Bool           // the latest request that ended has timed out
+	mu      sync.Mutex            // of changes to the two below
 	trusted atomic.Int64          // in ns since epoch: from then on its grants count
 	run     atomic.Pointer[runID] // of the server's process, once it is known
 }
@@ -82,17 +85,23 @@ func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
 	if err != nil {
 		return &notSentError{errors.New("it does not say how long it has been up: set after_restart=trust")}
 	}
-	n.identify(text)
 	up := time.Duration(max(seconds-1, 0)) * time.Second // the server counts whole seconds
-	n.trusted.Store(int64(time.Since(epoch) + n.wait - up))
+	n.started(runOf(text), time.Since(epoch)-up)
 	return nil
 }
 
-// identify notes which run of a server this is.
-func (n *node) identify(info string) {
-	id := runID(infoField(info, "run_id"))
-	n.run.Store(&id)
+// started notes when a run of the server began, by epoch. The latest start counts: the answers of
+// two connections may come here in the wrong order. Of one run the first answer counts, because
+// uptimes are rounded: a server that is trusted stays so.
+func (n *node) started(run runID, at time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old := n.run.Swap(&run); old == nil || *old != run || run == "" {
+		n.trusted.Store(max(n.trusted.Load(), int64(at+n.wait)))
+	}
 }
+
+func runOf(info string) runID { return runID(infoField(info, "run_id")) }
 
 func infoField(text, name string) string {
 	_, rest, _ := strings.Cut(text, "\n"+name+":")
@@ -182,6 +191,11 @@ func (d *store) awaited() awaited {
 		return awaited{ignored: make([]bool, len(d.nodes)), missing: len(d.nodes)}
 	}
 	return a
+}
+
+// crowded reports whether a request to node i would only pile up.
+func (d *store) crowded(i int) bool {
+	return d.nodes[i].running.Load() >= maxSilent && d.awaited().ignored[i]
 }
 
 // answered notes the answer of a node, or its failure.

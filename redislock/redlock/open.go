@@ -261,7 +261,8 @@ func (d *store) probeNode(n *node, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(d.life, n.timeout)
 	defer cancel()
 	if info, err := n.client.Info(ctx, "server").Result(); err == nil { // without the right, it is not compared
-		n.identify(info)
+		run := runOf(info)
+		n.run.CompareAndSwap(nil, &run)
 	}
 	const setting = "maxmemory-policy"
 	policy, err := n.client.ConfigGet(ctx, setting).Result()

@@ -54,3 +54,31 @@ func TestOneServerTwice(t *testing.T) {
 		t.Errorf("one of five refuses the login: %v", err)
 	}
 }
+
+// A user has the rights that docs/redlock.md lists, and no others.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	for _, a := range g.admins {
+		must(t, a.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">s3cret", "~redlock:*",
+			"+evalsha", "+eval", "+get", "+getex", "+set", "+del", "+pttl", "+pexpire", "+time", "+scan", "+info", "+ping").Err())
+	}
+	l := open(t, "redlock://locker:s3cret@"+strings.Join(g.addrs(), ",")+"?max_ttl=1s")
+	var held distlock.Lock
+	until(t, "the servers are trusted", func() (ok bool) {
+		var err error
+		held, err = l.TryLock(t.Context(), "x", distlock.TTL(time.Second))
+		return err == nil
+	})
+	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("%v, want ErrHeld", err)
+	}
+	must(t, held.Extend(t.Context(), time.Second))
+	list, err := l.List(t.Context(), "")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v, want one lock", list, err)
+	}
+	must(t, l.Break(t.Context(), "x", list[0].Token))
+	until(t, "the holder knows", func() bool { return errors.Is(held.Err(), distlock.ErrLost) })
+	must(t, lock(t, l, "x").Unlock(t.Context()))
+}

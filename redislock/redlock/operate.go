@@ -179,8 +179,9 @@ func (v *view) status(d *store, name string) (distlock.Status, error) {
 	if v.answered < d.quorum {
 		return st, fmt.Errorf("no majority answers: %w", errors.Join(v.errs...))
 	}
+	unknown := len(d.nodes) - v.answered
 	for _, h := range v.holds {
-		if len(h.lefts)+len(v.errs) < d.quorum {
+		if len(h.lefts)+unknown < d.quorum {
 			continue
 		}
 		slices.Sort(h.lefts)

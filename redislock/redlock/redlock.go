@@ -133,7 +133,7 @@ func (d *store) Capabilities() driver.Capabilities {
 
 // Claim implements driver.Driver.
 func (d *store) Claim(r driver.Request) driver.Claim {
-	return &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name), at: make([]place, len(d.nodes))}
+	return &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name), longest: r.TTL, at: make([]place, len(d.nodes))}
 }
 
 // each calls f for every node, side by side, and does not wait.

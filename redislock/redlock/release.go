@@ -100,7 +100,9 @@ func (c *claim) clean(i int) {
 // removeRepeatedly calls remove until the node has answered, the entry has ended by itself, or the
 // Locker is closed. unclear says that an unanswered copy may have removed the entry.
 func (c *claim) removeRepeatedly(i int, round, token int64) (held, unclear bool) {
-	ends := time.Now().Add(c.request.TTL + drift(c.request.TTL))
+	c.mu.Lock()
+	ends := time.Now().Add(c.longest + drift(c.longest))
+	c.mu.Unlock()
 	for pause := minCleanPause; ; pause = min(2*pause, maxCleanPause) {
 		held, late, err := c.remove(i, round, token)
 		unclear = unclear || late
@@ -134,21 +136,22 @@ func (c *claim) remove(i int, round, token int64) (held, late bool, err error) {
 }
 
 // undo removes what a round has left, and waits once for those servers that have said that it is
-// there. Where that fails, Release does it later. A refused TryLock is not released: then it is
-// repeated here, in the background.
+// there, and do not hang now. Where that fails, Release does it later. A refused TryLock is not
+// released: then it is repeated here, in the background.
 func (c *claim) undo(ctx context.Context, r *round) {
 	asked := make(chan struct{}, len(c.at))
 	waiting := 0
+	hanging := c.driver.awaited().ignored
 	c.mu.Lock()
 	for i := range c.at {
 		p := &c.at[i]
-		if !p.touched() {
+		if !p.touched() || !c.request.NoWait && c.driver.crowded(i) {
 			continue
 		}
-		if p.entry {
+		known := p.entry && !hanging[i]
+		if known {
 			waiting++
 		}
-		known := p.entry
 		c.driver.tasks.Go(func() {
 			_, _, err := c.remove(i, r.number, 0)
 			if known {

@@ -24,6 +24,9 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		c := r.Claim.(*claim)
 		keys[i] = c.key.entry()
 		args = append(args, c.mark(), entryTTL(r.TTL))
+		c.mu.Lock()
+		c.longest = max(c.longest, r.TTL)
+		c.mu.Unlock()
 	}
 	answers := make(chan nodeAnswer, len(d.nodes))
 	// Not beyond ctx: the next renewal is to find other connections than those that hang.
@@ -137,19 +140,21 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// held is a lock that a majority has just renewed.
+type held struct {
+	claim *claim
+	grant stamp
+	ttl   time.Duration
+}
+
 // repairLater takes in the answers that come after a batch was answered, and repairs what is held.
+// A server that hangs meanwhile holds up no other, and not for each lock.
 func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes, batch []driver.Renewal) {
-	type held struct {
-		claim *claim
-		round int64
-		grant stamp
-		ttl   time.Duration
-	}
 	holds := make([]held, len(batch))
 	for i, r := range batch {
 		if v.votes[i].held >= v.quorum {
 			c := r.Claim.(*claim)
-			holds[i] = held{c, c.round, c.grant, r.TTL}
+			holds[i] = held{c, c.grant, r.TTL}
 		}
 	}
 	d.tasks.Go(func() {
@@ -160,18 +165,34 @@ func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes,
 			}
 		}
 		// What is put back counts for nothing now: the next renewal finds it.
+		lacking := make([][]held, len(d.nodes))
 		for i, h := range holds {
-			if h.claim == nil {
-				continue
-			}
 			for _, n := range v.votes[i].lacking {
-				if h.claim.begin(n, h.round) {
-					ok, late, _ := h.claim.stamp(n, h.round, h.grant, h.ttl, 1)
-					h.claim.ended(n, ok, late)
+				if h.claim != nil {
+					lacking[n] = append(lacking[n], h)
 				}
 			}
 		}
+		for n, list := range lacking {
+			if len(list) > 0 {
+				d.tasks.Go(func() { repair(n, list) })
+			}
+		}
 	})
+}
+
+// repair puts entries back at node n, until it does not answer any more.
+func repair(n int, list []held) {
+	for _, h := range list {
+		if !h.claim.begin(n, h.claim.round) {
+			continue // it has been released
+		}
+		ok, late, err := h.claim.stamp(n, h.claim.round, h.grant, h.ttl, 1)
+		h.claim.ended(n, ok, late)
+		if err != nil && !answered(err) {
+			return
+		}
+	}
 }
 
 // mark is how the entry of the claim begins, once it is granted.

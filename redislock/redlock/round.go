@@ -105,7 +105,7 @@ func (r *round) ask(i int) {
 // take is phase 1.
 func (r *round) take(i int) vote {
 	c, n := r.claim, r.claim.driver.nodes[i]
-	if n.silent.Load() && n.running.Load() >= maxSilent {
+	if c.driver.crowded(i) {
 		c.ended(i, false, false)
 		return vote{node: i, err: n.named(errSilent)}
 	}

@@ -1,0 +1,207 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+// withStore is open, with what a Locker does not show.
+func withStore(t *testing.T, url string) (*Locker, *store) {
+	t.Helper()
+	u, err := openurl.Parse(url, "redlock")
+	must(t, err)
+	var o Options
+	nodes, err := configure(u, &o)
+	must(t, err)
+	d := newStore(nodes, &o)
+	c, err := driver.New(d, &o.Options)
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return &Locker{c}, d
+}
+
+// A majority hangs for a moment while many want locks. When it goes on, all get theirs: no request
+// is held back to spare servers that there is no majority without.
+func TestMajorityHangs(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l, d := withStore(t, g.url()+"&request_timeout=3s")
+	for _, s := range g.servers[:3] {
+		must(t, s.Pause(t.Context()))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryLock(ctx, "x"); err == nil {
+		t.Fatal("granted by two of five servers")
+	}
+	until(t, "the servers are known to hang", func() bool {
+		return d.nodes[0].silent.Load() && d.nodes[1].silent.Load() && d.nodes[2].silent.Load()
+	})
+	const many = 3 * maxSilent
+	errs := make(chan error, many)
+	for i := range many {
+		go func() {
+			held, err := l.Lock(t.Context(), fmt.Sprint("y", i))
+			if err == nil {
+				err = held.Unlock(t.Context())
+			}
+			errs <- err
+		}()
+	}
+	until(t, "all have sent what they want to", func() bool {
+		return d.nodes[3].running.Load() == 0 && (d.nodes[0].running.Load() >= maxSilent || len(errs) > 0)
+	})
+	for _, s := range g.servers[:3] {
+		must(t, s.Resume(t.Context()))
+	}
+	for range many {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A server hangs while it has the entry of a waiter. The waiter's later tries do not wait for it.
+func TestWaiterBesideHangingServer(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	first := lock(t, open(t, g.url()), "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+	must(t, g.admins[4].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+	addrs, via := linksTo(t, g)
+	l, d := withStore(t, urlOf(addrs)+"&request_timeout=3s")
+	via[4].Delay(time.Second, 0) // so that the undo comes after the pause
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(ctx, "x")
+		done <- err
+	}()
+	until(t, "the waiter has the entry", func() bool { return len(g.entries(t, "x")) == 5 })
+	must(t, g.servers[4].Pause(t.Context()))
+	until(t, "the server is known to hang", func() bool { return d.nodes[4].silent.Load() })
+	began, asked := time.Now(), via[0].Requests()
+	until(t, "six more tries", func() bool { return via[0].Requests() >= asked+6 })
+	if took := time.Since(began); took > 9*time.Second { // three time-outs of a request
+		t.Errorf("six tries beside a server that hangs took %v", took)
+	}
+	cancel()
+	<-done
+	must(t, g.servers[4].Resume(t.Context()))
+	via.Heal()
+	must(t, first.Unlock(t.Context()))
+	until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
+}
+
+// Two servers have lost the entries of many locks, and one of them hangs. The other gets all back
+// at once.
+func TestRepairBesideHangingServer(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	_, d := withStore(t, g.url()+"&request_timeout=2s")
+	const many = 10
+	batch := make([]driver.Renewal, many)
+	v := newRenewVotes(d, many)
+	for i := range batch {
+		name := fmt.Sprint("x", i)
+		c := d.Claim(driver.Request{Name: name, Owner: fmt.Sprintf("%032x", i), TTL: time.Minute, NoWait: true})
+		_, err := c.Try(t.Context())
+		must(t, err)
+		until(t, "it is on all servers", func() bool { return len(g.entries(t, name)) == 5 })
+		for _, a := range g.admins[3:] {
+			must(t, a.Del(t.Context(), keyOf(defaultPrefix, name).entry()).Err())
+		}
+		batch[i] = driver.Renewal{Claim: c, TTL: time.Minute}
+		v.votes[i] = renewVote{held: 3, gone: 2, answered: 5, over: true, lacking: []int{3, 4}}
+	}
+	must(t, g.servers[3].Pause(t.Context()))
+	began := time.Now()
+	d.repairLater(nil, 5, v, batch)
+	until(t, "the other server has all entries", func() bool {
+		n, err := g.admins[4].Exists(t.Context(), func() (keys []string) {
+			for i := range many {
+				keys = append(keys, keyOf(defaultPrefix, fmt.Sprint("x", i)).entry())
+			}
+			return keys
+		}()...).Result()
+		return err == nil && n == many
+	})
+	if took := time.Since(began); took > 10*time.Second { // half of a time-out for each lock
+		t.Errorf("the repair beside a server that hangs took %v", took)
+	}
+	must(t, g.servers[3].Resume(t.Context()))
+	for _, r := range batch {
+		must(t, r.Claim.Release(t.Context()))
+	}
+}
+
+// Two servers that hang may have the entries that make a majority. So the name counts as held, also
+// when nobody waits for their answers any more.
+func TestInspectBesideHangingServers(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l := open(t, g.url()+"&request_timeout=500ms")
+	held := lock(t, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+	until(t, "it is on all servers", func() bool { return len(g.entries(t, "x")) == 5 })
+	for _, a := range g.admins[1:3] {
+		must(t, a.Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+	}
+	for _, s := range g.servers[3:] {
+		must(t, s.Pause(t.Context()))
+	}
+	for range 3 {
+		st, err := l.Inspect(t.Context(), "x")
+		must(t, err)
+		if !st.Held || st.Token != held.Token() {
+			t.Errorf("%+v, want held with token %d", st, held.Token())
+		}
+	}
+	for _, s := range g.servers[3:] {
+		must(t, s.Resume(t.Context()))
+	}
+	must(t, held.Unlock(t.Context()))
+}
+
+// The servers are cut off while a lock is released whose term was extended. The release goes on
+// for as long as its entries last, not as long as it was first asked for.
+func TestReleaseAfterExtend(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	l, via := proxied(t, g, "&request_timeout=200ms")
+	held := lock(t, l, "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
+	must(t, held.Extend(t.Context(), time.Minute))
+	for _, p := range via[:3] {
+		p.Drop(true, false)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := held.Unlock(ctx); err == nil {
+		t.Error("released, said two of five servers")
+	}
+	<-time.After(3500 * time.Millisecond) // the first TTL, and some requests; more does no harm
+	via.Heal()
+	until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
+}
+
+// A server's restart is not forgotten when an older answer of it comes late. A server that is trusted
+// stays so when a new connection has the same run start a second later, by rounding.
+func TestStarts(t *testing.T) {
+	now := time.Since(epoch)
+	n := &node{wait: time.Minute}
+	n.started("old", now-time.Minute-time.Second)
+	n.started("old", now-time.Minute+time.Second)
+	if err := n.young(); err != nil {
+		t.Error(err)
+	}
+	n.started("new", now)
+	n.started("old", now-time.Hour)
+	n.started("new", now)
+	if n.young() == nil {
+		t.Error("a server that has just restarted counts")
+	}
+}
