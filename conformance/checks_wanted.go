@@ -22,7 +22,7 @@ func wantedTold(c *C) {
 	ttl := distlock.TTL(c.long()) // not lost on a machine that stands still
 	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
 	early := a.wanted(h.Lock, c.Unit()/4)
-	a.wanted(h.Lock, c.Unit()/4) // nobody listens
+	a.wanted(h.Lock, c.Unit()/2) // nobody listens
 	w := b.begin(h.Name(), ttl)
 	c.awaitQueued(h.Name(), 1)
 	queued := c.now()
