@@ -166,6 +166,7 @@ func renewLateRequest(c *C) {
 // go and demands that it is not confirmed, for the reason that it is given.
 func (h *lease) extendLate(ttl time.Duration) func(because string) {
 	c, link := h.p.c, h.p.link
+	c.sleep(quiet) // or what the grant has left to do, such as a named lock, may be held back in its place
 	link.HoldRequest(1)
 	answered := make(chan struct{})
 	var err error
@@ -176,6 +177,9 @@ func (h *lease) extendLate(ttl time.Duration) func(because string) {
 	if !c.eventually(c.Unit()/2, func() bool { return link.Fired() > 0 }) {
 		link.Release()
 		c.Inconclusivef("the renewal of %s was not sent within half a unit", h.p.who)
+	}
+	if c.within(answered, quiet) && err == nil {
+		c.Inconclusivef("another request of %s was held back, and its renewal was not", h.p.who)
 	}
 	return func(because string) {
 		link.Release()
