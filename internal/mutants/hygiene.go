@@ -62,7 +62,7 @@ func closeMutants() []Mutant {
 			Name: "CloseForgets", Flaw: "lets Close return without having unlocked what is held",
 			Seen:     "clients that leave it to the TTL",
 			KilledBy: []Kill{{"close/frees-held", "which A held when its client was closed"}, {"close/race-with-grant", "was closed while its call for it was in flight"}},
-			MayTrip:  []string{"close/*", "auto/stops-on-close", "leak/goroutines"},
+			MayTrip:  []string{"close/*", "auto/stops-on-close", "leak/goroutines", "wait/wakes-on-close"},
 			Why:      "clients are closed in them while they hold a lock",
 			design:   forgetful(),
 		},

@@ -18,7 +18,7 @@ func nameMutants() []Mutant {
 		held = "the two names are one lock"
 		why  = "names of different meaning are told apart in them"
 	)
-	all := []string{"names/*", "batch/*", "list/*", "break/*", "inspect/*", "isolate/*"}
+	all := []string{"names/*", "batch/*", "list/*", "break/*", "inspect/*", "isolate/*", "close/frees-held"}
 	return []Mutant{
 		{
 			Name: "FoldCase", Flaw: "does not tell upper from lower case",
