@@ -29,7 +29,7 @@ func successorMutants() []Mutant {
 		{
 			Name: "SuccessorToken", Flaw: "raises no token when a release hands the name on",
 			KilledBy: []Kill{{"handover/identity", "the last token, before the one that was handed over"}},
-			MayTrip:  append(successors, "fair/*", "fence/*", "core/*", "close/*"), Why: "the oracles look at the tokens of every check",
+			MayTrip:  append(successors, "fair/*", "fence/*", "core/*", "close/*", "isolate/*"), Why: "the oracles look at the tokens of every check",
 			design: relayed(relayFlaw{sameToken: true}),
 		},
 		{

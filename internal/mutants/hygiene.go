@@ -27,7 +27,7 @@ func hygieneMutants() []Mutant {
 			Name: "PanicDoubleUnlock", Flaw: "panics at the second Unlock",
 			Seen:     "a channel that Unlock closes",
 			KilledBy: []Kill{{"owner/double-unlock", "close of closed channel"}},
-			MayTrip:  []string{"owner/*", "close/frees-held", "renew/*", "stress/*", "lost/*", "fence/*", "auto/*"},
+			MayTrip:  []string{"owner/*", "close/frees-held", "renew/*", "stress/*", "lost/*", "fence/*", "auto/*", "fault/black-hole"},
 			Why:      "locks are unlocked twice in them",
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock {
 				return &fragile{Handle: h, ended: make(chan struct{})}
@@ -69,7 +69,7 @@ func closeMutants() []Mutant {
 		{
 			Name: "CloseIsNothing", Flaw: "does nothing on Close",
 			KilledBy: []Kill{{"close/use-after-close", "must match ErrClosed"}, {"close/waiters", "has not returned"}, {"leak/goroutines", "these goroutines are left"}, {"close/dead-server", "but A still believes in its lock"}},
-			MayTrip:  []string{"close/*", "auto/*", "leak/*"},
+			MayTrip:  []string{"close/*", "auto/*", "leak/*", "wait/wakes-on-close"},
 			Why:      "clients are closed in them",
 			design: design{locker: func(e *env, c *driver.Client) distlock.Locker {
 				return &open{Client: c, env: e}

@@ -22,7 +22,8 @@ func againMutants() []Mutant {
 		{
 			Name: "MergesRenewals", Flaw: "answers a renewal that follows another at once with what that one was told, as if it had been asked just now",
 			KilledBy: []Kill{{"time/extend-early", "before the lease of"}},
-			design:   inside(flaw{renew: renewMerged}),
+			MayTrip:  []string{"break/ends-hold"}, Why: extended,
+			design: inside(flaw{renew: renewMerged}),
 		},
 		{
 			Name: "ExtendsOnce", Flaw: "takes a second Extend for a renewal by the TTL that was first asked for",

@@ -94,7 +94,7 @@ func sharingMutants() []Mutant {
 			Name: "SharedSession", Flaw: "has one session for all clients, which the first Close ends",
 			Seen:     "a client in a package variable",
 			KilledBy: []Kill{{"meta/clients-independent", "was granted"}, {"owner/unlock-by-stranger", "was granted"}},
-			MayTrip:  []string{"close/*", "auto/*", "leak/*", "cancel/*", "stress/*"}, Why: "a client is closed while another holds a lock",
+			MayTrip:  []string{"close/*", "auto/*", "leak/*", "cancel/*", "stress/*", "wait/wakes-on-close"}, Why: "a client is closed while another holds a lock",
 			design: design{driver: sharing},
 		},
 	}

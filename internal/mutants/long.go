@@ -31,7 +31,7 @@ const (
 )
 
 // extends has the checks that extend or renew locks.
-var extends = []string{"time/*", "renew/*", "fence/stable-in-hold", "stress/*", "batch/*", "inspect/held"}
+var extends = []string{"time/*", "renew/*", "fence/stable-in-hold", "stress/*", "batch/*", "inspect/held", "break/ends-hold"}
 
 // longMutants get long or uneven TTLs wrong.
 func longMutants() []Mutant {
