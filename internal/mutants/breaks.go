@@ -93,13 +93,13 @@ func victimMutants() []Mutant {
 		{
 			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
 			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}, {"break/late-renewal", "returned nil although it was broken"}},
-			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
+			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free", "lost/taken-again"}, Why: "a renewal meets the end of a lock in them",
 			design: inside(flaw{renew: renewAnew}),
 		},
 		{
 			Name: "BreakUnheard", Flaw: "does not tell the holder of a broken lock, as long as nobody else has the name",
 			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*", "batch/*"}, Why: "locks are broken in them",
+			MayTrip:  []string{"break/*", "batch/*", "lost/taken-again"}, Why: "locks are broken in them",
 			design: inside(flaw{renew: renewUnlessTaken}),
 		},
 		{
