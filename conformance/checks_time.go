@@ -325,9 +325,10 @@ func mixedCompany(c *C) {
 func longRenewed(c *C) {
 	a, b := c.open("A"), c.open("B")
 	// Longer when the check is repeated on a slow machine. A driver with a MinTTL near
-	// to that is given a unit, with room for a server that slows down now and then.
-	ttl := c.fits(c.Unit() / 10)
-	if ttl > c.Unit()/10 {
+	// to that is given a unit. Shorter would leave no room for a server that slows down now
+	// and then: at a tenth of a unit, one that stood still for 130 ms was taken for the driver.
+	ttl := c.fits(c.Unit() / 4)
+	if ttl > c.Unit()/4 {
 		ttl = c.Unit()
 	}
 	spans := map[time.Duration]time.Duration{ttl: min(25*ttl, 6*c.Unit())}
