@@ -172,7 +172,7 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-// awaited says whose answers are worth waiting for: of the nodes that have answered lately, if
+// awaited tells which answers are worth waiting for: of the nodes that have answered lately, if
 // they are a majority, else of all. So a node that hangs delays nobody after the first time.
 type awaited struct {
 	ignored []bool // by node

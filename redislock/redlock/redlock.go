@@ -1,5 +1,5 @@
 // Package redlock is the driver for locks on several Redis servers that know nothing of each
-// other: a lock is held by whoever has its key on a majority of them.
+// other: a lock is held by the client that has its key on a majority of them.
 //
 //	locker, err := redlock.Open(ctx, "redlock://host1,host2,host3,host4,host5", nil)
 //
