@@ -19,7 +19,7 @@ the contract whether it is kept. It puts load on the server, and touches there o
 with a random prefix, two tables or a node with a random name, within the prefix, schema
 or node of the URL; it removes them, also after Ctrl-C, and says so. If it cannot, it
 exits with 70. It needs the rights to: on MySQL to CREATE and DROP tables, on Redis to
-SCAN. Whoever does not have them names a place with the URL and says --as-is.
+SCAN. Without them, name a place with the URL and say --as-is.
 On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s and
 session_timeout=8s if no TTL is given.
 
