@@ -68,7 +68,7 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 // check has the server prepare every statement that locks need. The server refuses that if
 // a table, a column or a right is missing. What it cannot show is asked for.
 func (d *store) check(ctx context.Context) error {
-	for _, name := range []string{"acquire", "take", "release", "undo", "renew-alone", "guard", "inspect"} {
+	for _, name := range []string{"acquire", "take", "regrant", "release", "undo", "renew-alone", "guard", "inspect"} {
 		if err := d.prepares(ctx, name); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -78,25 +79,44 @@ func (c *claim) values() values {
 
 // Try implements driver.Claim.
 //
-// The server counts the lease from the start of the statement, but the statement may then
-// wait for the row, and the call before that for a connection. If a good part of a grant is
-// over already, it is asked for again: that starts the lease anew, or finds that it has been
-// lost. Once: if that takes as long, then requests take that long.
+// The server reads its clock at the start of the statement, but the statement may then
+// wait for the row, and the call before that for a connection. So two things may be old in
+// a grant that took long: its lease, a good part of which is over, and its token. Others
+// may have held the name meanwhile, and a sweep may have removed their row: then nothing is
+// left that the token of a new row would rise above. Such a grant is asked for again. A
+// sweep leaves rows that are younger than minIdle, so the token of a quick one is not old.
 //
 //	acquire sent ── waits for a connection ── statement starts ── waits for the row ── granted
-//	                                          └ lease, by the server's clock ─────────────▶
+//	                                          └ token; lease, by the server's clock ─────▶
 //	└ lease, as the caller believes: never later than the server's ──────────────────────▶
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	sent := time.Now()
-	grant, err := c.try(ctx, sent)
-	if err == nil && time.Since(sent) > c.request.TTL/8 {
-		grant, err = c.try(ctx, time.Now())
+	for {
+		sent := time.Now()
+		grant, err := c.try(ctx, sent)
+		if err == nil && time.Since(sent) > min(c.request.TTL/8, minIdle/2) {
+			grant, err = c.again(ctx)
+		}
+		switch {
+		case err != nil:
+			return driver.Grant{}, err
+		case grant.Token != 0:
+			c.won = true
+			c.granted()
+			return grant, nil
+		}
 	}
-	if err == nil {
-		c.won = true
-		c.granted()
-	}
-	return grant, err
+}
+
+// again starts the lease of a grant anew, and raises its token. The grant is empty if the
+// lease has ended meanwhile. It is done once: if it takes as long, then requests take that
+// long. The token is right then, too, since nobody else has had the row.
+func (c *claim) again(ctx context.Context) (driver.Grant, error) {
+	d, sent, ttl := c.driver, time.Now(), roundUp(c.request.TTL)
+	v := c.values()
+	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
+	token, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, trying, d.plain("regrant", v)))
+	c.ambiguous = c.ambiguous || err != nil // it may raise the token yet: the claim must be undone
+	return driver.Grant{Token: token, TTL: ttl, Sent: sent}, err
 }
 
 func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {

@@ -352,6 +352,7 @@ func TestSweep(t *testing.T) {
 	if n, err := d.Sweep(t.Context(), time.Hour); n != 0 || err != nil {
 		t.Errorf("Sweep of what was idle for an hour removed %d, %v, want 0", n, err)
 	}
+	ageFree(t, d)
 	if n, err := d.Sweep(t.Context(), time.Microsecond); n != rows+1 || err != nil {
 		t.Errorf("Sweep removed %d, %v, want %d", n, err, rows+1)
 	}

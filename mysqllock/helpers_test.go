@@ -188,6 +188,15 @@ func expire(t testing.TB, d *store, name string) {
 	}
 }
 
+// ageFree makes it a minute since any name was locked, or given back.
+func ageFree(t testing.TB, d *store) {
+	t.Helper()
+	query := "UPDATE " + d.sql.table + " SET token = token - 60 * 1000000, expires = expires + IF(expires < 0, 60 * 1000000, 0)"
+	if _, err := d.db.ExecContext(t.Context(), query); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // lockRow starts a transaction of somebody else's that locks the row of name.
 func lockRow(t testing.TB, d *store, name string) *sql.Tx {
 	t.Helper()

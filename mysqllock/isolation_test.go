@@ -116,6 +116,7 @@ func TestSweepPassesOver(t *testing.T) {
 		grants(t, c)
 		releases(t, c)
 	}
+	ageFree(t, d)
 	tx := lockRow(t, d, "b")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

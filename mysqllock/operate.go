@@ -105,11 +105,14 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	return nil
 }
 
+// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
+const minIdle = time.Second
+
 // Sweep implements distlock.Sweeper. It finds idle rows without locking anything and then removes
 // them by name. So it delays others for no longer than one such statement takes. That statement
 // waits for no row.
 func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err error) {
-	v := values{number: strconv.FormatInt(idle.Microseconds(), 10)}
+	v := values{number: strconv.FormatInt(max(idle, minIdle).Microseconds(), 10)}
 	for last := ""; ; {
 		var names []string
 		v.name = hexOf(last)

@@ -153,7 +153,7 @@ func TestDocumentedRights(t *testing.T) {
 		t.Error(err)
 	}
 	testBatch(t, held.(*Lock).claim.driver)
-	time.Sleep(10 * time.Millisecond)
+	ageFree(t, held.(*Lock).claim.driver)
 	if _, err := l.Sweep(t.Context(), time.Millisecond); err == nil || !strings.Contains(err.Error(), "docs/mysql.md") {
 		t.Errorf("Sweep without the right to: %v, want the page", err)
 	}

@@ -1,0 +1,58 @@
+package mysqllock
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTokenOverSweep has a claim wait for a row while others hold the name, give it back and
+// have the row swept. The statement of the claim has read the clock before all that.
+func TestTokenOverSweep(t *testing.T) {
+	db := pool(t, nil) // not one that gives up a row after a second
+	d := testDriver(t, db, freshTable(t))
+	rival := testDriver(t, db, d.sql.table) // not d, which knows that it has freed the name
+	first := d.claimOn("n", time.Minute)
+	grants(t, first)
+	releases(t, first)
+	tx := lockRow(t, d, "n")
+	working := watch(t, d)
+	token := make(chan int64)
+	go func() {
+		defer close(token)
+		token <- grants(t, rival.claimOn("n", time.Minute)).Token
+	}()
+	eventually(t, "the claim waits for the row", func() bool { return working() > 0 })
+
+	// A sweep leaves what is younger than this, so it takes at least as long.
+	time.Sleep(minIdle)
+	var between int64 // what a lock that was held meanwhile has had for a token
+	if err := tx.QueryRowContext(t.Context(), "SELECT "+d.sql.text["now"]).Scan(&between); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "DELETE FROM "+d.sql.table+" WHERE name = 'n'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if after := <-token; after <= between {
+		t.Errorf("the claim has token %d, and the lock before it %d", after, between)
+	}
+}
+
+// TestSweepLeavesTheYoung asks for an idle time below the shortest.
+func TestSweepLeavesTheYoung(t *testing.T) {
+	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	c := d.claimOn("n", time.Minute)
+	grants(t, c)
+	releases(t, c)
+	age(t, d, "token", time.Hour)
+	age(t, d, "expires", -(minIdle - time.Microsecond))
+	if n, err := d.Sweep(t.Context(), time.Nanosecond); n != 0 || err != nil {
+		t.Errorf("Sweep of a row that was given back less than %v ago: %d, %v, want 0", minIdle, n, err)
+	}
+	age(t, d, "expires", -time.Microsecond)
+	if n, err := d.Sweep(t.Context(), time.Nanosecond); n != 1 || err != nil {
+		t.Errorf("Sweep of a row that was given back %v ago: %d, %v, want 1", minIdle, n, err)
+	}
+}
