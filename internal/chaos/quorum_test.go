@@ -64,7 +64,7 @@ var whole = []topology{
 		addrs, ca := e.TLSAddrs()
 		c := adminOf(t, e.Addrs()[:3], "", "")
 		return subject("etcds://"+strings.Join(addrs, ",")+"?tls_ca="+url.QueryEscape(ca), true,
-			append(single(e), compacted(c), defragmented(c, e.Addrs()))...)
+			append(single(e), compacted(c), defragmented(c, e.Addrs()[:3]))...)
 	}},
 	{"etcd, JWT", "a cluster of three with users: a login is good for two seconds", func(t *testing.T) chaos.Subject {
 		key, err := os.CreateTemp("", "distlock-key-") // not t.TempDir: a comma would end the flag
