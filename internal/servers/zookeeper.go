@@ -49,6 +49,9 @@ var zookeeperJVM = []string{
 	"-Dznode.container.checkIntervalMs=1000",
 	"-Dzookeeper.forceSync=no",
 	"-Dzookeeper.preAllocSize=1024", // KiB; the default writes 64 MiB of zeros for each start
+	// Of an ensemble without a quorum. By default they double up to a minute, and as long may
+	// an election take after the quorum is back.
+	"-Dzookeeper.fastleader.maxNotificationInterval=1000",
 }
 
 // zookeeperLogback quiets releases with the logger logback. Without a configuration it writes every detail. Debian's
