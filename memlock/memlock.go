@@ -10,6 +10,7 @@ package memlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -75,18 +76,28 @@ type claim struct {
 	request driver.Request
 	wake    chan struct{} // one element: "look again"; buffered so that the store never blocks
 	won     bool          // a Try of this claim has returned a grant
+
+	releases int // how often it was released; guarded by the store's mutex
+}
+
+// answer is what a Try or a renewal comes to.
+type answer struct {
+	grant driver.Grant
+	err   error
 }
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
-	lost := c.store.call(ctx, Call{"try", c.request.Name, c.request.Owner}, func() {
-		g, err = c.store.try(c)
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	sent := c.store.releasesOf(c)
+	a, lost := ask(ctx, c.store, Call{"try", c.request.Name, c.request.Owner}, func() (a answer) {
+		a.grant, a.err = c.store.try(c, sent)
+		return a
 	})
 	if lost != nil {
 		return driver.Grant{}, lost
 	}
-	c.won = c.won || err == nil
-	return g, err
+	c.won = c.won || a.err == nil
+	return a.grant, a.err
 }
 
 // Wait implements driver.Claim. A release after the last Try has left its mark in
@@ -102,10 +113,7 @@ func (c *claim) Wait(ctx context.Context) error {
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
-	var held bool
-	lost := c.store.call(ctx, Call{"release", c.request.Name, c.request.Owner}, func() {
-		held = c.store.release(c)
-	})
+	held, lost := ask(ctx, c.store, Call{"release", c.request.Name, c.request.Owner}, func() bool { return c.store.release(c) })
 	switch {
 	case lost != nil:
 		return lost
@@ -122,40 +130,40 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	if c, ok := batch[0].Claim.(*claim); ok && len(batch) == 1 {
 		request.Name, request.Owner = c.request.Name, c.request.Owner
 	}
-	lost := d.store.call(ctx, request, func() {
-		for i := range batch {
-			r := &batch[i]
-			c, ok := r.Claim.(*claim)
-			if !ok {
-				r.Err = errors.New("memlock: the claim is another driver's")
-				continue
+	asked := slices.Clone(batch) // the engine's own is not ours any more after this call
+	answers, lost := ask(ctx, d.store, request, func() []answer {
+		answers := make([]answer, len(asked))
+		for i, r := range asked {
+			if c, ok := r.Claim.(*claim); ok {
+				answers[i].grant, answers[i].err = d.store.renew(c, r.TTL)
+			} else {
+				answers[i].err = errors.New("memlock: the claim is another driver's")
 			}
-			r.Grant, r.Err = d.store.renew(c, r.TTL)
 		}
+		return answers
 	})
 	for i := range batch {
 		if lost != nil {
-			batch[i].Grant, batch[i].Err = driver.Grant{}, lost
+			batch[i].Err = lost
+		} else {
+			batch[i].Grant, batch[i].Err = answers[i].grant, answers[i].err
 		}
 	}
 }
 
 // Inspect implements distlock.Inspector.
-func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
-	err = d.store.call(ctx, Call{Op: "inspect", Name: name}, func() { st = d.store.status(name) })
-	return st, err
+func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	return ask(ctx, d.store, Call{Op: "inspect", Name: name}, func() distlock.Status { return d.store.status(name) })
 }
 
 // List implements distlock.Inspector.
-func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
-	err = d.store.call(ctx, Call{Op: "list", Name: prefix}, func() { sts = d.store.list(prefix) })
-	return sts, err
+func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	return ask(ctx, d.store, Call{Op: "list", Name: prefix}, func() []distlock.Status { return d.store.list(prefix) })
 }
 
 // Break implements distlock.Breaker.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
-	var broken bool
-	err := d.store.call(ctx, Call{Op: "break", Name: name}, func() { broken = d.store.breakLock(name, token) })
+	broken, err := ask(ctx, d.store, Call{Op: "break", Name: name}, func() bool { return d.store.breakLock(name, token) })
 	if err == nil && !broken {
 		return distlock.ErrLost
 	}

@@ -2,6 +2,7 @@ package memlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,16 @@ func (s *Store) call(ctx context.Context, c Call, apply func()) error {
 	return s.intercept(ctx, c, locked)
 }
 
+// ask makes a request and returns its answer. The request may be applied when nobody waits
+// for that any more.
+func ask[T any](ctx context.Context, s *Store, c Call, apply func() T) (T, error) {
+	var answer, none T
+	if err := s.call(ctx, c, func() { answer = apply() }); err != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
 // current returns the record of name without what has expired, or nil if nothing is
 // left.
 func (s *Store) current(name string, now time.Time) *record {
@@ -99,7 +110,21 @@ func (s *Store) current(name string, now time.Time) *record {
 	return r
 }
 
-func (s *Store) try(c *claim) (driver.Grant, error) {
+// errReleased is the answer to a Try during which its claim was released. Its grant would
+// block the name, and nobody would release it.
+var errReleased = errors.New("memlock: the claim has been released")
+
+// releasesOf returns how often c has been released when a Try of it is sent.
+func (s *Store) releasesOf(c *claim) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.releases
+}
+
+func (s *Store) try(c *claim, releases int) (driver.Grant, error) {
+	if c.releases != releases {
+		return driver.Grant{}, errReleased
+	}
 	now := time.Now()
 	r := s.current(c.request.Name, now)
 	if r == nil {
@@ -162,6 +187,7 @@ func (s *Store) renew(c *claim, ttl time.Duration) (driver.Grant, error) {
 
 // release removes every trace of c and reports whether it held the name.
 func (s *Store) release(c *claim) bool {
+	c.releases++
 	r := s.current(c.request.Name, time.Now())
 	if r == nil {
 		return false

@@ -1,0 +1,64 @@
+package memlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// A request that is applied when its caller has left, and its claim was released, leaves
+// nothing behind; nor does it touch what the caller goes on to use.
+func TestLateRequests(t *testing.T) {
+	for _, op := range []string{"try", "renew", "release"} {
+		t.Run(op, func(t *testing.T) {
+			var mu sync.Mutex
+			var late []func()
+			delay := func(ctx context.Context, c memlock.Call, apply func()) error {
+				mu.Lock()
+				first := c.Op == op && late == nil
+				if first {
+					late = append(late, apply)
+				}
+				mu.Unlock()
+				if first {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				apply()
+				return nil
+			}
+			store := memlock.NewStore(&memlock.StoreOptions{Intercept: delay})
+			a, err := memlock.New(store, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			lock, err := a.Lock(ctx, "x")
+			if err == nil {
+				_ = lock.Extend(ctx, time.Minute) // or its answer is lost
+				_ = lock.Unlock(ctx)
+			}
+			if err := a.Close(); err != nil { // what is left is released
+				t.Fatal(err)
+			}
+			for _, apply := range late {
+				apply()
+			}
+			if late == nil {
+				t.Fatal("no request was late")
+			}
+			b, err := memlock.New(store, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			if _, err := b.TryLock(t.Context(), "x"); err != nil {
+				t.Errorf("the name is not free: %v", err)
+			}
+		})
+	}
+}
