@@ -36,7 +36,7 @@ type Client struct {
 	queues  queues
 	pending pending
 	renew   scheduler
-	lowered sync.Once // says in the log that a TTL was more than the driver can promise
+	lowered atomic.Bool // the log says that a TTL was more than the driver can promise
 
 	lost, failedRenewals atomic.Int64 // since New
 

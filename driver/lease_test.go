@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,44 @@ func TestTTLBeyondWhatTheStoreCanPromise(t *testing.T) {
 		for _, ttl := range []time.Duration{-1, distlock.MaxTTL + 1, time.Millisecond} {
 			_, err := driver.New(d, &distlock.Options{TTL: ttl})
 			wantErr(t, "New", err, distlock.ErrInvalid)
+		}
+	})
+}
+
+// hangingLog is a handler for which a function stands.
+type hangingLog struct {
+	lines
+	handle func(slog.Record)
+}
+
+func (h *hangingLog) Handle(_ context.Context, r slog.Record) error {
+	h.handle(r)
+	return nil
+}
+
+// What is said once in the log holds up only the call that says it, and the handler may
+// take a lock itself.
+func TestLogOfLoweredTTLHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *driver.Client
+		said, goOn := 0, make(chan struct{})
+		log := &hangingLog{handle: func(r slog.Record) {
+			if r.Level != slog.LevelInfo {
+				return
+			}
+			said++
+			mustLock(t, bg, l, "of the handler", distlock.TTL(time.Hour))
+			<-goOn
+		}}
+		l = client(t, upTo(memlock.NewDriver(memlock.NewStore(nil))), &distlock.Options{Logger: slog.New(log)})
+		var wg sync.WaitGroup
+		wg.Go(func() { mustLock(t, bg, l, "x", distlock.TTL(time.Hour)) })
+		synctest.Wait()
+		mustLock(t, bg, l, "y", distlock.TTL(time.Hour))
+		close(goOn)
+		wg.Wait()
+		if said != 1 {
+			t.Errorf("it was said %d times", said)
 		}
 	})
 }

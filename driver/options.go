@@ -93,10 +93,11 @@ func (c *Client) lease(ttl time.Duration, fixed bool) (time.Duration, error) {
 		return 0, err
 	}
 	if ttl > longest {
-		c.lowered.Do(func() {
+		// No sync.Once: others would wait for a handler that hangs, and one that takes a lock for itself.
+		if c.lowered.CompareAndSwap(false, true) {
 			c.opts.Logger.Info("TTL lowered to the longest that the backend can promise", "backend", c.caps.Backend,
 				"asked", ttl, "granted", longest)
-		})
+		}
 		return longest, nil
 	}
 	return ttl, nil

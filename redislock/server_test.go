@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
@@ -95,6 +96,14 @@ func TestReplicaDecidesNothing(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+// logHook is told what is written to a log.
+type logHook func(text string)
+
+func (f logHook) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
+}
+
 // The rule that docs/redis.md gives is enough for everything, and the one without
 // channels for everything but wake-ups.
 func TestPermissions(t *testing.T) {
@@ -117,6 +126,32 @@ func TestPermissions(t *testing.T) {
 			must(t, l.Close())
 		})
 	}
+	t.Run("a log that hangs holds up nobody", func(t *testing.T) {
+		said, goOn := make(chan struct{}), make(chan struct{})
+		log := logHook(func(text string) {
+			if strings.Contains(text, "cannot subscribe") {
+				close(said)
+				<-goOn
+			}
+		})
+		d := driverOn(t, client(t, "redis://silent:secret@"+s.Addr()), prefix)
+		d.subscriber.logger = slog.New(slog.NewTextHandler(log, nil))
+		defer close(goOn)
+		a, b := d.claim("hook", long), d.claim("hook", long)
+		grants(t, a)
+		refuses(t, b)
+		d.subscriber.join(t.Context(), b.waiter)
+		<-said
+		tried := make(chan error, 1)
+		go func() { tried <- second(b.Try(t.Context())) }()
+		select {
+		case <-tried:
+		case <-time.After(10 * time.Second):
+			t.Fatal("a Try hangs behind the log")
+		}
+		releases(t, b)
+		releases(t, a)
+	})
 	t.Run("releases without waking", func(t *testing.T) {
 		user := func(name string) *store {
 			return driverOn(t, client(t, fmt.Sprintf("redis://%s:secret@%s", name, s.Addr())), prefix)

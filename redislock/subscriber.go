@@ -355,12 +355,13 @@ func (s *subscriber) pause(c *conn, err error) {
 			return // it was of use
 		}
 	}
-	if c.ctx.Err() == nil && s.failures == 0 {
-		s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
-	}
+	first := c.ctx.Err() == nil && s.failures == 0
 	d := min(minPause<<min(s.failures, 10), maxPause)
 	s.failures++
 	s.mu.Unlock()
+	if first { // without the mutex, since the handler may hang, or take a lock itself
+		s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
+	}
 	select {
 	case <-time.After(d):
 	case <-c.ctx.Done():
