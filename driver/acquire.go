@@ -123,14 +123,13 @@ func (a *attempt) acquire() error {
 		if a.tries == 1 {
 			a.contended()
 		}
-		refusal := err
-		c.queues.refuse(a.waiter, refusal)
-		a.backoff.next(c.caps, a.request.TTL, heldOf(refusal))
+		c.queues.refuse(a.waiter, err)
+		a.backoff.next(c.caps, a.request.TTL, heldOf(err))
 		if err = a.wait(); err == nil {
 			err = a.try()
 		}
 		if over := a.over(); err != nil && over != nil {
-			return withHeld(over, refusal)
+			return withHeld(over, c.queues.seen(a.waiter, a.start))
 		}
 	}
 	return err

@@ -86,6 +86,33 @@ func TestHeldErrorEverywhere(t *testing.T) {
 	}
 }
 
+// A name may pass from one to another while a process is further back in its queue, and is
+// told nothing. What its calls return then names no holder of the past.
+func TestRefusalOfThePastNamesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := &driver.HeldError{Remaining: time.Minute, Holder: "of the past", Token: 7}
+		d := &oddDriver{Driver: memlock.NewDriver(memlock.NewStore(nil)), try: func() (driver.Grant, error) { return driver.Grant{}, refusal }}
+		l := client(t, d, nil)
+		ctx, cancel := context.WithTimeout(bg, 6*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		namesNobody := func(call string, err error) {
+			held, ok := errors.AsType[*driver.HeldError](err)
+			if !ok || held.Holder != "" || held.Token != 0 || held.Remaining > time.Minute {
+				t.Errorf("%s: %+v (%v)", call, held, err)
+			}
+		}
+		wg.Go(func() {
+			_, err := l.Lock(ctx, "x")
+			namesNobody("a Lock that waited", err)
+		})
+		time.Sleep(5 * time.Second)
+		_, err := l.TryLock(bg, "x")
+		namesNobody("TryLock beside a queue", err)
+		wg.Wait()
+	})
+}
+
 // A caller that keeps trying a name whose requests hang must not pile them up.
 func TestHangingNameIsBounded(t *testing.T) {
 	for _, op := range []string{"try", "release"} {

@@ -139,9 +139,12 @@ func (qs *queues) seen(w *waiter, since time.Time) error {
 	return q.heldError()
 }
 
-// heldError is the refusal with what is left of the lease by now.
+// heldError is the refusal with what is left of the lease by now. The name may have passed to
+// another since, which a waiter further back in the queue of the store is not told: so it names
+// no holder.
 func (q *queue) heldError() error {
 	held := heldOf(q.refusal)
 	held.Remaining = max(held.Remaining-time.Since(q.refused), 0)
+	held.Holder, held.Token = "", 0
 	return &held
 }
