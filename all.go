@@ -23,6 +23,12 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lo
 		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", ErrInvalid, names))
 	}
 	s := &LockSet{locks: make(map[string]Lock, len(sorted)), done: make(chan struct{})}
+	complete := false
+	defer func() {
+		if !complete { // also after a panic in a function of the caller's
+			_ = s.Unlock(ctx) // in the background if ctx has ended
+		}
+	}()
 	for _, name := range sorted {
 		lock, err := l.Lock(ctx, name, opts...)
 		if err == nil {
@@ -30,11 +36,10 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lo
 			err = s.Err()
 		}
 		if err != nil {
-			// The context may be over, but what was taken must be freed.
-			_ = s.Unlock(context.WithoutCancel(ctx)) // ends in the background if it must
 			return nil, err
 		}
 	}
+	complete = true
 	for _, lock := range s.locks {
 		go s.watch(lock)
 	}

@@ -34,9 +34,8 @@ func (p *prefixed) TryLock(ctx context.Context, name string, opts ...Option) (Lo
 }
 
 func (p *prefixed) inside(name string, take func(full string) (Lock, error)) (Lock, error) {
-	// An empty name must not become a legal one by the prefix.
-	if name == "" {
-		return nil, opError("lock", name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName))
+	if err := notEmpty("lock", name); err != nil {
+		return nil, err
 	}
 	lock, err := take(p.prefix + name)
 	if err != nil {
@@ -45,8 +44,19 @@ func (p *prefixed) inside(name string, take func(full string) (Lock, error)) (Lo
 	return &renamed{lock, name}, nil
 }
 
+// notEmpty refuses an empty name: it must not become a legal one by the prefix.
+func notEmpty(op, name string) error {
+	if name == "" {
+		return opError(op, name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName))
+	}
+	return nil
+}
+
 // Inspect implements Inspector.
 func (p *prefixed) Inspect(ctx context.Context, name string) (Status, error) {
+	if err := notEmpty("inspect", name); err != nil {
+		return Status{}, err
+	}
 	st, err := Inspect(ctx, p.Locker, p.prefix+name)
 	st.Name = name
 	return st, err
@@ -63,6 +73,9 @@ func (p *prefixed) List(ctx context.Context, prefix string) ([]Status, error) {
 
 // Break implements Breaker.
 func (p *prefixed) Break(ctx context.Context, name string, token int64) error {
+	if err := notEmpty("break", name); err != nil {
+		return err
+	}
 	return Break(ctx, p.Locker, p.prefix+name, token)
 }
 

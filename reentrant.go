@@ -84,7 +84,7 @@ func (r *reentrant) enter(ctx context.Context, name string, take func() (Lock, e
 		if h.err == nil {
 			return newCounted(o, key, h), nil
 		}
-		_ = o.leave(ctx, key, h) // nothing is held
+		o.leave(key, h) // nothing is held
 		if first {
 			return nil, h.err
 		}
@@ -127,19 +127,16 @@ func (h *hold) alive() bool {
 	}
 }
 
-// leave gives up one share, and the lock in the store with the last.
-func (o *owner) leave(ctx context.Context, key ownedName, h *hold) error {
+// leave gives up one share, and reports whether it was the last: then the lock in the
+// store is to be unlocked.
+func (o *owner) leave(key ownedName, h *hold) (last bool) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	h.count--
-	last := h.count == 0
-	if last && o.holds[key] == h {
+	if h.count == 0 && o.holds[key] == h {
 		delete(o.holds, key)
 	}
-	o.mu.Unlock()
-	if !last || h.lock == nil {
-		return nil
-	}
-	return h.lock.Unlock(ctx)
+	return h.count == 0
 }
 
 // abandon gives up a share in a lock that another goroutine is still taking.
@@ -147,7 +144,9 @@ func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		<-h.ready // bounded by the context of the goroutine that takes it
-		_ = o.leave(ctx, key, h)
+		if o.leave(key, h) && h.err == nil {
+			_ = h.lock.Unlock(ctx)
+		}
 	}()
 }
 
@@ -163,7 +162,8 @@ type counted struct {
 	stop chan struct{}
 
 	unlock sync.Once
-	err    error // of Unlock
+	before error // of the lock, when this share ended; set by unlock, as is last
+	last   bool  // the lock ends with this share
 }
 
 func newCounted(o *owner, key ownedName, h *hold) *counted {
@@ -194,18 +194,23 @@ func (c *counted) Err() error {
 }
 
 // Unlock implements Lock. It returns nil if other shares remain and the lock is
-// held.
+// held. Each call of the last share waits for the release by itself, as long as its own
+// context allows.
 func (c *counted) Unlock(ctx context.Context) error {
 	c.unlock.Do(func() {
-		before := c.Lock.Err()
+		c.before = c.Lock.Err()
 		c.end(opError("lock", c.Name(), ErrUnlocked))
 		close(c.stop)
-		c.err = c.owner.leave(ctx, c.key, c.hold)
-		if c.err == nil && errors.Is(before, ErrLost) {
-			c.err = before
-		}
+		c.last = c.owner.leave(c.key, c.hold)
 	})
-	return c.err
+	var err error
+	if c.last {
+		err = c.Lock.Unlock(ctx)
+	}
+	if err == nil && errors.Is(c.before, ErrLost) {
+		err = c.before
+	}
+	return err
 }
 
 // Extend implements Lock.

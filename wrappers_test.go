@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,13 @@ func TestPrefix(t *testing.T) {
 		wantErr(t, "TryLock of the full name", err, distlock.ErrHeld)
 		_, err = a.TryLock(bg, "")
 		wantErr(t, "TryLock of the prefix alone", err, distlock.ErrInvalid)
+		outside := mustLock(t, bg, rival, "a/")
+		_, err = distlock.Inspect(bg, a, "")
+		wantErr(t, "Inspect of the prefix alone", err, distlock.ErrInvalid)
+		wantErr(t, "Break of the prefix alone", distlock.Break(bg, a, "", outside.Token()), distlock.ErrInvalid)
+		if err := outside.Unlock(bg); err != nil {
+			t.Error(err)
+		}
 		sts, err := distlock.List(bg, a, "")
 		if err != nil || len(sts) != 1 || sts[0].Name != "x" {
 			t.Errorf("List returned %v and %v", sts, err)
@@ -97,6 +105,86 @@ func TestLockAllTellsOfLoss(t *testing.T) {
 		wantErr(t, "Err", set.Err(), distlock.ErrLost)
 		wantErr(t, "Unlock", set.Unlock(bg), distlock.ErrLost)
 		mustLock(t, bg, rival, "a")
+	})
+}
+
+// hanging is a store that answers, until hang is set.
+func hanging(t *testing.T, hang *atomic.Bool) *memlock.Locker {
+	t.Helper()
+	return open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, _ memlock.Call, apply func()) error {
+		if hang.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		apply()
+		return nil
+	}}))
+}
+
+// LockAll ends with its context, also if what it has taken cannot be freed at once.
+func TestLockAllEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hang atomic.Bool
+		l := hanging(t, &hang)
+		busy := mustLock(t, bg, l, "b")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second/2, func() { hang.Store(true) })
+		start := time.Now()
+		_, err := distlock.LockAll(ctx, l, []string{"a", "b"})
+		wantErr(t, "LockAll", err, context.DeadlineExceeded)
+		if took := time.Since(start); took > 1050*time.Millisecond {
+			t.Errorf("LockAll returned after %v, with a context of 1s", took)
+		}
+		hang.Store(false)
+		if err := busy.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		mustLock(t, bg, l, "a")
+	})
+}
+
+// A panic in a function of the caller's leaves no lock that nobody has.
+func TestLockAllSurvivesPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		calls := 0
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = distlock.LockAll(bg, l, []string{"a", "b"}, func(*distlock.CallOptions) {
+				if calls++; calls == 2 {
+					panic("in an option")
+				}
+			})
+		}()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		mustLock(t, ctx, rival, "a")
+	})
+}
+
+// An Unlock of a share waits by its own context, and tells what has become of the release
+// of an earlier one.
+func TestReentrantUnlockAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hang atomic.Bool
+		l := hanging(t, &hang)
+		lock := mustLock(t, distlock.WithOwner(bg), distlock.Reentrant(l), "x")
+		hang.Store(true)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = lock.Unlock(bg) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		start := time.Now()
+		wantErr(t, "Unlock beside another", lock.Unlock(ctx), context.DeadlineExceeded)
+		if took := time.Since(start); took > 1050*time.Millisecond {
+			t.Errorf("Unlock returned after %v, with a context of 1s", took)
+		}
+		wg.Wait()
+		hang.Store(false)
+		if err := lock.Unlock(bg); err != nil {
+			t.Errorf("Unlock when the store answers again: %v", err)
+		}
 	})
 }
 
