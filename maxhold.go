@@ -15,7 +15,8 @@ import (
 // holder ends in it meets no successor; it is free sooner if the holder unlocks. [Do]
 // ends the context of its function in the same way.
 //
-// Deadline is never later than that moment, and an Extend beyond it is ErrInvalid. Unlock
+// Deadline is never later than that moment, and an Extend beyond it is ErrInvalid, as is a
+// fixed term (see [NoRenewal]) of more than d, and so a longer period of [OncePer]. Unlock
 // after it frees the name, and returns why the lock had ended. The cap is kept by this
 // process: one that is stopped or dies loses its locks at the end of their TTL. A d of
 // zero or less is ErrInvalid in every call. Close closes l.
@@ -28,17 +29,24 @@ type limited struct {
 
 // Lock implements Locker.
 func (m *limited) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return m.cap(name, func() (Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
+	return m.cap(name, opts, func() (Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
 }
 
 // TryLock implements Locker.
 func (m *limited) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return m.cap(name, func() (Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
+	return m.cap(name, opts, func() (Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
 }
 
-func (m *limited) cap(name string, take func() (Lock, error)) (Lock, error) {
-	if m.longest <= 0 {
+func (m *limited) cap(name string, opts []Option, take func() (Lock, error)) (Lock, error) {
+	var o CallOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	switch {
+	case m.longest <= 0:
 		return nil, opError("lock", name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", ErrInvalid, m.longest))
+	case o.NoRenewal && o.TTL > m.longest:
+		return nil, opError("lock", name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", ErrInvalid, o.TTL, m.longest))
 	}
 	lock, err := take()
 	if err != nil {

@@ -106,6 +106,11 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 		_ = busy.Unlock(bg)
 		_, err = distlock.MaxHold(l, 0).TryLock(bg, "x")
 		wantErr(t, "a cap of 0", err, distlock.ErrInvalid)
+
+		_, err = m.Lock(bg, "x", distlock.TTL(time.Hour+1), distlock.NoRenewal())
+		wantErr(t, "a fixed term beyond the cap", err, distlock.ErrInvalid)
+		_, err = distlock.OncePer(bg, m, "x", 2*time.Hour, func(context.Context) error { t.Error("the job was run"); return nil })
+		wantErr(t, "a period beyond the cap", err, distlock.ErrInvalid)
 	})
 }
 
