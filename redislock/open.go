@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
@@ -64,8 +65,10 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 		_ = client.Close()
 		return nil, err
 	}
-	// The probe comes last, so that wrong options fail before a server is asked.
-	if err := d.probe(ctx, opts.Logger); err != nil {
+	// The probe comes last, so that wrong options fail before a server is asked. It is
+	// detached, because go-redis waits for a silent server also after ctx was cancelled.
+	_, err = driver.Detach(ctx, func() (struct{}, error) { return struct{}{}, d.probe(ctx, opts.Logger) })
+	if err != nil {
 		_ = locker.Close()
 		return nil, opened(fmt.Errorf("%s: %w", u, err))
 	}

@@ -114,6 +114,14 @@ func TestOpenFailsWithoutAServer(t *testing.T) {
 	if _, err := Open(ctx, "redis://"+silent, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Open until its context ends: %v, want DeadlineExceeded", err)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(50*time.Millisecond, cancel)
+	began := time.Now()
+	_, err = Open(ctx, "redis://"+silent+"?request_timeout=10s", nil)
+	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > 5*time.Second {
+		t.Errorf("Open until its context is cancelled: %v after %v, want Canceled", err, took)
+	}
 }
 
 func TestNewRefuses(t *testing.T) {
