@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,10 +113,8 @@ func (o *checkOptions) check(cmd *cobra.Command) (err error) {
 		return err
 	}
 	// A report that cannot be written should be known before the minutes it takes.
-	for _, name := range []string{o.json, o.junit} {
-		if err := toFile(name, func(io.Writer) error { return nil }); err != nil {
-			return usage(err)
-		}
+	if err := tryFiles(o.json, o.junit); err != nil {
+		return usage(err)
 	}
 	at, err := settle(cmd.Context(), config, o.asIs)
 	if err != nil {
@@ -189,6 +188,7 @@ func tellResult(r conformance.Result) {
 }
 
 func (o *checkOptions) write(w io.Writer, r conformance.Report) error {
+	var text strings.Builder
 	for _, c := range r.Clauses() {
 		verdict := "kept"
 		switch {
@@ -197,9 +197,10 @@ func (o *checkOptions) write(w io.Writer, r conformance.Report) error {
 		case c.Counts[conformance.Passed] == 0:
 			verdict = "not tested"
 		}
-		fmt.Fprintf(w, "%-5s %3d passed, %d failed, %d skipped, %d inconclusive: %s\n", c.Clause, c.Counts[conformance.Passed],
+		fmt.Fprintf(&text, "%-5s %3d passed, %d failed, %d skipped, %d inconclusive: %s\n", c.Clause, c.Counts[conformance.Passed],
 			c.Counts[conformance.Failed], c.Counts[conformance.Skipped], c.Counts[conformance.Inconclusive], verdict)
 	}
-	fmt.Fprintln(w, r.Summary())
-	return errors.Join(toFile(o.json, r.WriteJSON), toFile(o.junit, r.WriteJUnit))
+	fmt.Fprintln(&text, r.Summary())
+	_, err := io.WriteString(w, text.String())
+	return errors.Join(err, toFile(o.json, r.WriteJSON), toFile(o.junit, r.WriteJUnit))
 }

@@ -53,7 +53,8 @@ func TestServerScripts(t *testing.T) {
 }
 
 // TestBackendDies has the server killed while a command runs under a lock: the
-// whole group must be gone before the lease could be granted to another.
+// whole group must be gone before the lease could be granted to another, also if nobody
+// reads any more what is told of it.
 func TestBackendDies(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
@@ -73,8 +74,14 @@ func backendDies(t *testing.T, s *servers.Server) {
 	// The shell ignores TERM, and so does what it has started.
 	cmd := exec.CommandContext(ctx, "distlock", "run", "--url", backendURL(s), "--ttl", "6s", "job", "--",
 		"sh", "-c", `trap "" TERM; sleep 1000 & echo $! $DISTLOCK_DEADLINE > "$1".new; mv "$1".new "$1"; wait; sleep 1000`, "sh", file)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = writer
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
+	err = errors.Join(cmd.Start(), writer.Close(), reader.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	var pid, deadline string

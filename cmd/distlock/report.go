@@ -42,6 +42,9 @@ func (o *reportOptions) report(measure func() (*report.Report, error)) (*report.
 		}
 		return saved, nil
 	}
+	if err := tryFiles(o.json, o.html); err != nil {
+		return nil, usage(err)
+	}
 	r, err := measure()
 	if err != nil {
 		return nil, err
@@ -89,6 +92,15 @@ func readReport(name string) (*report.Report, error) {
 	}
 	r.Mask(given.data)
 	return r, nil
+}
+
+// tryFiles returns an error if toFile could not write to one of the names.
+func tryFiles(names ...string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, toFile(name, func(io.Writer) error { return nil }))
+	}
+	return errors.Join(errs...)
 }
 
 // toFile writes to a file, or to standard output if it is called "-", or nowhere if

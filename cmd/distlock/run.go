@@ -139,6 +139,7 @@ func (o *runOptions) checkLease(graceSet bool, lease time.Duration) error {
 }
 
 func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, args []string) error {
+	outliveReaders()
 	config, err := loadConfig(cmd)
 	if err != nil {
 		return err

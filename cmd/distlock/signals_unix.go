@@ -19,6 +19,11 @@ var (
 	quitting = []os.Signal{syscall.SIGQUIT}
 )
 
+// outliveReaders keeps this process from dying of what it tells when the reader of its
+// standard error has gone: it has a lock to release, and what runs without the lock to end.
+// A program that it starts gets the usual SIGPIPE.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
 // dieOfInterrupt ends this process by SIGINT, and the rest of its group as well if
 // the terminal has sent it to the command alone.
 func dieOfInterrupt(group bool) {

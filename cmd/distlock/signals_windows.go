@@ -13,3 +13,6 @@ var ending, quitting = passedOn, []os.Signal(nil)
 
 // dieOfInterrupt does nothing: the console has told everybody.
 func dieOfInterrupt(bool) {}
+
+// outliveReaders does nothing: a write without a reader is an error here, and no signal.
+func outliveReaders() {}
