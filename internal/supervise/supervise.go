@@ -56,9 +56,12 @@ type Outcome struct {
 	Interrupted bool
 }
 
-// settle is how much before the deadline KILL is sent: what the kernel and a slow
-// machine may need until the last process is gone.
-const settle = 100 * time.Millisecond
+// maxSettle is what the kernel and a slow machine may need until the last process is gone.
+const maxSettle = 100 * time.Millisecond
+
+// settle returns how much before the deadline KILL is sent. It is a part of a short lease, or
+// a program would be ended before the first renewal.
+func settle(lease time.Duration) time.Duration { return min(maxSettle, lease/8) }
 
 // Run starts the program in a process group of its own and waits for its end. The
 // error is ErrNotFound, ErrNotExecutable, ErrNotStarted or what the system said; then
@@ -67,7 +70,7 @@ const settle = 100 * time.Millisecond
 // On Unix the program has the terminal, as in a shell, and a shell can stop and
 // continue it by stopping and continuing this process.
 func Run(lock distlock.Lock, c Command) (Outcome, error) {
-	w := &watch{lock: lock, command: c}
+	w := &watch{lock: lock, command: c, settle: settle(time.Until(lock.Deadline()))}
 	defer w.told.wait()
 	if err := lock.Err(); err != nil { // this process may have slept since it was granted
 		return Outcome{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
@@ -101,6 +104,7 @@ func startError(name string, err error) error {
 type watch struct {
 	lock    distlock.Lock
 	command Command
+	settle  time.Duration
 	group   *group
 	lost    error
 	told    messages
@@ -137,7 +141,7 @@ func (w *watch) until(done <-chan struct{}) {
 				continue
 			}
 			if !w.command.KeepRunning && w.lose(w.ending()) {
-				w.end(done, time.Until(w.lock.Deadline())-settle)
+				w.end(done, time.Until(w.lock.Deadline())-w.settle)
 				return
 			}
 		}
@@ -172,7 +176,7 @@ func (w *watch) ending() error {
 
 // untilTerm is how long the program may run if the lock is not renewed any more.
 func (w *watch) untilTerm() time.Duration {
-	return time.Until(w.lock.Deadline()) - w.command.Grace - settle
+	return time.Until(w.lock.Deadline()) - w.command.Grace - w.settle
 }
 
 // lose notes the loss and reports whether the program has to end.

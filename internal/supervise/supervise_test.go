@@ -92,3 +92,23 @@ func testWordsOfALoss(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// However short its lease, a program is not ended while that is renewed on time; and if one
+// renewal fails, there is time for the next.
+func TestRenewedLeaseEndsNothing(t *testing.T) {
+	for _, ttl := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond, time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			_, lock := hold(t, ttl)
+			lease := time.Until(lock.Deadline())
+			w := &watch{lock: lock, command: Command{Grace: min(lease/6, 10*time.Second)}, settle: settle(lease)}
+			least := lease
+			for range 3000 {
+				time.Sleep(ttl / 1000)
+				least = min(least, w.untilTerm())
+			}
+			if least < lease/3 {
+				t.Errorf("of a lease of %v that is renewed, %v are left to the end of the program", lease, least)
+			}
+		})
+	}
+}
