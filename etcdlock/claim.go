@@ -185,47 +185,7 @@ func (c *claim) failed(err error) {
 	}
 }
 
-var (
-	// oldest selects the holder's key of a queue.
-	oldest = append(clientv3.WithFirstCreate(), clientv3.WithPrefix())
-
-	// lastTwo selects the newest key of a queue and the one before it.
-	lastTwo = []clientv3.OpOption{clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)}
-)
-
-// look reads the queue up to the own key. After a wait, it confirms ownership: the read
-// is linearizable. Before it, Try has made sure that the lease lasts for the TTL, and
-// so does the key that the read shows.
-func (c *claim) look(ctx context.Context) error {
-	found, err := c.store.get(ctx, c.queue, append(lastTwo[:len(lastTwo):len(lastTwo)], clientv3.WithMaxCreateRev(c.rev))...)
-	if err != nil {
-		return err
-	}
-	return c.judge(found.Header.Revision, found)
-}
-
-// judge returns nil if the own key is the oldest. found is the end of the queue up to
-// the own key, newest first, as of a revision of the store.
-func (c *claim) judge(revision int64, found *clientv3.GetResponse) error {
-	kvs := found.Kvs
-	if len(kvs) == 0 || string(kvs[0].Key) != c.key || kvs[0].CreateRevision != c.rev {
-		return errDequeued
-	}
-	if len(kvs) == 1 {
-		return nil
-	}
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
-	c.before, c.asOf = string(kvs[1].Key), revision
-	if found.Count > 2 {
-		return &driver.HeldError{} // the key before the own one is a waiter's
-	}
-	return heldBy(kvs[1])
-}
-
-func heldBy(kv *mvccpb.KeyValue) error {
+func heldBy(kv *mvccpb.KeyValue) *driver.HeldError {
 	return &driver.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
 }
 

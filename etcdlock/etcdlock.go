@@ -120,13 +120,14 @@ func opened(err error) error { return fmt.Errorf("distlock: open etcd: %w", err)
 
 // store makes claims on one cluster. It is safe for concurrent use.
 type store struct {
-	client  *clientv3.Client
-	granter pb.LeaseClient // clientv3 does not let the caller choose the ID of a lease
-	prefix  string
-	owned   bool // the client is closed with the store
-	keys    *keys
-	watches *idleWatches
-	stream  atomic.Int64 // of watches, counted from 0
+	client    *clientv3.Client
+	granter   pb.LeaseClient // clientv3 does not let the caller choose the ID of a lease
+	prefix    string
+	owned     bool // the client is closed with the store
+	keys      *keys
+	watches   *idleWatches
+	stream    atomic.Int64  // of watches, counted from 0
+	beginning chan struct{} // has an element while a watch begins
 
 	// life ends with Close. It bounds requests with several callers, or none: those on
 	// a lease, the removal of strays, and revocations. They run in the background,
@@ -157,14 +158,15 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 	}
 	life, end := context.WithCancel(context.Background())
 	return &store{
-		client:  client,
-		granter: clientv3.RetryLeaseClient(client),
-		prefix:  prefix,
-		owned:   owned,
-		keys:    newKeys(),
-		watches: &idleWatches{period: idlePeriod, byKey: make(map[string]idleWatch)},
-		life:    life,
-		end:     end,
+		client:    client,
+		granter:   clientv3.RetryLeaseClient(client),
+		prefix:    prefix,
+		owned:     owned,
+		keys:      newKeys(),
+		watches:   &idleWatches{period: idlePeriod, byKey: make(map[string]idleWatch)},
+		beginning: make(chan struct{}, 1),
+		life:      life,
+		end:       end,
 	}, nil
 }
 

@@ -62,6 +62,8 @@ type lease struct {
 	listed  time.Time     // before the last listing of the keys was sent
 	renewal *request      // under way, if any
 	listing *request      // likewise
+	peeks   []*peek       // to be sent
+	peeking bool
 
 	members map[string]struct{} // the keys that claims want on the lease
 	missing map[string]struct{} // members that the last listing has not shown; mostly nil

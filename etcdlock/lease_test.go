@@ -81,7 +81,7 @@ func testRequests(t *testing.T, s *servers.Server) {
 	st.wantRequests("its release", "map[LeaseRevoke:1 Txn:1]", func() { st.release(fixed, nil) })
 	waiter := st.claim("second", nil)
 	st.held(waiter)
-	st.wantRequests("a look of a waiter", "map[Range:1]", func() { st.held(waiter) })
+	st.wantRequests("a look of a waiter", "map[Txn:1]", func() { st.held(waiter) })
 }
 
 // Five thousand locks with names of 300 bytes are too much for one lease. They live

@@ -32,29 +32,31 @@ const (
 	minAttempt = 200 * time.Millisecond
 )
 
-// repeat sends a request again at intervals, until one is answered or the time is over.
-// The request must be one to apply any number of times. Earlier ones go on, because the
-// network may just be slow. An error is no answer if it says nothing of the request
-// itself, like a refused connection. So a waiter stays in the queue in an outage if its
-// lease survives, and a renewal keeps its lock.
+// repeat sends a request again, until one is answered or the time is over: at intervals,
+// and soon after an error that says nothing of the request itself, like a refused
+// connection. The request must be one to apply any number of times. Earlier ones go on,
+// because the network may just be slow. So a waiter stays in the queue in an outage if
+// its lease survives, and a renewal keeps its lock.
 //
 // The requests have goroutines of their own: each may hang.
 func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T, error)) (got T, err error) {
 	limit := remaining(ctx)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(max(limit, minAttempt) / hedges)
-	defer tick.Stop()
+	interval := max(limit, minAttempt) / hedges
+	next := time.NewTimer(interval)
+	defer next.Stop()
 	type answer struct {
 		got T
 		err error
 	}
-	answers := make(chan answer, hedges+1) // room for the late ones: they are dropped
-	for sent := 0; ; {
-		if sent++; sent <= cap(answers) {
+	answers := make(chan answer, hedges) // room for the late ones: they are dropped
+	for under, pause := 0, firstPause; ; next.Reset(interval) {
+		if under < hedges {
 			if err := s.final(s.client.Ctx().Err()); err != nil {
 				return got, err // the library would repeat the request for seconds
 			}
+			under++
 			s.background.Go(func() {
 				got, err := send(bounded)
 				answers <- answer{got, s.final(err)}
@@ -69,7 +71,11 @@ func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T,
 				if !unanswered(a.err) {
 					err = a.err // says more than the end of the time
 				}
-			case <-tick.C:
+				if under--; under == 0 {
+					next.Reset(min(pause, interval))
+					pause *= 2
+				}
+			case <-next.C:
 				again = true
 			case <-bounded.Done():
 				return got, cmp.Or(ctx.Err(), err, error(&noAnswerError{limit}))

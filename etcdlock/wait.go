@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // How a waiter misses no release, and is woken alone:
@@ -20,16 +21,16 @@ import (
 //	  |<- rev 12; before it: rev 7 ---|                          |
 //	  |-- watch the key of rev 7 ---->|                          |
 //	  |<- begun at revision 15 -------|                          |
-//	  |-- read queue, as 15 > 12 ---->|  a release between the   |
-//	  |<- before it: rev 7, still ----|  two is seen here        |
+//	  |-- read 7 and 12, as 15 > 12 ->|  a release between the   |
+//	  |<- both are there, still ------|  two is seen here        |
 //	  |                               |<------------ delete key -|
 //	  |<- deleted at revision 20 -----|------------- released -->|
 //	  |-- read queue ---------------->|
 //	  |<- rev 12 is the oldest -------|  granted, with token 12
 //
 // A loop serves a watch from a past revision, and it runs every 100 ms. On a busy
-// store, every revision known to a waiter is past. So watches start now, and the queue
-// is read once more if the store was written to since.
+// store, every revision known to a waiter is past. So watches start now, and the two
+// keys are read once more if the store was written to since.
 
 // watchLimit is how long a waiter waits for a watch to begin.
 const watchLimit = time.Second
@@ -37,9 +38,12 @@ const watchLimit = time.Second
 // waiting is what a claim has while it waits, apart from it because a held lock needs
 // none of it.
 type waiting struct {
-	before string // the key before the own one in the queue
-	asOf   int64  // the revision of the store when before was read
-	watch  watch  // of before
+	before    string // the key before the own one in the queue
+	beforeRev int64  // its create revision
+	asOf      int64  // the revision of the store when before was read last
+	held      *driver.HeldError
+	moved     bool  // before has gone, or may have
+	watch     watch // of before
 }
 
 // Wait implements driver.Claim. It watches the key before the own one, so that a
@@ -56,10 +60,13 @@ func (c *claim) Wait(ctx context.Context) error {
 	for {
 		select {
 		case r, open := <-c.watch.events:
-			if n := len(r.Events); open && r.Err() == nil && n > 0 && r.Events[n-1].Kv.ModRevision <= c.asOf {
-				continue // of an earlier claim that had the key
-			} else if !open || r.Err() != nil {
+			switch n := len(r.Events); {
+			case !open || r.Err() != nil:
 				c.watch.end()
+			case n == 0 || r.Events[n-1].Kv.ModRevision <= c.asOf:
+				continue // of an earlier claim that had the key
+			default:
+				c.moved = true
 			}
 		case <-ctx.Done():
 		}
@@ -104,9 +111,19 @@ type watch struct {
 // begin starts the watch. It reports false if it could not be.
 //
 // All watches share one stream, with one member and one login. If that member does not
-// answer in time, or the login has run out, the next watch has a new stream, with the
-// next member and a new login.
+// answer in time, or refuses, as when the login has run out, the next watch has a new
+// stream, with the next member and a new login.
+//
+// The library asks for one watch of a stream after the other. So a watch has the limit
+// for itself only if it begins alone. Without that, a hundred watches on a slow server
+// gave up at once, looked at the queue, and made the server slower.
 func (w *watch) begin(ctx context.Context, s *store, key string) bool {
+	select {
+	case s.beginning <- struct{}{}:
+		defer func() { <-s.beginning }()
+	case <-ctx.Done():
+		return false
+	}
 	// The watch outlives ctx. With nothing but this in its context it shares one
 	// stream with all others, also if callers put metadata into theirs.
 	stream := s.stream.Load()
@@ -120,17 +137,15 @@ func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	limit := time.AfterFunc(watchLimit, cancel)
 	defer limit.Stop()
 	*w = watch{key: key, events: s.client.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel: cancel}
-	var err error
 	select {
 	case created, open := <-w.events:
 		if open && created.Created && limit.Stop() && stop() {
 			w.began = created.Header.Revision
 			return true
 		}
-		err = created.Err()
 	case <-life.Done():
 	}
-	if ctx.Err() == nil && (life.Err() != nil || unknownLogin(err)) {
+	if ctx.Err() == nil {
 		s.stream.CompareAndSwap(stream, stream+1)
 	}
 	w.end()

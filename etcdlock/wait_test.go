@@ -133,14 +133,14 @@ func testWaiterInOutage(t *testing.T, s *servers.Server) {
 	st.held(waiter)
 	st.wire.faults(func(string) fault { return refuse })
 	looked := make(chan error, 1)
-	before := st.wire.count("Range")
+	before := st.wire.count("Txn")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	go func() {
 		_, err := waiter.Try(ctx)
 		looked <- err
 	}()
-	st.eventually("it has been refused", func() bool { return st.wire.count("Range") > before })
+	st.eventually("it has been refused", func() bool { return st.wire.count("Txn") > before })
 	st.wire.faults(nil)
 	var held *driver.HeldError
 	if err := <-looked; !errors.As(err, &held) || held.Token != holder.rev || held.Holder != "tester" {
