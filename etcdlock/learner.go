@@ -20,15 +20,6 @@ func fromLearner(err error) bool {
 	return err != nil && strings.HasSuffix(status.Convert(err).Message(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner))
 }
 
-// unknownLogin reports whether the member knows nothing of the login, or not the latest
-// of it. The library logs in anew for each stream, by a request to any member. The
-// stream may go to one that has not heard of it yet. A watch that was refused has the
-// reason as a text only.
-func unknownLogin(err error) bool {
-	return err != nil && (strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken)) ||
-		strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision)))
-}
-
 // The pauses after refusals. At first there may be a connection to no other member yet.
 const (
 	firstPause = time.Millisecond

@@ -2,16 +2,20 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// The login of a stream runs out. The server refuses each new watch on it from then on,
-// so there has to be a new stream.
+// The login of a stream is missing, because users came after it, or it runs out. The
+// server refuses each new watch on it from then on, so there has to be a new stream.
 func TestShortLogin(t *testing.T) {
 	key := t.TempDir() + "/key"
 	if err := os.WriteFile(key, []byte("some secret"), 0o600); err != nil {
@@ -22,16 +26,6 @@ func TestShortLogin(t *testing.T) {
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	admin := newClient(t, e.Addrs()[0])
-	for _, step := range []func() error{
-		func() error { _, err := admin.UserAdd(ctx, "root", "secret"); return err },
-		func() error { _, err := admin.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := admin.AuthEnable(ctx); return err },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	config, opts, err := parse(strings.Replace(e.URL(), "://", "://root:secret@", 1), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -45,21 +39,90 @@ func TestShortLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	var other watch // keeps the stream open
-	if !other.begin(ctx, st, "y") {
-		t.Fatal("no watch can begin")
-	}
-	defer other.end()
-	for refused := false; ; time.Sleep(10 * time.Millisecond) {
+	keepsStream := func() {
 		var w watch
-		began := w.begin(ctx, st, "x")
-		w.end()
-		if began && refused {
-			break
+		for !w.begin(ctx, st, "y") {
+			if ctx.Err() != nil {
+				t.Fatal("no watch can begin")
+			}
 		}
-		refused = refused || !began
-		if ctx.Err() != nil {
-			t.Fatalf("no watch begins again after the login has run out (has it? %t)", refused)
+		t.Cleanup(w.end)
+	}
+	beginsAgain := func(what string) {
+		for refused := false; ; time.Sleep(10 * time.Millisecond) {
+			var w watch
+			began := w.begin(ctx, st, "x")
+			w.end()
+			if began && refused {
+				return
+			}
+			refused = refused || !began
+			if ctx.Err() != nil {
+				t.Fatalf("no watch begins again after %s (has it? %t)", what, refused)
+			}
+		}
+	}
+	keepsStream()
+	admin := newClient(t, e.Addrs()[0])
+	for _, step := range []func() error{
+		func() error { _, err := admin.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := admin.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := admin.AuthEnable(ctx); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beginsAgain("users were made")
+	keepsStream()
+	logins := client.Auth.(*logins)
+	old := logins.last.Load()
+	beginsAgain("the login has run out")
+
+	lease, err := client.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logins.last.Store(old)
+	if _, err := keepAlive(ctx, st.granter, lease.ID); err != nil {
+		t.Error("a keep-alive with a login that has run out:", err)
+	}
+	if logins.last.Load() == old {
+		t.Error("a keep-alive has used a login that has run out")
+	}
+}
+
+type countedLogins struct {
+	clientv3.Auth
+	n   int
+	err error
+}
+
+func (c *countedLogins) Authenticate(context.Context, string, string) (*clientv3.AuthenticateResponse, error) {
+	c.n++
+	return &clientv3.AuthenticateResponse{Token: fmt.Sprint(c.n)}, c.err
+}
+
+// A keep-alive uses the last login, everything else logs in.
+func TestLastLogin(t *testing.T) {
+	server := new(countedLogins)
+	l := &logins{Auth: server}
+	ctx := t.Context()
+	for i, step := range []struct {
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{withLastLogin(ctx), nil, "1"}, // there was none
+		{withLastLogin(ctx), nil, "1"},
+		{ctx, nil, "2"},
+		{ctx, errors.New("no answer"), ""},
+		{withLastLogin(ctx), nil, "2"},
+	} {
+		server.err = step.err
+		resp, err := l.Authenticate(step.ctx, "app", "secret")
+		if err != step.err || err == nil && resp.Token != step.want {
+			t.Errorf("step %d: %v, %v, want the login %s", i, resp, err, step.want)
 		}
 	}
 }

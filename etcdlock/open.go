@@ -137,6 +137,7 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 	}, config.DialOptions...)
 	client, err := clientv3.New(config)
 	if err == nil {
+		client.Auth = &logins{Auth: client.Auth}
 		if err = probe(ctx, client, config.DialTimeout, prefix, &login); err == nil && stop() {
 			return client, nil
 		}

@@ -145,8 +145,10 @@ func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 // for that. But if a server refuses the request, that function sends it again and
 // again, without a pause.
 func keepAlive(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
+	login, next := withLastLogin(ctx), ctx
 	err = taken(ctx, func() error {
-		seconds, err = keepAliveOnce(ctx, c, id, opts...)
+		seconds, err = keepAliveOnce(login, c, id, opts...)
+		login, next = next, login
 		return err
 	})
 	return seconds, err
