@@ -66,6 +66,9 @@ var whole = []topology{
 		return subject("etcds://"+strings.Join(addrs, ",")+"?tls_ca="+url.QueryEscape(ca), true,
 			append(single(e), compacted(c), defragmented(c, e.Addrs()[:3]))...)
 	}},
+	{"etcd, simple tokens", "a cluster of three with users: a login is good for a second after its last use, on each member by itself", func(t *testing.T) chaos.Subject {
+		return loggedIn(t, "--auth-token=simple", "--auth-token-ttl=1")
+	}},
 	{"etcd, JWT", "a cluster of three with users: a login is good for two seconds", func(t *testing.T) chaos.Subject {
 		key, err := os.CreateTemp("", "distlock-key-") // not t.TempDir: a comma would end the flag
 		if err != nil {
