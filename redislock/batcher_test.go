@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // checkpoint stands between a client and its connections.
@@ -50,33 +51,40 @@ func (p *checkpoint) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// busyStore returns a driver without a free connection. maxPipelines requests wait at its
-// checkpoint until free is called. Later requests wait in its batcher.
+// busyStore returns a driver without a free connection, until free is called.
 func busyStore(t *testing.T, p *checkpoint, delay time.Duration) (d *store, free func()) {
 	t.Helper()
-	release, arrived := make(chan struct{}), make(chan struct{}, maxPipelines)
+	c := client(t, server(t).URL())
+	d = driverOn(t, c, freshPrefix())
+	warm := d.claim("warm", long)
+	grants(t, warm)
+	releases(t, warm)
+	d.batcher.Delay = delay
+	return d, occupy(t, d, p, func(err error) {
+		if err != nil {
+			t.Errorf("a request that was under way: %v", err)
+		}
+	})
+}
+
+// occupy has endpoint.MaxPipelines requests wait at a checkpoint of d until free is called. Later
+// requests wait in its batcher.
+func occupy(t *testing.T, d *store, p *checkpoint, judge func(error)) (free func()) {
+	t.Helper()
+	release, arrived := make(chan struct{}), make(chan struct{}, endpoint.MaxPipelines)
 	var passing atomic.Int32
 	p.single = func(next func() error) error {
-		if passing.Add(1) <= maxPipelines {
+		if passing.Add(1) <= endpoint.MaxPipelines {
 			arrived <- struct{}{}
 			<-release
 		}
 		return next()
 	}
-	c := client(t, server(t).URL())
-	d = driverOn(t, c, freshPrefix())
-	d.batcher.delay = delay
-	warm := d.claim("warm", long)
-	grants(t, warm)
-	releases(t, warm)
-	c.AddHook(p)
+	d.client.AddHook(p)
 	var sent sync.WaitGroup
-	for i := range maxPipelines {
+	for i := range endpoint.MaxPipelines {
 		sent.Go(func() {
-			a := d.claim(fmt.Sprint("sent", i), long)
-			if _, err := a.Try(context.Background()); err != nil {
-				t.Errorf("a request that was under way: %v", err)
-			}
+			judge(second(d.claim(fmt.Sprint("sent", i), long).Try(context.Background())))
 		})
 		<-arrived // one after the other, or two of them share a pipeline
 	}
@@ -86,21 +94,19 @@ func busyStore(t *testing.T, p *checkpoint, delay time.Duration) (d *store, free
 		sent.Wait()
 	}
 	t.Cleanup(free)
-	return d, free
+	return free
 }
 
 // waiting waits until n requests are.
 func waiting(t *testing.T, d *store, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d requests wait", n), func() bool {
-		d.batcher.mu.Lock()
-		defer d.batcher.mu.Unlock()
-		return len(d.batcher.waiting) == n
+		return d.batcher.Waiting() == n
 	})
 }
 
 func TestRequestsGoTogether(t *testing.T) {
-	const many = maxBatch + 20
+	const many = endpoint.MaxBatch + 20
 	var mu sync.Mutex
 	var sizes []int
 	d, free := busyStore(t, &checkpoint{pipeline: func(n int, next func() error) error {
@@ -128,11 +134,11 @@ func TestRequestsGoTogether(t *testing.T) {
 	total := 0
 	for _, n := range sizes {
 		total += n
-		if n > maxBatch {
-			t.Errorf("%d requests in one pipeline, want %d at the most", n, maxBatch)
+		if n > endpoint.MaxBatch {
+			t.Errorf("%d requests in one pipeline, want %d at the most", n, endpoint.MaxBatch)
 		}
 	}
-	if len(sizes) > maxPipelines || total < many-maxPipelines {
+	if len(sizes) > endpoint.MaxPipelines || total < many-endpoint.MaxPipelines {
 		t.Errorf("%d requests went in pipelines of %v", many, sizes)
 	}
 	for i, c := range claims {
@@ -262,7 +268,7 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 
 // When no answer comes back, no request waits for long: other connections may work.
 func TestRequestsPassConnectionsThatHang(t *testing.T) {
-	d, _ := busyStore(t, new(checkpoint), maxDelay)
+	d, _ := busyStore(t, new(checkpoint), endpoint.MaxDelay)
 	a := d.claim("x", long)
 	grants(t, a)
 	releases(t, a)
@@ -273,7 +279,13 @@ func TestPipelineWithoutAConnection(t *testing.T) {
 	s, admin := own(t)
 	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
 	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())
-	d.batcher.running = maxPipelines
+	d.batcher.Delay = time.Hour
+	refused := func(err error) {
+		if !redis.HasErrorPrefix(err, "WRONGPASS") {
+			t.Errorf("a request with a password that is no longer right: %v, want the server's answer", err)
+		}
+	}
+	free := occupy(t, d, new(checkpoint), refused)
 	var all sync.WaitGroup
 	for i := range 3 {
 		a := d.claim(fmt.Sprint("x", i), long)
@@ -282,13 +294,9 @@ func TestPipelineWithoutAConnection(t *testing.T) {
 		if i < 2 {
 			call = func() error { return second(a.Try(t.Context())) }
 		}
-		all.Go(func() {
-			if err := call(); !redis.HasErrorPrefix(err, "WRONGPASS") {
-				t.Errorf("a request with a password that is no longer right: %v, want the server's answer", err)
-			}
-		})
+		all.Go(func() { refused(call()) })
 		waiting(t, d, i+1)
 	}
-	go d.batcher.flush()
+	free()
 	all.Wait()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // tombstoneTime is how long a released claim is remembered if one of its Trys may still be under
@@ -66,12 +67,12 @@ func (c *claim) Try(ctx context.Context) (grant driver.Grant, err error) {
 
 // unanswered reports whether err comes from the way to the server and back.
 func unanswered(err error) bool {
-	said := isAnswer(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased) || errors.Is(err, errUnreplicated)
+	said := endpoint.Answered(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased) || errors.Is(err, errUnreplicated)
 	return err != nil && !said && !errors.Is(err, distlock.ErrClosed)
 }
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
-	d, ttl := c.driver, millis(c.request.TTL)
+	d, ttl := c.driver, endpoint.Millis(c.request.TTL)
 	queues, channel, test := "0", "", ""
 	if !c.request.NoWait {
 		queues = "1"
@@ -178,7 +179,7 @@ func (c *claim) Release(ctx context.Context) error {
 	c.stopWaiting(false)
 	var tombstone int64
 	if c.ambiguous {
-		tombstone = millis(tombstoneTime)
+		tombstone = endpoint.Millis(tombstoneTime)
 	}
 	cmd, resent, err := d.run(ctx, d.batched, releaseScript,
 		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
@@ -290,7 +291,7 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 // renew sends a script for each group of claims, all in one pipeline. A server that does not know
 // the script refuses single commands. They are sent again with the source of the script.
 func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
-	for _, how := range [][2]string{{"evalsha", renewScript.digest}, {"eval", renewScript.source}} {
+	for _, how := range [][2]string{{"evalsha", renewScript.Digest}, {"eval", renewScript.Source}} {
 		pipe := via.Pipeline()
 		cmds := make([]*command, len(groups))
 		for n, group := range groups {
@@ -299,7 +300,7 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 			for _, i := range group {
 				c := batch[i].Claim.(*claim)
 				keys = append(keys, c.key.entry())
-				args = append(args, c.mark(), millis(batch[i].TTL))
+				args = append(args, c.mark(), endpoint.Millis(batch[i].TTL))
 			}
 			cmds[n] = newCommand(ctx, how[0], how[1], keys, args)
 			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
@@ -307,7 +308,7 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 		acks := d.replicas.ask(ctx, pipe, leastTTL(batch, groups)/3)
 		// When late, the commands are still go-redis', and are not read.
 		_, late := driver.Detach(ctx, func() (any, error) {
-			execute(ctx, pipe)
+			endpoint.Execute(ctx, pipe)
 			return nil, nil
 		})
 		var unknown [][]int
@@ -348,7 +349,7 @@ func renewed(r *driver.Renewal, lasts any) {
 	case ms == 0:
 		r.Err = distlock.ErrLost
 	default:
-		ttl := time.Duration(min(ms, millis(r.TTL))) * time.Millisecond
+		ttl := time.Duration(min(ms, endpoint.Millis(r.TTL))) * time.Millisecond
 		r.Grant = driver.Grant{Token: r.Claim.(*claim).token, TTL: ttl}
 	}
 }

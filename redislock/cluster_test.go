@@ -130,7 +130,7 @@ func testClusterLate(t *testing.T, addrs []string, nodes []*redis.Client) {
 	slot := int(nodes[0].ClusterKeySlot(t.Context(), a.key.entry()).Val())
 	from := slot * 3 / 16384
 	to := (from + 1) % 3
-	must(t, nodes[to].ScriptLoad(t.Context(), tryScript.source).Err())
+	must(t, nodes[to].ScriptLoad(t.Context(), tryScript.Source).Err())
 	moveSlot(t, slot, addrs[to], nodes[from], nodes[to], nodes)
 	must(t, nodes[to].Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
 

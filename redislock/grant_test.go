@@ -60,9 +60,9 @@ func forget(t *testing.T, d *store, c *claim) driver.Grant {
 	t.Helper()
 	refuse := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer refuse.Close()
-	working := d.batcher.client
-	d.batcher.client = refuse
-	defer func() { d.batcher.client = working }()
+	working := d.batcher.Client
+	d.batcher.Client = refuse
+	defer func() { d.batcher.Client = working }()
 	return grants(t, c)
 }
 

@@ -200,12 +200,12 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	// EVALSHA as well, though it is not known yet: the user may lack that right alone.
 	pipe := master.Pipeline()
 	ping := pipe.Ping(ctx)
-	known := pipe.EvalSha(ctx, probeScript.digest, []string{key}, d.publish, channel)
-	ran := pipe.Eval(ctx, probeScript.source, []string{key}, d.publish, channel)
+	known := pipe.EvalSha(ctx, probeScript.Digest, []string{key}, d.publish, channel)
+	ran := pipe.Eval(ctx, probeScript.Source, []string{key}, d.publish, channel)
 	acks := d.replicas.ask(ctx, pipe, maxReplicaWait)
 	policy := pipe.ConfigGet(ctx, setting)
 	_, err := pipe.Exec(ctx)
-	if err != nil && !isAnswer(err) {
+	if err != nil && !endpoint.Answered(err) {
 		return err
 	}
 	for _, err := range []error{ping.Err(), known.Err(), ran.Err()} {

@@ -59,10 +59,10 @@ func TestRightsAreNeeded(t *testing.T) {
 		slices.Sort(list)
 		return slices.Compact(list)
 	}
-	scripts := commands(tryScript.source, releaseScript.source, renewScript.source, breakScript.source, inspectScript.source)
+	scripts := commands(tryScript.Source, releaseScript.Source, renewScript.Source, breakScript.Source, inspectScript.Source)
 	// The driver's own, and what the scripts ask for under two names.
 	scripts = slices.DeleteFunc(scripts, func(c string) bool { return c == "+pubsub" })
-	probed := slices.DeleteFunc(commands(probeScript.source), func(c string) bool { return c == "+pubsub" })
+	probed := slices.DeleteFunc(commands(probeScript.Source), func(c string) bool { return c == "+pubsub" })
 	if !slices.Equal(scripts, probed) {
 		t.Errorf("the scripts use %v, the probe tries %v", scripts, probed)
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
@@ -134,7 +135,7 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		client:  client,
 		owned:   owned,
 		prefix:  cmp.Or(o.Prefix, defaultPrefix),
-		memory:  millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
+		memory:  endpoint.Millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
 		publish: "publish",
 	}
 	var heedsContexts bool
@@ -168,7 +169,7 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 	if !heedsContexts {
 		o.Logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
-	d.batcher.client, d.batcher.delay = client, maxDelay
+	d.batcher = endpoint.NewBatcher(client)
 	d.subscriber = newSubscriber(d, o.Logger)
 	return d, nil
 }
@@ -184,7 +185,7 @@ type store struct {
 	split   atomic.Bool // a script cannot have keys of several names
 
 	replicas   replicas
-	batcher    batcher
+	batcher    *endpoint.Batcher
 	subscriber *subscriber
 }
 

@@ -13,16 +13,12 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
-// script is a Lua script and its digest. A server knows it by the digest, once it has seen the
-// source.
-type script struct{ source, digest string }
-
-func newScript(source string) script {
+func newScript(source string) endpoint.Script {
 	source = strings.Replace(source, "-- include grant.lua\n", grantLua, 1)
-	source = strings.Replace(source, "-- include queue.lua\n", queueLua, 1)
-	return script{source, redis.NewScript(source).Hash()}
+	return endpoint.NewScript(strings.Replace(source, "-- include queue.lua\n", queueLua, 1))
 }
 
 var (
@@ -65,17 +61,7 @@ type command struct {
 }
 
 func newCommand(ctx context.Context, name, what string, keys []string, args []any) *command {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, what, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	// Keys follow the command, the script and the number of keys. The client of a cluster
-	// finds the slot by the first of them.
-	cmd.SetFirstKeyPos(3)
-	cmd.SetStepCount(1) // or the client of a cluster asks some server, which may hang, what it knows of EVAL
-	return &command{Cmd: cmd}
+	return &command{Cmd: endpoint.NewCmd(ctx, name, what, keys, args)}
 }
 
 // NoRetry implements redis.Cmder. go-redis asks when an attempt has failed, and the client of
@@ -94,7 +80,7 @@ func (c *command) SetErr(err error) {
 		return
 	case notYet(err):
 		c.refused.Store(&err)
-	case err != nil && !isAnswer(err):
+	case err != nil && !endpoint.Answered(err):
 		c.lost.Store(true)
 	}
 	c.Cmd.SetErr(err)
@@ -116,14 +102,14 @@ type sender func(ctx context.Context, cmd *command) error
 //	EVALSHA digest ──▶ answer
 //	               ──▶ NOSCRIPT, so nothing has run: EVAL source ──▶ answer
 //	               ──▶ no answer: go-redis sends the same again, and resent is true
-func (d *store) run(ctx context.Context, send sender, s script, keys []string, args ...any) (answer *redis.Cmd, resent bool, err error) {
-	cmd := newCommand(ctx, "evalsha", s.digest, keys, args)
+func (d *store) run(ctx context.Context, send sender, s endpoint.Script, keys []string, args ...any) (answer *redis.Cmd, resent bool, err error) {
+	cmd := newCommand(ctx, "evalsha", s.Digest, keys, args)
 	err = send(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
 		// NOSCRIPT is one known refusal: any further attempt had no answer.
 		resent = d.resent(cmd, 1)
-		cmd = newCommand(ctx, "eval", s.source, keys, args)
+		cmd = newCommand(ctx, "eval", s.Source, keys, args)
 		err = send(ctx, cmd)
 	}
 	err = fault(ctx, err)
@@ -147,19 +133,7 @@ func (d *store) batched(ctx context.Context, cmd *command) error {
 	if d.cluster != nil {
 		return d.alone(ctx, cmd)
 	}
-	return d.batcher.do(ctx, cmd)
-}
-
-// execute sends what is in pipe. Each command has its own error then, also where the
-// server has refused the connection: go-redis takes that for the answer to one of them
-// and leaves all without any.
-func execute(ctx context.Context, pipe redis.Pipeliner) {
-	cmds, err := pipe.Exec(ctx)
-	for _, cmd := range cmds {
-		if c, ok := cmd.(interface{ Val() any }); ok && c.Val() == nil && cmd.Err() == nil {
-			cmd.SetErr(err)
-		}
-	}
+	return d.batcher.Do(ctx, cmd)
 }
 
 const (
@@ -202,12 +176,6 @@ func notYet(err error) bool {
 	return false
 }
 
-// isAnswer reports whether a server has said err.
-func isAnswer(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
-}
-
 func ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -215,7 +183,7 @@ func ended(err error) bool {
 // doubt has the topology of a cluster asked for anew if err is not the answer of a server:
 // another may have become the master of the one that does not answer, or has given the slot away.
 func (d *store) doubt(err error) {
-	if d.cluster != nil && err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "MOVED ")) {
+	if d.cluster != nil && err != nil && (!endpoint.Answered(err) || redis.HasErrorPrefix(err, "MOVED ")) {
 		d.cluster.ReloadState(context.Background())
 	}
 }
@@ -226,7 +194,7 @@ func (d *store) doubt(err error) {
 func fault(ctx context.Context, err error) error {
 	deadline, ok := ctx.Deadline()
 	switch {
-	case err == nil || isAnswer(err):
+	case err == nil || endpoint.Answered(err):
 		return err
 	// Before the context: a closed client is final, and a retry is of no use.
 	case errors.Is(err, redis.ErrClosed):
@@ -237,9 +205,4 @@ func fault(ctx context.Context, err error) error {
 		return context.DeadlineExceeded
 	}
 	return err
-}
-
-// millis rounds up: an entry must never end sooner than was asked for.
-func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // How a name changes hands. A waiter subscribes first and looks then, so no release falls
@@ -82,5 +83,5 @@ func (w *waiter) accept(grant string) {
 		return
 	}
 	later := min(time.Duration(waited)*time.Millisecond, time.Since(w.sent))
-	w.grant = driver.Grant{Token: token, TTL: time.Duration(millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(later)}
+	w.grant = driver.Grant{Token: token, TTL: time.Duration(endpoint.Millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(later)}
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +138,33 @@ func TestRepairBesideHangingServer(t *testing.T) {
 	must(t, g.servers[3].Resume(t.Context()))
 	for _, r := range batch {
 		must(t, r.Claim.Release(t.Context()))
+	}
+}
+
+// Calls are cancelled while two servers lag behind the others, so their requests to these pile up.
+// They share connections.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	l, via := proxied(t, five(t), "&request_timeout=10s")
+	for _, p := range via[3:] {
+		p.Delay(20*time.Millisecond, 0)
+	}
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			for range 5 {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				if held, err := l.Lock(ctx, fmt.Sprint("x", i/2)); err == nil {
+					_ = held.Unlock(ctx)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	// None of them is closed: no request takes as long as its time-out.
+	if n := via.Connections(); n > maxConns {
+		t.Errorf("%d connections to one server, want %d at the most", n, maxConns)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // maxSilent is how many requests may be under way to a server that does not answer, before locks
@@ -28,6 +29,7 @@ var errSilent = errors.New("it has not answered the requests before, so this one
 type node struct {
 	addr    string
 	client  *redis.Client
+	batcher *endpoint.Batcher
 	timeout time.Duration // of a request
 	wait    time.Duration // how long after its start its grants do not count; 0 means that they always do
 
@@ -54,7 +56,7 @@ func newNode(o redis.Options, timeout, wait time.Duration) *node {
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
-			return nil, &notSentError{err}
+			return nil, &endpoint.NotSentError{Err: err}
 		}
 		return c, nil
 	}
@@ -62,28 +64,23 @@ func newNode(o redis.Options, timeout, wait time.Duration) *node {
 		o.OnConnect = n.connected
 	}
 	n.client = redis.NewClient(&o)
+	n.batcher = endpoint.NewBatcher(n.client)
 	return n
 }
-
-// notSentError is an error before the request was sent.
-type notSentError struct{ err error }
-
-func (e *notSentError) Error() string { return e.err.Error() }
-func (e *notSentError) Unwrap() error { return e.err }
 
 // connected looks how long the server has been up. A restart breaks all connections, so the first
 // request to a restarted server comes after this.
 func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
 	text, err := conn.Info(ctx, "server").Result()
 	if err != nil {
-		if answered(err) {
+		if endpoint.Answered(err) {
 			err = fmt.Errorf("%w (to see restarts, it needs the right to INFO; or set after_restart=trust)", err)
 		}
-		return &notSentError{err}
+		return &endpoint.NotSentError{Err: err}
 	}
 	seconds, err := strconv.ParseInt(infoField(text, "uptime_in_seconds"), 10, 64)
 	if err != nil {
-		return &notSentError{errors.New("it does not say how long it has been up: set after_restart=trust")}
+		return &endpoint.NotSentError{Err: errors.New("it does not say how long it has been up: set after_restart=trust")}
 	}
 	up := time.Duration(max(seconds-1, 0)) * time.Second // the server counts whole seconds
 	n.started(runOf(text), time.Since(epoch)-up)
@@ -120,22 +117,24 @@ func (n *node) young() error {
 		"after_restart=trust is for servers that forget nothing)", n.addr, left.Round(time.Second/10))
 }
 
-// ask runs a script and returns its answer, within the time-out of a request at the most. late reports whether a copy of the request may still
-// be applied, or has been without an answer. A request is sent again if its connection breaks: by
-// then connections from before a restart have been found.
-func (n *node) ask(ctx context.Context, s script, keys []string, args ...any) (answer any, late bool, err error) {
+// ask runs a script and returns its answer, within the time-out of a request at the most. late
+// reports whether a copy of the request may still be applied, or has been without an answer. A
+// request is sent again if its connection breaks: by then connections from before a restart have
+// been found.
+func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args ...any) (answer any, late bool, err error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	for range 2 {
-		answer, err = n.client.EvalSha(ctx, s.digest, keys, args...).Result()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing has run
-			answer, err = n.client.Eval(ctx, s.source, keys, args...).Result()
+		cmd := endpoint.NewCmd(ctx, "evalsha", s.Digest, keys, args)
+		if err = n.batcher.Do(ctx, cmd); redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing has run
+			cmd = endpoint.NewCmd(ctx, "eval", s.Source, keys, args)
+			err = n.batcher.Do(ctx, cmd)
 		}
-		if err == nil || answered(err) {
+		if err == nil || endpoint.Answered(err) {
 			n.silent.Store(false)
-			return answer, late, n.named(err)
+			return cmd.Val(), late, n.named(err)
 		}
 		late = late || !notSent(err)
 		if ctx.Err() != nil || timedOut(err) {
@@ -157,14 +156,8 @@ func (n *node) named(err error) error {
 	return fmt.Errorf("%s: %w", n.addr, err)
 }
 
-// answered reports whether a server has said err.
-func answered(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
-}
-
 func notSent(err error) bool {
-	return errors.As(err, new(*notSentError)) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+	return errors.As(err, new(*endpoint.NotSentError)) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
 }
 
 func timedOut(err error) bool {

@@ -27,6 +27,11 @@ const (
 	maxRequestTimeout = time.Second
 )
 
+// maxConns is how many connections there are to a server, where the URL does not say: one for each
+// pipeline of a Batcher, and two for when those hang. Nobody waits for a server that is slower than
+// the majority. So requests to it pile up, and each would open a connection.
+const maxConns = endpoint.MaxPipelines + 2
+
 // Open returns a Locker on clients of its own, which closing the Locker closes. rawURL is
 //
 //	redlock://[user:password@]host1[:port],host2[:port],host3[:port]...[/db]
@@ -89,7 +94,13 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 		max(min(ttl/10, maxRequestTimeout), minRequestTimeout), time.Millisecond, max(ttl/3, minRequestTimeout))
 	config := redis.Options{
 		DialTimeout: u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute),
-		PoolSize:    u.Int("pool_size", 0, 0, 10000),
+		PoolSize:    u.Int("pool_size", maxConns, 1, 10000),
+
+		// Pipelines share the pool, or there are ten connections more.
+		PipelinePoolSize: -1,
+		// Answers are short. go-redis has 32 KiB for each buffer.
+		ReadBufferSize:  2 << 10,
+		WriteBufferSize: 8 << 10,
 
 		ContextTimeoutEnabled: true,
 		DialerRetries:         1, // a dead server should be an error soon
@@ -169,7 +180,7 @@ func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 		for try := 1; try <= maxProbes && ctx.Err() == nil; try++ {
 			err := d.probeNode(n, logger)
 			results <- result{i, try, err}
-			if err == nil || answered(err) || !sleep(ctx, minCleanPause) {
+			if err == nil || endpoint.Answered(err) || !sleep(ctx, minCleanPause) {
 				return
 			}
 		}
@@ -186,7 +197,7 @@ func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 			if r.err == nil {
 				able++
 			}
-			if r.err == nil || answered(r.err) || r.tries == maxProbes {
+			if r.err == nil || endpoint.Answered(r.err) || r.tries == maxProbes {
 				over++
 			}
 		case <-ctx.Done():
@@ -202,7 +213,7 @@ func (d *store) judge(errs []error, logger *slog.Logger) error {
 	for _, err := range errs {
 		switch {
 		case err == nil:
-		case answered(err):
+		case endpoint.Answered(err):
 			refused = append(refused, err)
 		default:
 			unreached = append(unreached, err)
@@ -243,7 +254,7 @@ func (d *store) probeNode(n *node, logger *slog.Logger) error {
 	k := key(fmt.Sprintf("%s{}:probe:%d", d.prefix, time.Now().UnixNano()))
 	at := []string{k.entry(), k.token(), k.tombstone(owner)}
 	for _, step := range []struct {
-		script script
+		script endpoint.Script
 		keys   []string
 		args   []any
 	}{

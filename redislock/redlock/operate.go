@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
@@ -204,7 +205,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	}
 	answers := make(chan answer, len(d.nodes))
 	d.each(func(_ int, n *node) {
-		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token()}, token, d.memory, millis(tombstoneTime))
+		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token()}, token, d.memory, endpoint.Millis(tombstoneTime))
 		answers <- answer{val == int64(1), late, err}
 	})
 	most := len(d.nodes) - d.quorum // that may be missing

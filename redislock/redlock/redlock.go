@@ -30,6 +30,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 const (
@@ -112,7 +113,7 @@ type store struct {
 func newStore(nodes []*node, o *Options) *store {
 	d := &store{
 		nodes: nodes, quorum: len(nodes)/2 + 1,
-		prefix: o.Prefix, memory: millis(cmp.Or(o.TokenMemory, defaultTokenMemory)), maxTTL: o.MaxTTL,
+		prefix: o.Prefix, memory: endpoint.Millis(cmp.Or(o.TokenMemory, defaultTokenMemory)), maxTTL: o.MaxTTL,
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d

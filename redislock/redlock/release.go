@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // Pauses between two requests to a server that does not answer a release.
@@ -118,7 +119,7 @@ func (c *claim) remove(i int, round, token int64) (held, late bool, err error) {
 	c.mu.Lock()
 	var tombstone int64
 	if p := &c.at[i]; p.late || p.sent > 0 {
-		tombstone = millis(tombstoneTime)
+		tombstone = endpoint.Millis(tombstoneTime)
 	}
 	c.mu.Unlock()
 	answer, late, err := d.nodes[i].ask(d.life, releaseScript, []string{c.key.entry(), c.key.tombstone(c.request.Owner)},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // Renew implements driver.Driver: one request to each server, with all entries. Each lock has its
@@ -189,7 +190,7 @@ func repair(n int, list []held) {
 		}
 		ok, late, err := h.claim.stamp(n, h.claim.round, h.grant, h.ttl, 1)
 		h.claim.ended(n, ok, late)
-		if err != nil && !answered(err) {
+		if err != nil && !endpoint.Answered(err) {
 			return
 		}
 	}

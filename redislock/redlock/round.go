@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 var (
@@ -158,7 +159,7 @@ func (c *claim) stamp(i int, round int64, grant stamp, ttl time.Duration, repair
 }
 
 // entryTTL is for how long entries last, in ms.
-func entryTTL(ttl time.Duration) int64 { return millis(ttl + drift(ttl)) }
+func entryTTL(ttl time.Duration) int64 { return endpoint.Millis(ttl + drift(ttl)) }
 
 // confirmations waits until a majority has the token, or cannot any more.
 func (r *round) confirmations(ctx context.Context) error {

@@ -1,4 +1,7 @@
-// Package endpoint has what the drivers know of a Redis server, whatever their locks are.
+// Package endpoint has what the drivers know of a Redis server, whatever their locks are:
+//
+//	dial.go      a connection by TLS      script.go   a request, and what its error says
+//	eviction.go  a setting that is bad    batcher.go  pipelines, which bound the connections
 package endpoint
 
 import (

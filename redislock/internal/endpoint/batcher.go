@@ -1,4 +1,4 @@
-package redislock
+package endpoint
 
 import (
 	"context"
@@ -9,46 +9,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is only for speed. With 64 callers on 64 names, Lock and Unlock take 21 µs of the
+// This file bounds the connections to a server, and is for speed. With 64 callers on 64 names, Lock and Unlock take 21 µs of the
 // client's CPU and 15 µs of the server's together with it, 50 µs and 29 µs without, and twice the
 // time. go-redis has a pipeliner of its own (AsyncAutoPipeline, experimental). With that, they
 // reached .31 of the rate.
 
 const (
-	// maxPipelines is how many requests or pipelines of one Locker are under way at the
+	// MaxPipelines is how many requests or pipelines of one batcher are under way at the
 	// same time, each on a connection of its own. Few callers then wait for nobody, and
 	// a connection that hangs delays few.
-	maxPipelines = 4
+	MaxPipelines = 4
 
-	// maxBatch is how many requests share a pipeline, so that no caller waits for long
+	// MaxBatch is how many requests share a pipeline, so that no caller waits for long
 	// on behalf of others.
-	maxBatch = 100
+	MaxBatch = 100
 
-	// maxDelay is how long a request waits for a pipeline to return: all of them may be
+	// MaxDelay is how long a request waits for a pipeline to return: all of them may be
 	// on connections that hang.
-	maxDelay = 100 * time.Millisecond
+	MaxDelay = 100 * time.Millisecond
 
 	// maxRequest bounds a pipeline. The engine bounds no call by more.
 	maxRequest = 10 * time.Second
 )
 
-// batcher sends the requests of many callers. A request that comes while maxPipelines are
+// Batcher sends the requests of many callers to one server. A request that comes while MaxPipelines are
 // under way waits until one returns, and then goes in one pipeline with all that have come
 // meanwhile.
 //
-//	callers              batcher                              go-redis
-//	do 1 ──────────────▶ flush 1: alone, at once ───────────▶ Process
-//	do 2, 3, 4 ────────▶ flush 2, 3, 4: the same
-//	do 5, do 6 ────────▶ waiting; watch starts the timer
+//	callers              Batcher                              go-redis
+//	Do 1 ──────────────▶ flush 1: alone, at once ───────────▶ Process
+//	Do 2, 3, 4 ────────▶ flush 2, 3, 4: the same
+//	Do 5, Do 6 ────────▶ waiting; watch starts the timer
 //	                     flush 1 has its answer: 5 and 6 ───▶ one pipeline
-//	                     or none within maxDelay: flush 5 ──▶ one pipeline
+//	                     or none within MaxDelay: flush 5 ──▶ one pipeline
 //
-// Goroutines of the batcher send the requests, because go-redis does not return from a read when
+// Goroutines of the Batcher send the requests, because go-redis does not return from a read when
 // a context is cancelled. A caller leaves when its context ends, and its request may still
 // arrive.
-type batcher struct {
-	client redis.UniversalClient
-	delay  time.Duration // maxDelay, but in tests
+type Batcher struct {
+	Client redis.UniversalClient
+	Delay  time.Duration // MaxDelay, but in tests
 
 	mu      sync.Mutex
 	running int // goroutines in flush
@@ -56,20 +56,25 @@ type batcher struct {
 	overdue *time.Timer // runs while requests wait
 }
 
+// NewBatcher returns a Batcher. It has no end of its own: what it has sent ends with the client.
+func NewBatcher(client redis.UniversalClient) *Batcher {
+	return &Batcher{Client: client, Delay: MaxDelay}
+}
+
 // request is a command on its way.
 type request struct {
 	ctx  context.Context
-	cmd  *command
+	cmd  redis.Cmder
 	done chan struct{} // closed when cmd has its outcome
 }
 
-// do sends cmd and waits for its outcome. When ctx ends first, cmd must not be touched any
-// more.
-func (b *batcher) do(ctx context.Context, cmd *command) error {
+// Do sends cmd and waits for its outcome. When ctx ends first, cmd must not be touched any
+// more. The error is a NotSentError if cmd was not sent by then.
+func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 	r := &request{ctx, cmd, make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, r)
-	if b.running < maxPipelines {
+	if b.running < MaxPipelines {
 		// A request goes at once while a pipeline is free: waiting for others to share it
 		// would delay a lone caller.
 		b.running++
@@ -84,17 +89,19 @@ func (b *batcher) do(ctx context.Context, cmd *command) error {
 	case <-ctx.Done():
 		// A request that still waits is removed, so that it does not arrive after its
 		// caller has given up.
-		b.cancel(r)
+		if b.cancel(r) {
+			return &NotSentError{ctx.Err()}
+		}
 		return ctx.Err()
 	}
 }
 
 // flush sends what waits until nothing does.
-func (b *batcher) flush() {
+func (b *Batcher) flush() {
 	for batch := b.take(); len(batch) > 0; batch = b.take() {
 		if len(batch) == 1 {
 			// A single request uses its own context: no other caller depends on it.
-			_ = b.client.Process(batch[0].ctx, batch[0].cmd)
+			_ = b.Client.Process(batch[0].ctx, batch[0].cmd)
 		} else {
 			b.send(batch)
 		}
@@ -106,21 +113,21 @@ func (b *batcher) flush() {
 
 // send sends several requests in one pipeline. It uses none of their contexts: a caller that
 // leaves must not fail the others.
-func (b *batcher) send(batch []*request) {
+func (b *Batcher) send(batch []*request) {
 	ctx, cancel := context.WithTimeout(context.Background(), maxRequest)
 	defer cancel()
-	pipe := b.client.Pipeline()
+	pipe := b.Client.Pipeline()
 	for _, r := range batch {
 		_ = pipe.Process(ctx, r.cmd) // puts it into the pipeline
 	}
-	execute(ctx, pipe)
+	Execute(ctx, pipe)
 }
 
 // take returns the requests of the next pipeline; none if flush is to end.
-func (b *batcher) take() []*request {
+func (b *Batcher) take() []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(len(b.waiting), maxBatch)
+	n := min(len(b.waiting), MaxBatch)
 	batch := b.waiting[:n:n]
 	b.waiting = b.waiting[n:]
 	switch {
@@ -139,14 +146,14 @@ func (b *batcher) take() []*request {
 
 // watch has another pipeline sent if those under way have not returned after the delay;
 // b.mu is held.
-func (b *batcher) watch() {
+func (b *Batcher) watch() {
 	if b.overdue != nil {
-		b.overdue.Reset(b.delay)
+		b.overdue.Reset(b.Delay)
 		return
 	}
-	b.overdue = time.AfterFunc(b.delay, func() {
+	b.overdue = time.AfterFunc(b.Delay, func() {
 		b.mu.Lock()
-		// This may exceed maxPipelines: connections that hang must not stop those that
+		// This may exceed MaxPipelines: connections that hang must not stop those that
 		// work.
 		b.running++
 		b.mu.Unlock()
@@ -154,11 +161,20 @@ func (b *batcher) watch() {
 	})
 }
 
-// cancel removes r, unless it has been sent.
-func (b *batcher) cancel(r *request) {
+// cancel removes r, and reports false if it has been sent.
+func (b *Batcher) cancel(r *request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.waiting, r); i >= 0 {
+	i := slices.Index(b.waiting, r)
+	if i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
+	return i >= 0
+}
+
+// Waiting returns how many requests wait for a pipeline.
+func (b *Batcher) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
 }
