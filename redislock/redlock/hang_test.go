@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -138,6 +139,39 @@ func TestRepairBesideHangingServer(t *testing.T) {
 	must(t, g.servers[3].Resume(t.Context()))
 	for _, r := range batch {
 		must(t, r.Claim.Release(t.Context()))
+	}
+}
+
+// A lock is broken by a client that does not reach one of its servers, while two others are about to
+// get its entry back. What was broken does not get its majority back.
+func TestBreakBesideRepair(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	addrs, via := linksTo(t, g)
+	l, d := withStore(t, urlOf(addrs)+"&request_timeout=10s")
+	held := lock(t, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+	until(t, "all servers have its token", func() bool { // or they still have phase 2 to come
+		for _, a := range g.admins {
+			text, _ := a.Get(t.Context(), keyOf(defaultPrefix, "x").entry()).Result()
+			if e, _ := parseEntry(text); e.token != held.Token() {
+				return false
+			}
+		}
+		return true
+	})
+	for _, i := range []int{3, 4} {
+		must(t, g.admins[i].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+		via[i].HoldRequest(2) // after that of the renewal
+	}
+	must(t, held.Extend(t.Context(), time.Minute))
+	until(t, "the repairs are held up", func() bool { return via[3].Fired() > 0 && via[4].Fired() > 0 })
+	operator, ways := proxied(t, g, "&request_timeout=10s")
+	must(t, ways[2].Close())
+	must(t, operator.Break(t.Context(), "x", held.Token()))
+	via.Release()
+	until(t, "the repairs have their answer", func() bool { return d.nodes[3].running.Load()+d.nodes[4].running.Load() == 0 })
+	if err := held.Extend(t.Context(), time.Minute); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Extend of a lock that was broken: %v, want ErrLost", err)
 	}
 }
 

@@ -262,7 +262,7 @@ func (d *store) probeNode(n *node, logger *slog.Logger) error {
 		{confirmScript, at, []any{owner, 1, 1, 1, ttl, "", ttl, 0}},
 		{renewScript, at[:1], []any{owner + " ", ttl}},
 		{inspectScript, at[:2], nil},
-		{breakScript, at[:2], []any{1, ttl, ttl}},
+		{breakScript, at, []any{1, ttl, ttl}},
 		{releaseScript, []string{at[0], at[2]}, []any{owner, 1, 1, ttl}},
 	} {
 		if _, _, err := n.ask(d.life, step.script, step.keys, step.args...); err != nil {

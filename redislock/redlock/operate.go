@@ -173,6 +173,16 @@ func (v *view) add(a nodeAnswer, at int) {
 	v.holds = append(v.holds, hold{entry: e, lefts: []int64{left}})
 }
 
+// owner returns that of the hold with this token; "" if no server has shown it.
+func (v *view) owner(token int64) string {
+	for _, h := range v.holds {
+		if h.token == token {
+			return h.owner
+		}
+	}
+	return ""
+}
+
 // status is what a majority says. If it cannot be told whether a name is held, because servers do
 // not answer, it counts as held: nobody else can get it.
 func (v *view) status(d *store, name string) (distlock.Status, error) {
@@ -196,8 +206,19 @@ func (v *view) status(d *store, name string) (distlock.Status, error) {
 }
 
 // Break implements distlock.Breaker. The scripts compare the token. So a Break ends no later hold
-// if it arrives twice or late. It ends the hold if no majority is left of it.
+// if it arrives twice or late. It ends the hold if no majority is left of it, nor can be repaired:
+// servers without the entry must know its owner, too, so it is asked for first.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
+	views, err := d.look(ctx, []string{name})
+	if err != nil {
+		return err
+	}
+	owner := views[0].owner(token)
+	if _, err := views[0].status(d, name); err != nil {
+		return err
+	} else if owner == "" {
+		return distlock.ErrLost // a majority would have shown it
+	}
 	k := keyOf(d.prefix, name)
 	type answer struct {
 		ended, late bool
@@ -205,7 +226,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	}
 	answers := make(chan answer, len(d.nodes))
 	d.each(func(_ int, n *node) {
-		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token()}, token, d.memory, endpoint.Millis(tombstoneTime))
+		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token(), k.tombstone(owner)}, token, d.memory, endpoint.Millis(tombstoneTime))
 		answers <- answer{val == int64(1), late, err}
 	})
 	most := len(d.nodes) - d.quorum // that may be missing

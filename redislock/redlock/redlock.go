@@ -144,14 +144,19 @@ func (d *store) each(f func(i int, n *node)) {
 	}
 }
 
-// maxClose is how long Close waits for the servers, twice: for what is under way, and for the
-// connections.
-const maxClose = time.Second
+const (
+	// lastRequests is how long Close waits for the servers to answer what is under way: less than
+	// the second that the engine has left for Close where its own patience has ended.
+	lastRequests = 500 * time.Millisecond
+
+	// maxClose is how long Close waits for the connections.
+	maxClose = time.Second
+)
 
 // Close implements io.Closer. The releases that are under way in the background go on for a moment:
 // a server that hangs has its entries end with their TTL.
 func (d *store) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), maxClose)
+	ctx, cancel := context.WithTimeout(context.Background(), lastRequests)
 	defer cancel()
 	_, _ = driver.Detach(ctx, func() (any, error) { d.tasks.Wait(); return nil, nil })
 	d.end()
