@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
@@ -85,14 +87,28 @@ func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
+// scan shares the pipelines, page by page: many scans would occupy all connections.
 func (n *node) scan(ctx context.Context, prefix, match string) (found []string, err error) {
-	it := n.client.Scan(ctx, 0, match, 1000).Iterator()
-	for it.Next(ctx) {
-		if name, ok := names.NameOf(prefix, it.Val()); ok {
-			found = append(found, name)
+	for cursor := any("0"); ; {
+		cmd := redis.NewCmd(ctx, "scan", cursor, "match", match, "count", 1000)
+		if err := n.batcher.Do(ctx, cmd); err != nil {
+			return nil, err
+		}
+		page, _ := cmd.Val().([]any)
+		if len(page) != 2 {
+			return nil, fmt.Errorf("unexpected answer to SCAN: %v", page)
+		}
+		keys, _ := page[1].([]any)
+		for _, key := range keys {
+			text, _ := key.(string)
+			if name, ok := names.NameOf(prefix, text); ok {
+				found = append(found, name)
+			}
+		}
+		if cursor = page[0]; cursor == "0" {
+			return found, nil
 		}
 	}
-	return found, it.Err()
 }
 
 // view is what the servers say of a name.
