@@ -186,7 +186,7 @@ type bench struct {
 	bare      sandbox.Client // nil if there is none
 	refused   bool           // no Locker could be opened
 	recording bool           // this is not the warm-up
-	pairs     atomic.Int64   // of lock and unlock that repeat has done
+	pairs     atomic.Int64   // of lock and unlock that were done
 
 	durations map[string]*durations // by workload
 	curves    map[string]*curve

@@ -171,6 +171,7 @@ func handOff(ctx context.Context, b *bench, p report.Params) (map[report.Figure]
 			}
 			took.add(d)
 			record(d)
+			b.pairs.Add(1)
 		}
 		return nil
 	})

@@ -46,4 +46,4 @@ func ClientCPU(workload string) Figure { return Figure(workload + "_client_us") 
 func ServerCPU(workload string) Figure { return Figure(workload + "_server_us") }
 
 // Costed are the workloads reported with their processor time.
-var Costed = []string{"bare", "bare_parallel", "solo", "parallel", "hot"}
+var Costed = []string{"bare", "bare_parallel", "solo", "parallel", "hot", "handoff"}
