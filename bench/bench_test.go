@@ -80,6 +80,11 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", b.Name, b.Failed)
 		}
 	}
+	for _, g := range goals {
+		if _, yes, known := g.reached(m); g.store == st.id && known && !yes && (m.profile(ours, g.workload) == nil || m.profile(g.rival, g.theirs) == nil) {
+			t.Errorf("%s misses its goal, and has no profile", g.workload)
+		}
+	}
 	var page bytes.Buffer
 	if err := r.results.page(&page); err != nil {
 		t.Fatal(err)
@@ -129,7 +134,7 @@ func TestAgainst(t *testing.T) {
 		{"", report.SoloRate, false}: "–",
 		{"", report.HeldBytes, true}: "–",
 	} {
-		if got := m.against(c); got != want {
+		if got, _ := m.against(c); got != want {
 			t.Errorf("%s: %q, want %q", c.figure, got, want)
 		}
 	}

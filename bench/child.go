@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,20 +96,20 @@ func child(in io.Reader, out io.Writer) error {
 		return err
 	}
 	j.Params.Rounds, j.Params.Workloads = 1, j.Workloads
-	if j.Profile != "" {
-		f, err := os.Create(j.Profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
+	var profile bytes.Buffer
+	var profileErr error
 	targets := []measure.Target{t}
-	r, err := measure.Run(context.Background(), targets, j.Params, func(measure.Step) {})
-	if err != nil {
+	r, err := measure.Run(context.Background(), targets, j.Params, func(s measure.Step) {
+		switch {
+		case j.Profile == "":
+		case s.Done == s.Total-1: // the last is what is measured, and not the warm-up
+			profileErr = pprof.StartCPUProfile(&profile)
+		case s.Done == s.Total:
+			pprof.StopCPUProfile()
+			profileErr = errors.Join(profileErr, os.WriteFile(j.Profile, profile.Bytes(), 0o644))
+		}
+	})
+	if err = errors.Join(err, profileErr); err != nil {
 		return err
 	}
 	measure.Clean(targets, r)

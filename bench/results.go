@@ -41,6 +41,7 @@ type measured struct {
 	Contenders []*report.Backend `json:"contenders"` // ours first, the bare commands last
 	Clients    report.Curve      `json:"clients"`    // ours, by clients on one name
 	Held       []heldPoint       `json:"held"`       // ours, by locks held
+	Profiles   []profiled        `json:"profiles"`   // of goals that are missed
 }
 
 // heldPoint is what so many held locks cost.

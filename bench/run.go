@@ -25,10 +25,12 @@ type store struct {
 	setUp     func(ctx context.Context, s *servers.Server) error // nil if nothing is to be done
 }
 
+const noFlushID = "mysql-noflush"
+
 var stores = []store{
 	{"redis", "Redis", servers.Redis, nil},
 	{"mysql", "MySQL", servers.MySQL, nil},
-	{"mysql-noflush", "MySQL, no flush at commit", servers.MySQL, noFlush},
+	{noFlushID, "MySQL, no flush at commit", servers.MySQL, noFlush},
 	{"zk", "ZooKeeper", servers.ZooKeeper, nil},
 	{"etcd", "etcd", servers.Etcd, nil},
 }
@@ -120,6 +122,9 @@ func (r *run) store(ctx context.Context, st store) error {
 			}
 		}
 	}
+	if err := r.explain(ctx, st, cs, measured); err != nil {
+		fmt.Fprintf(r.log, "%s %s: %v\n", r.clock(), st.id, err)
+	}
 	for _, w := range once {
 		for _, c := range cs {
 			if c.locks() && !(w.apart && c.peer.Shared) {
@@ -127,7 +132,7 @@ func (r *run) store(ctx context.Context, st store) error {
 			}
 		}
 	}
-	if !r.quick {
+	if !r.quick && st.setUp == nil { // or it is the same store again
 		r.curves(ctx, st, cs, measured)
 	}
 	return errors.Join(ctx.Err(), r.awaitIdle(ctx)) // what was measured at last counts as well
@@ -205,15 +210,8 @@ func (r *run) job(ctx context.Context, st store, c *contender, w workload, when 
 	if ctx.Err() != nil {
 		return
 	}
-	p := r.params()
-	if w.change != nil {
-		w.change(&p)
-	}
-	if c.peer.Most > 0 {
-		p.Held = min(p.Held, c.peer.Most)
-	}
 	fmt.Fprintf(r.log, "%s %s: %s, %s, %s\n", r.clock(), st.id, w.ids[0], c.peer.Name, when)
-	j := job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}
+	j := r.newJob(st, c, w)
 	if r.profiles != "" { // the last round's stays
 		j.Profile = filepath.Join(r.profiles, strings.ReplaceAll(strings.Join([]string{st.id, c.peer.Name, w.ids[0]}, "-"), " ", "_")+".prof")
 	}
@@ -224,6 +222,17 @@ func (r *run) job(ctx context.Context, st store, c *contender, w workload, when 
 	if err == nil {
 		merge(c.result, b)
 	}
+}
+
+func (r *run) newJob(st store, c *contender, w workload) job {
+	p := r.params()
+	if w.change != nil {
+		w.change(&p)
+	}
+	if c.peer.Most > 0 {
+		p.Held = min(p.Held, c.peer.Most)
+	}
+	return job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}
 }
 
 // heldScale is how many locks are held for the curve.
