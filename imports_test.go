@@ -37,13 +37,13 @@ type importRule struct {
 // holds the client of its own store, and no code of another store.
 var importRules = []importRule{
 	{dir: "."},
-	{dir: "driver", imports: []string{"."}},
+	{dir: "driver", imports: []string{".", "internal/stack"}},
 	{dir: "memlock", imports: []string{".", "driver"}},
 	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
 	{dir: "redislock/redlock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
 	// What both drivers for Redis need: how a script is sent, and what its error says. Both have go-redis anyway, so
 	// its use here makes no binary larger. Nothing here knows of locks, so driver is not among the imports.
-	{dir: "redislock/internal/...", imports: []string{".", "github.com/redis/go-redis/v9/..."}},
+	{dir: "redislock/internal/...", imports: []string{".", "internal/stack", "github.com/redis/go-redis/v9/..."}},
 	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
 	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "github.com/go-zookeeper/zk"}},
 	{dir: "etcdlock", imports: []string{
@@ -68,6 +68,7 @@ var importRules = []importRule{
 	// What the suite must catch: broken drivers, made from the good one.
 	{dir: "internal/mutants", imports: []string{".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
+	{dir: "internal/stack"},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
 	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault",
 		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",

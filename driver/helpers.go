@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/distlock-go/distlock/internal/stack"
 )
 
 // eachParallel is how many renewals of one batch RenewEach sends side by side. An Unlock
@@ -55,7 +57,7 @@ func Detach[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 	done := make(chan result, 1) // one element, so that nobody has to be there for the result
 	go func() {
-		growStack()
+		stack.Grow()
 		value, err := f()
 		done <- result{value, err}
 	}()
@@ -67,16 +69,3 @@ func Detach[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		return none, ctx.Err()
 	}
 }
-
-// growStack makes room on the stack of a new goroutine in one step, while there is nothing
-// on it. Deep inside of a client library it would grow in several, and copy each time:
-// a tenth of the CPU time of a lock on Redis.
-//
-//go:noinline
-func growStack() {
-	var room [12 << 10]byte
-	touch(&room)
-}
-
-//go:noinline
-func touch(room *[12 << 10]byte) { room[0] = 1 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock/internal/stack"
 )
 
 // This file bounds the connections to a server, and is for speed. With 64 callers on 64 names, Lock and Unlock take 21 µs of the
@@ -98,6 +100,7 @@ func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 
 // flush sends what waits until nothing does.
 func (b *Batcher) flush() {
+	stack.Grow()
 	for batch := b.take(); len(batch) > 0; batch = b.take() {
 		if len(batch) == 1 {
 			// A single request uses its own context: no other caller depends on it.
