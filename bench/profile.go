@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/pprof/profile"
 
@@ -183,7 +184,7 @@ func (r *run) explain(ctx context.Context, st store, cs []*contender, m *measure
 			}
 			c := cs[slices.IndexFunc(cs, func(c *contender) bool { return c.peer.Name == who[0] })]
 			fmt.Fprintf(r.log, "%s %s: %s, %s, profile\n", r.clock(), st.id, who[1], who[0])
-			j := r.newJob(st, c, workload{ids: []string{who[1]}, change: func(p *report.Params) { p.Duration *= 3 }})
+			j := r.newJob(st, c, workload{ids: []string{who[1]}, change: func(p *report.Params) { p.Duration *= profileFor(who[1]) }})
 			j.Profile = filepath.Join(dir, "cpu.prof")
 			_, err := j.do(ctx)
 			p := profiled{Contender: who[0], Workload: who[1]}
@@ -197,6 +198,15 @@ func (r *run) explain(ctx context.Context, st store, cs []*contender, m *measure
 		}
 	}
 	return nil
+}
+
+// profileFor is how many times as long as a round a profile takes: there are 100 samples to
+// a second of a processor, and hand-offs hardly use one.
+func profileFor(workload string) time.Duration {
+	if workload == "handoff" {
+		return 15
+	}
+	return 3
 }
 
 func (m *measured) profile(contender, workload string) *profiled {

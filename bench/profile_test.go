@@ -75,13 +75,13 @@ func TestGoalTable(t *testing.T) {
 		report.BareRate: {100, 100, 100}, report.BareParallelRate: {100}, report.ClientCPU("bare"): {40}, report.ServerCPU("bare"): {10}}}
 	peer := &report.Backend{Name: "rueidislock", Figures: map[report.Figure]report.Series{report.HandOff50: {1}}}
 	r := &results{Stores: []*measured{{ID: "redis", Title: "Redis", Contenders: []*report.Backend{own, peer, least}, Profiles: []profiled{
-		{Contender: ours, Workload: "solo", Shares: map[string]float64{network: .5, engine: .5}},
-		{Contender: bare, Workload: "bare", Shares: map[string]float64{network: 1}},
+		{Contender: ours, Workload: "solo", Samples: 40, Shares: map[string]float64{network: .5, engine: .5}},
+		{Contender: bare, Workload: "bare", Samples: 30, Shares: map[string]float64{network: 1}},
 	}}}}
 	var b strings.Builder
 	r.goalTable(&b)
 	for _, want := range []string{
-		"Of 3 goals, 1 ",
+		"Of 3 goals, distlock reaches 1.", "with 30 samples or more.",
 		"| Redis, solo: **0.90** of ≥ 0.95 × bare commands | 20 / 10 | 50 / 40 | 25 (50%) / 40 (100%) | 0 / 0 |",
 		"| Redis, hand-off p50: **0.90** of ≤ 0.80 × rueidislock |",
 	} {
