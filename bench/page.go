@@ -215,6 +215,9 @@ func (r *results) speedTable() *table {
 func (r *results) costTable() *table {
 	t := &table{head: []string{"client µs / server µs", "solo", "64 names", "16 clients, one name", "requests: known name / new name"}}
 	r.each(func(st *measured, b *report.Backend) {
+		if st.ID == noFlushID { // the client's are the same, and the server's less by the flush
+			return
+		}
 		both := func(workload string) string {
 			return cell(b, report.ClientCPU(workload)) + " / " + cell(b, report.ServerCPU(workload))
 		}
