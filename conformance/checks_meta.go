@@ -110,6 +110,7 @@ func driverAgrees(c *C) {
 	differ("MinTTL", t.MinTTL, TimingFrom(said).MinTTL)
 	differ("MaxTTL", t.MaxTTL, TimingFrom(said).MaxTTL)
 	differ("TTLGranularity", t.TTLGranularity, TimingFrom(said).TTLGranularity)
+	differ("MaxExtend", t.MaxExtend, said.MaxExtend)
 	differ("ExpiryLag", t.ExpiryLag, said.ExpiryLag)
 	if said.Durability < distlock.Volatile || said.Durability > distlock.Quorum {
 		faults = append(faults, "Durability is not declared by the driver: set one of the classes")

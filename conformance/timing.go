@@ -53,6 +53,7 @@ func TimingFrom(d driver.Capabilities) Timing {
 		MinTTL:         max(d.MinTTL, time.Millisecond),
 		MaxTTL:         cmp.Or(d.MaxTTL, distlock.MaxTTL),
 		TTLGranularity: d.TTLGranularity,
+		MaxExtend:      d.MaxExtend,
 		ExpiryLag:      d.ExpiryLag,
 		WakeLag:        50 * time.Millisecond,
 		CleanupBound:   time.Second,

@@ -206,6 +206,10 @@ type Capabilities struct {
 	MaxTTL         time.Duration // the longest that can be promised; 0 means distlock.MaxTTL
 	TTLGranularity time.Duration // TTLs are rounded up to a multiple of it; 0 means 1 ms
 	ExpiryLag      time.Duration // how long after its TTL a dead holder's name may stay held, at the most
+
+	// MaxExtend is how many times the TTL that a lock was taken with Extend can give it, where
+	// locks live by sessions that were made for that TTL. 0 means that any TTL up to MaxTTL will do.
+	MaxExtend float64
 }
 
 // Renewal is one entry of a batch: Claim and TTL are the question, Grant and Err

@@ -98,11 +98,7 @@ func (h harness) Caps() conformance.Caps {
 	return caps
 }
 
-func (h harness) Timing() conformance.Timing {
-	t := conformance.TimingFrom(h.caps)
-	t.MaxExtend = 1.25 // a session allows 1.26 times the TTL that the lock was taken with, or more
-	return t
-}
+func (h harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
 
 // queue lists the claims on a name, first come, first.
 func (h harness) queue(name string) ([]node, error) {

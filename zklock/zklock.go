@@ -198,6 +198,7 @@ func (d *store) declare(longest, lag time.Duration) {
 		// The leader learns of the last request half a tick late, and then rounds up
 		// by a tick.
 		ExpiryLag: lag + 2*tick,
+		MaxExtend: 1.25, // a session allows 1.26 times the TTL that the lock was taken with, or more
 	}
 }
 
