@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -55,13 +57,26 @@ func Main(m *testing.M, open Open, after ...func() error) {
 	os.Exit(code)
 }
 
+// Store is what the suite examines: one server, or several that keep a store together.
+type Store struct {
+	Servers []*servers.Server // which the suite stops, kills and restarts, all of them at a time
+	Addrs   []string          // where clients look for the store
+	URL     func(addrs ...string) string
+
+	// Found says that clients only ask there for the addresses of the servers. Then no
+	// proxy carries their traffic.
+	Found bool
+}
+
 // Harness implements conformance.Harness and all of its optional interfaces but
-// ServerClock. A type that embeds it may look into the store in a better way.
+// ServerClock and Failover. A type that embeds it may look into the store in a better way.
 type Harness struct {
-	*servers.Server
-	open  Open
-	admin distlock.Locker // for the Inspector
-	caps  driver.Capabilities
+	*servers.Server // the first
+	store           Store
+	url             string
+	open            Open
+	admin           distlock.Locker // for the Inspector
+	caps            driver.Capabilities
 }
 
 var (
@@ -83,12 +98,22 @@ func New(t *testing.T, kind servers.Kind, open Open) *Harness {
 // On returns the harness on a server that the test has started.
 func On(t *testing.T, s *servers.Server, open Open) *Harness {
 	t.Helper()
+	return OnStore(t, Store{
+		Servers: []*servers.Server{s},
+		Addrs:   s.Addrs(),
+		URL:     func(addrs ...string) string { return s.URLVia(strings.Join(addrs, ",")) },
+	}, open)
+}
+
+// OnStore returns the harness on a store that the test has started.
+func OnStore(t *testing.T, store Store, open Open) *Harness {
+	t.Helper()
 	if !mainCalled.Load() {
 		t.Fatal("harness: the package needs func TestMain(m *testing.M) { harness.Main(m, open) }")
 	}
-	h := &Harness{Server: s, open: open}
+	h := &Harness{Server: store.Servers[0], store: store, url: store.URL(store.Addrs...), open: open}
 	var err error
-	if h.admin, err = open(t.Context(), h.URL(), ""); err != nil {
+	if h.admin, err = open(t.Context(), h.url, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -108,34 +133,53 @@ func On(t *testing.T, s *servers.Server, open Open) *Harness {
 
 // Open implements conformance.Harness.
 func (h *Harness) Open(ctx context.Context, _ *conformance.C) (distlock.Locker, error) {
-	return h.open(ctx, h.URL(), "")
+	return h.open(ctx, h.url, "")
 }
 
 // OpenIn implements conformance.Namespaces.
 func (h *Harness) OpenIn(ctx context.Context, _ *conformance.C, namespace string) (distlock.Locker, error) {
-	return h.open(ctx, h.URL(), namespace)
+	return h.open(ctx, h.url, namespace)
 }
 
-// OpenVia implements conformance.Proxy.
+// OpenVia implements conformance.Proxy, with a proxy before each server.
 func (h *Harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
-	p, err := netfault.NewTCPProxy(h.Addr(), c.Rand().Uint64())
+	all, addrs, err := Via(c, h.store.Addrs)
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			c.Logf("closing the proxy: %v", err)
-		}
-	})
-	l, err := h.open(ctx, h.URLVia(p.Addr()), "")
-	return l, p, err
+	l, err := h.open(ctx, h.store.URL(addrs...), "")
+	return l, all, err
 }
 
 // Child implements conformance.Child.
 func (h *Harness) Child() *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"="+h.URL())
+	cmd.Env = append(os.Environ(), childVariable+"="+h.url)
 	return cmd
+}
+
+// Pause implements conformance.Process.
+func (h *Harness) Pause(ctx context.Context) error { return h.all(ctx, (*servers.Server).Pause) }
+
+// Resume implements conformance.Process.
+func (h *Harness) Resume(ctx context.Context) error { return h.all(ctx, (*servers.Server).Resume) }
+
+// Kill implements conformance.Process.
+func (h *Harness) Kill(ctx context.Context) error { return h.all(ctx, (*servers.Server).Kill) }
+
+// Restart implements conformance.Process.
+func (h *Harness) Restart(ctx context.Context) error { return h.all(ctx, (*servers.Server).Restart) }
+
+// all does the same with all servers, side by side: where a majority decides, one server
+// is not ready before others are.
+func (h *Harness) all(ctx context.Context, f func(*servers.Server, context.Context) error) error {
+	errs := make([]error, len(h.store.Servers))
+	var all sync.WaitGroup
+	for i, s := range h.store.Servers {
+		all.Go(func() { errs[i] = f(s, ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Caps implements conformance.Harness.
@@ -145,6 +189,9 @@ func (h *Harness) Caps() conformance.Caps {
 	caps.Process, caps.ServerClock, caps.Failover = conformance.No, conformance.No, conformance.No
 	if h.Controlled() { // a server given by URL is somebody else's
 		caps.Process = conformance.Yes
+	}
+	if h.store.Found {
+		caps.Proxy = conformance.No
 	}
 	return caps
 }

@@ -114,6 +114,9 @@ func (s *Server) AdminURL() string { return s.admin }
 // Addr returns the host:port clients connect to; of several in a given URL, the first.
 func (s *Server) Addr() string { return s.url.addr() }
 
+// Addrs returns all of them.
+func (s *Server) Addrs() []string { return s.url.addrs() }
+
 // Origin says where the server comes from: "given URL", "container redis:8", "local process redis-server".
 func (s *Server) Origin() string { return s.origin }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
+	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -68,13 +69,13 @@ func (g *group) entries(t *testing.T, name string) (at []int) {
 }
 
 // proxied is a client of g, with a link to each server.
-func proxied(t *testing.T, g *group, params string) (*Locker, links) {
+func proxied(t *testing.T, g *group, params string) (*Locker, pin.Links) {
 	t.Helper()
 	addrs, l := linksTo(t, g)
 	return open(t, urlOf(addrs)+params), l
 }
 
-func linksTo(t *testing.T, g *group) (addrs []string, l links) {
+func linksTo(t *testing.T, g *group) (addrs []string, l pin.Links) {
 	t.Helper()
 	for i, s := range g.servers {
 		p, err := netfault.NewTCPProxy(s.Addr(), uint64(i+1))
