@@ -168,9 +168,9 @@ func (k *Calibration) derive(t Timing) {
 // fitUnit makes a unit out of d. The driver grants it, and four times as much, exactly
 // as asked for: checks need that.
 func (t Timing) fitUnit(d time.Duration) time.Duration {
-	if t.MaxTTL > 0 {
-		d = min(d, t.MaxTTL/4)
-	}
 	g := max(t.TTLGranularity, time.Millisecond)
+	if t.MaxTTL > 0 {
+		d = min(d, t.MaxTTL/4/g*g)
+	}
 	return (max(d, t.MinTTL) + g - 1) / g * g
 }

@@ -314,7 +314,8 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	switch {
 	case err == nil || errors.Is(err, distlock.ErrInvalid):
 		return call, ret, err
-	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > c.Unit()/2:
+	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > min(c.Unit()/2, (end-call)/3):
+		// The engine waits for half of what is left at the most: a call that took a third had no answer.
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
 	}
