@@ -50,7 +50,7 @@ matrix: ## each broken driver by the whole suite: besides its killers it trips n
 EVENTS ?= 70
 SEED ?= 1
 .PHONY: topologies
-topologies: servers ## EVENTS=70 faults by SEED=1 on each of 23 topologies, beside clients that lock, into docs/topologies.md (about 25 minutes)
+topologies: servers ## the suite on each deployment, and EVENTS=70 faults by SEED=1 on each topology, into docs/topologies.md (about 40 minutes)
 	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) $(GO) test -count 1 -run TestCut ./internal/servers
 	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) DISTLOCK_CHAOS_SEED=$(SEED) \
 		DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md $(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos

@@ -94,7 +94,7 @@ var importRules = []importRule{
 		tests: []string{"github.com/chromedp/..."}},
 	// Breaks a store while clients lock on it, and has the suite's oracles judge.
 	{dir: "internal/chaos", imports: []string{".", "conformance/oracle"},
-		tests: []string{"backends", "conformance/netfault", "github.com/redis/go-redis/v9/...", "go.etcd.io/etcd/..."}},
+		tests: []string{"backends", "fence", "internal/sandbox", "github.com/redis/go-redis/v9/...", "go.etcd.io/etcd/..."}},
 	{dir: "internal/compare", imports: []string{".", "driver", "internal/compare/measure", "internal/compare/hazard", "internal/compare/report"}},
 	// Runs a program in a process group of its own, and ends it with everything it has started.
 	{dir: "internal/supervise", imports: []string{".", "golang.org/x/sys/...", "golang.org/x/term"}},

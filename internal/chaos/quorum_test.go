@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock/internal/chaos"
+	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -23,53 +24,50 @@ const outage = 3 * time.Second
 
 // quorum has the stores that keep locks by majority.
 var quorum = []topology{
-	{"zookeeper, three servers", "an ensemble of three: its leader or a follower is killed or frozen, or all are restarted in turn", func(t *testing.T) chaos.Subject {
+	{"zookeeper, three servers", "an ensemble of three: its leader or a follower is killed or frozen, or all are restarted in turn", "", true, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.ZooKeeper, 3, servers.Setup{})
-		return subject(e.URL(), true, single(e)...)
+		return ensemble(e, inTurn(e)...)
 	}},
-	{"etcd, three members", "a cluster of three: its leader or a follower is killed or frozen, or all are restarted in turn", func(t *testing.T) chaos.Subject {
+	{"etcd, three members", "a cluster of three: its leader or a follower is killed or frozen, or all are restarted in turn", "", true, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{})
-		return subject(e.URL(), true, single(e)...)
+		return ensemble(e, inTurn(e)...)
 	}},
 }
 
 // whole are more of those. Only a run that says how many faults it wants has them.
 var whole = []topology{
-	{"zookeeper, partitions", "an ensemble of three: its leader, a follower or all are cut off from each other, not from the clients", func(t *testing.T) chaos.Subject {
+	{"zookeeper, partitions", "an ensemble of three: its leader, a follower or all are cut off from each other, not from the clients", "", false, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.ZooKeeper, 3, servers.Setup{Links: true})
-		return subject(e.URL(), true, partitions(e)...)
+		return ensemble(e, partitions(e)...)
 	}},
-	{"zookeeper, no quorum", "an ensemble of three: two are killed or frozen, mostly for longer than a TTL", func(t *testing.T) chaos.Subject {
+	{"zookeeper, no quorum", "an ensemble of three: two are killed or frozen, mostly for longer than a TTL", "", false, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.ZooKeeper, 3, servers.Setup{})
-		return subject(e.URL(), true, majority(e)...)
+		return ensemble(e, majority(e)...)
 	}},
-	{"zookeeper, TLS and ACL", "an ensemble of three, over TLS, with nodes that only their user may touch (digest)", func(t *testing.T) chaos.Subject {
+	{"zookeeper, TLS and ACL", "an ensemble of three, over TLS, with nodes that only their user may touch (digest)", "", true, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.ZooKeeper, 3, servers.Setup{TLS: true})
-		addrs, ca := e.TLSAddrs()
-		return subject("zks://app:secret@"+strings.Join(addrs, ",")+"/locks?acl=creator&tls_ca="+url.QueryEscape(ca), true, single(e)...)
+		return secure(e, "zks://app:secret@", "/locks"+sessions+"&acl=creator&", inTurn(e)...)
 	}},
-	{"etcd, partitions", "a cluster of three: its leader, a follower or all are cut off from each other, not from the clients", func(t *testing.T) chaos.Subject {
+	{"etcd, partitions", "a cluster of three: its leader, a follower or all are cut off from each other, not from the clients", "", false, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{Links: true})
-		return subject(e.URL(), true, partitions(e)...)
+		return ensemble(e, partitions(e)...)
 	}},
-	{"etcd, no quorum", "a cluster of three: two are killed or frozen, mostly for longer than a TTL", func(t *testing.T) chaos.Subject {
+	{"etcd, no quorum", "a cluster of three: two are killed or frozen, mostly for longer than a TTL", "", false, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{})
-		return subject(e.URL(), true, majority(e)...)
+		return ensemble(e, majority(e)...)
 	}},
-	{"etcd, TLS and a learner", "a cluster of three, over TLS, with a learner among the endpoints; it is compacted and defragmented as well", func(t *testing.T) chaos.Subject {
+	{"etcd, TLS and a learner", "a cluster of three, over TLS, with a learner among the endpoints; it is compacted and defragmented as well", "", true, func(t *testing.T) deployment {
 		e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{TLS: true})
 		if err := e.AddLearner(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		addrs, ca := e.TLSAddrs()
 		c := adminOf(t, e.Addrs()[:3], "", "")
-		return subject("etcds://"+strings.Join(addrs, ",")+"?tls_ca="+url.QueryEscape(ca), true,
-			append(single(e), compacted(c), defragmented(c, e.Addrs()[:3]))...)
+		return secure(e, "etcds://", "?", append(inTurn(e), compacted(c), defragmented(c, e.Addrs()[:3]))...)
 	}},
-	{"etcd, simple tokens", "a cluster of three with users: a login is good for a second after its last use, on each member by itself", func(t *testing.T) chaos.Subject {
+	{"etcd, simple tokens", "a cluster of three with users: a login is good for a second after its last use, on each member by itself", "", false, func(t *testing.T) deployment {
 		return loggedIn(t, "--auth-token=simple", "--auth-token-ttl=1")
 	}},
-	{"etcd, JWT", "a cluster of three with users: a login is good for two seconds", func(t *testing.T) chaos.Subject {
+	{"etcd, JWT", "a cluster of three with users: a login is good for two seconds", "", true, func(t *testing.T) deployment {
 		key, err := os.CreateTemp("", "distlock-key-") // not t.TempDir: a comma would end the flag
 		if err != nil {
 			t.Fatal(err)
@@ -90,8 +88,16 @@ func chosen() []topology {
 	return slices.Concat(topologies, whole)
 }
 
-// single breaks one member at a time, so that a majority goes on.
-func single(e *servers.Ensemble) []chaos.Fault {
+// secure is a store of several servers that clients reach by TLS; its URL is between before and after.
+func secure(e *servers.Ensemble, before, after string, faults ...chaos.Fault) deployment {
+	addrs, ca := e.TLSAddrs()
+	return deployment{Store: harness.Store{Servers: e.Members, Addrs: addrs, URL: func(addrs ...string) string {
+		return before + strings.Join(addrs, ",") + after + "tls_ca=" + url.QueryEscape(ca)
+	}}, faults: faults}
+}
+
+// inTurn breaks one member at a time, so that a majority goes on.
+func inTurn(e *servers.Ensemble) []chaos.Fault {
 	v := &victims{ensemble: e}
 	return []chaos.Fault{
 		v.fault("leader killed", v.leader, (*servers.Server).Kill, (*servers.Server).Restart),
@@ -218,7 +224,7 @@ func defragmented(c *clientv3.Client, addrs []string) chaos.Fault {
 }
 
 // loggedIn has a cluster with users. They log in again and again, as their tokens do not last.
-func loggedIn(t *testing.T, flags ...string) chaos.Subject {
+func loggedIn(t *testing.T, flags ...string) deployment {
 	e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{Extra: append(flags, "--bcrypt-cost=4")})
 	c := adminOf(t, e.Addrs(), "", "")
 	ctx := t.Context()
@@ -237,7 +243,9 @@ func loggedIn(t *testing.T, flags ...string) chaos.Subject {
 	}
 	e.User, e.Password = "root", "secret"
 	root := adminOf(t, e.Addrs(), "root", "secret")
-	return subject(e.Members[0].URLVia("app:secret@"+strings.Join(e.Addrs(), ",")), true, append(single(e), compacted(root))...)
+	d := ensemble(e, append(inTurn(e), compacted(root))...)
+	d.URL = func(addrs ...string) string { return "etcd://app:secret@" + strings.Join(addrs, ",") }
+	return d
 }
 
 func second[T any](_ T, err error) error { return err }

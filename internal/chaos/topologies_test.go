@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -16,90 +15,155 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/internal/chaos"
+	"github.com/distlock-go/distlock/internal/harness"
+	"github.com/distlock-go/distlock/internal/sandbox"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// topology is a way to run a store, started for one test.
+// topology is a way to run a store.
 type topology struct {
-	name  string
-	says  string // for the page: the servers, and why locks may be forgotten
-	start func(t *testing.T) chaos.Subject
+	name   string
+	says   string // for the page: the servers, and what is done to them
+	unsafe string // when locks may be forgotten; empty if never
+	suite  bool   // whether the suite examines it: not where another topology has the same servers
+	start  func(t *testing.T) deployment
+}
+
+// deployment is a topology that stands.
+type deployment struct {
+	harness.Store
+	faults []chaos.Fault
+
+	// failover lets the suite take the master away.
+	failover *roles
+
+	// alone reports whether the first server alone decides about a name. It lets the suite
+	// make that server stuck; nil does not.
+	alone func(name string) bool
+
+	// open is another way to open the client of this number than by the URL of the store.
+	open func(ctx context.Context, client int) (distlock.Locker, error)
 }
 
 var topologies = append([]topology{
-	{"redis", "one Redis with an append-only file that is synced with each write", func(t *testing.T) chaos.Subject {
+	{"redis", "one Redis with an append-only file that is synced with each write", "", true, func(t *testing.T) deployment {
 		s := servers.ConfiguredForTest(t, servers.Redis, "appendonly yes", "appendfsync always")
-		return subject(s.LockURL(), true, killed("redis", s), frozen("redis", s))
+		return single(s, killed("redis", s), frozen("redis", s))
 	}},
-	{"redis without a file", "one Redis that keeps nothing on disk: a kill forgets all locks", func(t *testing.T) chaos.Subject {
+	{"redis without a file", "one Redis that keeps nothing on disk", "a kill forgets all locks", true, func(t *testing.T) deployment {
 		s := servers.ConfiguredForTest(t, servers.Redis)
-		return subject(s.LockURL(), false, killed("redis", s), frozen("redis", s))
+		return single(s, killed("redis", s), frozen("redis", s))
 	}},
-	{"redis, clock steps", "one Redis with a clock that is set forward and back by 3 s: forward ends leases early", func(t *testing.T) chaos.Subject {
+	{"redis, clock steps", "one Redis with a clock that is set forward and back by 3 s", "forward ends leases early", false, func(t *testing.T) deployment {
 		s := servers.ClockedForTest(t, servers.Redis)
-		return subject(s.LockURL(), false, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
+		return single(s, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
 	}},
-	{"redis, sentinel", "a Redis with a replica and three sentinels: a fail-over forgets what was not replicated", sentinel},
-	{"redis, cluster", "three masters without replicas, that keep nothing on disk", func(t *testing.T) chaos.Subject {
-		nodes := servers.ClusterForTest(t, 3)
-		var addrs []string
-		var faults []chaos.Fault
-		for i, s := range nodes {
-			addrs = append(addrs, s.Addr())
-			faults = append(faults, frozen(fmt.Sprintf("master %d", i+1), s), killed(fmt.Sprintf("master %d", i+1), s))
+	{"redis, sentinel", "a Redis with a replica and three sentinels", "a fail-over forgets what was not replicated", true, sentinel},
+	{"redis, cluster", "three masters without replicas, that keep nothing on disk", "a kill forgets the locks of a master", true, func(t *testing.T) deployment {
+		d := deployment{Store: harness.Store{Servers: servers.ClusterForTest(t, 3), Found: true, URL: func(addrs ...string) string {
+			return "redis://" + strings.Join(addrs, ",") + "?cluster=true"
+		}}}
+		for i, s := range d.Servers {
+			d.Addrs = append(d.Addrs, s.Addr())
+			d.faults = append(d.faults, frozen(fmt.Sprintf("master %d", i+1), s), killed(fmt.Sprintf("master %d", i+1), s))
 		}
-		return subject("redis://"+strings.Join(addrs, ",")+"?cluster=true", false, faults...)
+		last := redis.NewClient(&redis.Options{Addr: d.Addrs[2]})
+		t.Cleanup(func() { last.Close() })
+		d.alone = func(name string) bool {
+			slot, err := last.ClusterKeySlot(context.Background(), "{"+name+"}").Result() // the tag of its keys
+			return err == nil && slot < 16384/3
+		}
+		return d
 	}},
-	{"redis, redlock", "five Redis that know nothing of each other, with append-only files; one or two at a time are killed or frozen", redlock},
-	{"redis, bad network", "one Redis behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
+	{"redis, redlock", "five Redis that know nothing of each other, with append-only files; one or two at a time are killed or frozen", "", true, redlock},
+	{"redis, bad network", "one Redis behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
 		return badNetwork(t, servers.ForTest(t, servers.Redis))
 	}},
-	{"mysql", "one MySQL or MariaDB", func(t *testing.T) chaos.Subject {
+	{"mysql", "one MySQL or MariaDB", "", true, func(t *testing.T) deployment {
 		s := servers.ForTest(t, servers.MySQL)
-		return subject(s.LockURL(), true, killed("mysql", s), frozen("mysql", s))
+		return single(s, killed("mysql", s), frozen("mysql", s))
 	}},
-	{"mysql, clock steps", "one MySQL or MariaDB with a clock that is set forward and back by 3 s: forward ends leases early", func(t *testing.T) chaos.Subject {
+	{"mysql, clock steps", "one MySQL or MariaDB with a clock that is set forward and back by 3 s", "forward ends leases early", false, func(t *testing.T) deployment {
 		s := servers.ClockedForTest(t, servers.MySQL)
-		return subject(s.LockURL(), false, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
+		return single(s, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
 	}},
-	{"mysql, bad network", "one MySQL or MariaDB behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
+	{"mysql, bad network", "one MySQL or MariaDB behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
 		return badNetwork(t, servers.ForTest(t, servers.MySQL))
 	}},
-	{"zookeeper", "one ZooKeeper", func(t *testing.T) chaos.Subject {
+	{"zookeeper", "one ZooKeeper", "", true, func(t *testing.T) deployment {
 		s := servers.ForTest(t, servers.ZooKeeper)
-		return subject(s.LockURL(), true, killed("zookeeper", s), frozen("zookeeper", s))
+		return single(s, killed("zookeeper", s), frozen("zookeeper", s))
 	}},
-	{"zookeeper, bad network", "one ZooKeeper behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
+	{"zookeeper, bad network", "one ZooKeeper behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
 		return badNetwork(t, servers.ForTest(t, servers.ZooKeeper))
 	}},
-	{"etcd", "one etcd", func(t *testing.T) chaos.Subject {
+	{"etcd", "one etcd", "", true, func(t *testing.T) deployment {
 		s := servers.ForTest(t, servers.Etcd)
-		return subject(s.LockURL(), true, killed("etcd", s), frozen("etcd", s))
+		return single(s, killed("etcd", s), frozen("etcd", s))
 	}},
-	{"etcd, bad network", "one etcd behind connections that break, delay and swallow", func(t *testing.T) chaos.Subject {
+	{"etcd, bad network", "one etcd behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
 		return badNetwork(t, servers.ForTest(t, servers.Etcd))
 	}},
 }, quorum...)
 
-// subject locks on what a URL names.
-func subject(url string, exclusive bool, faults ...chaos.Fault) chaos.Subject {
-	return chaos.Subject{
-		Open:      func(ctx context.Context, _ int) (distlock.Locker, error) { return open(ctx, url) },
-		Faults:    faults,
-		Exclusive: exclusive,
+// sessions bounds ZooKeeper's sessions. The suite wants TTLs of 8 s, and waits for the
+// longest session where a holder dies.
+const sessions = "?session_timeout=13s&tick_time=200ms"
+
+// single is a store of one server.
+func single(s *servers.Server, faults ...chaos.Fault) deployment {
+	url := s.LockURL()
+	if s.Kind() == servers.ZooKeeper {
+		url += sessions
+	}
+	return deployment{Store: harness.Store{Servers: []*servers.Server{s}, Addrs: []string{s.Addr()}, URL: func(addrs ...string) string {
+		return strings.Replace(url, s.Addr(), strings.Join(addrs, ","), 1)
+	}}, faults: faults}
+}
+
+// ensemble is a store of several servers without TLS or users.
+func ensemble(e *servers.Ensemble, faults ...chaos.Fault) deployment {
+	d := single(e.Members[0], faults...)
+	d.Servers, d.Addrs = e.Members, e.Addrs()
+	return d
+}
+
+// subject is what the faults are done to.
+func (top topology) subject(d deployment) chaos.Subject {
+	s := chaos.Subject{
+		Name:      top.name,
+		Open:      d.open,
+		Faults:    d.faults,
+		Exclusive: top.unsafe == "",
 		// Of ZooKeeper: its sessions are the longest beside their TTL; the others are faster.
 		Lag:         10 * time.Second,
 		Granularity: time.Second,
 	}
+	if s.Open == nil {
+		url := d.URL(d.Addrs...)
+		s.Open = func(ctx context.Context, _ int) (distlock.Locker, error) { return open(ctx, url, "") }
+	}
+	return s
 }
 
 // open is patient: the run opens a client when all is well, which after a fault may take
-// the store a while.
-func open(ctx context.Context, url string) (distlock.Locker, error) {
+// the store a while. A namespace is a part of the store that the URL names.
+func open(ctx context.Context, url, namespace string) (distlock.Locker, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	if namespace != "" {
+		made, _ := namespaces.LoadOrStore(url+" "+namespace, sync.OnceValues(func() (*sandbox.Sandbox, error) { return sandbox.New(url, "ns") }))
+		part, err := made.(func() (*sandbox.Sandbox, error))()
+		if err != nil {
+			return nil, err
+		}
+		url = part.URL("")
+	}
 	return backends.Open(ctx, url)
 }
+
+// namespaces has the parts of stores in use.
+var namespaces sync.Map
 
 func killed(what string, s *servers.Server) chaos.Fault {
 	return chaos.Fault{Name: what + " killed", Break: s.Kill, Mend: s.Restart}
@@ -118,21 +182,23 @@ func jumped(s *servers.Server, d time.Duration) chaos.Fault {
 }
 
 // redlock has a minority of five servers killed or frozen.
-func redlock(t *testing.T) chaos.Subject {
-	var addrs []string
-	var faults []chaos.Fault
+func redlock(t *testing.T) deployment {
+	never := func(string) bool { return false }
+	d := deployment{alone: never, Store: harness.Store{URL: func(addrs ...string) string {
+		return "redlock://" + strings.Join(addrs, ",") + "?after_restart=trust"
+	}}}
 	var before chaos.Fault
 	for i := range 5 {
 		s := servers.ForTest(t, servers.Redis)
-		addrs = append(addrs, s.Addr())
+		d.Servers, d.Addrs = append(d.Servers, s), append(d.Addrs, s.Addr())
 		one := frozen(fmt.Sprintf("server %d", i+1), s)
-		faults = append(faults, killed(fmt.Sprintf("server %d", i+1), s), one)
+		d.faults = append(d.faults, killed(fmt.Sprintf("server %d", i+1), s), one)
 		if i > 0 {
-			faults = append(faults, both(before, one))
+			d.faults = append(d.faults, both(before, one))
 		}
 		before = one
 	}
-	return subject("redlock://"+strings.Join(addrs, ",")+"?after_restart=trust", true, faults...)
+	return d
 }
 
 func both(a, b chaos.Fault) chaos.Fault {
@@ -144,7 +210,7 @@ func both(a, b chaos.Fault) chaos.Fault {
 }
 
 // badNetwork gives each client a link of its own.
-func badNetwork(t *testing.T, s *servers.Server) chaos.Subject {
+func badNetwork(t *testing.T, s *servers.Server) deployment {
 	var mu sync.Mutex
 	var links []*netfault.TCPProxy
 	each := func(f func(i int, l netfault.Link)) func(context.Context) error {
@@ -161,7 +227,7 @@ func badNetwork(t *testing.T, s *servers.Server) chaos.Subject {
 	fault := func(name string, f func(i int, l netfault.Link)) chaos.Fault {
 		return chaos.Fault{Name: name, Break: each(f), Mend: heal}
 	}
-	sub := subject("", true,
+	d := single(s,
 		fault("all connections cut", func(_ int, l netfault.Link) { l.CutAll() }),
 		fault("half of the clients cut off", func(i int, l netfault.Link) { l.Drop(i%2 == 0, i%2 == 0) }),
 		fault("replies of half of the clients lost", func(i int, l netfault.Link) { l.Drop(false, i%2 == 1) }),
@@ -169,7 +235,7 @@ func badNetwork(t *testing.T, s *servers.Server) chaos.Subject {
 		fault("replies cut", func(i int, l netfault.Link) { l.CutReply(1 + i) }),
 		fault("slow", func(_ int, l netfault.Link) { l.Delay(100*time.Millisecond, 100*time.Millisecond) }),
 	)
-	sub.Open = func(ctx context.Context, client int) (distlock.Locker, error) {
+	d.open = func(ctx context.Context, client int) (distlock.Locker, error) {
 		p, err := netfault.NewTCPProxy(s.Addr(), uint64(client))
 		if err != nil {
 			return nil, err
@@ -178,101 +244,7 @@ func badNetwork(t *testing.T, s *servers.Server) chaos.Subject {
 		mu.Lock()
 		links = append(links, p)
 		mu.Unlock()
-		url := strings.Replace(s.LockURL(), s.Addr(), p.Addr(), 1)
-		return open(ctx, url)
+		return open(ctx, d.URL(p.Addr()), "")
 	}
-	return sub
-}
-
-// sentinel is a master, a replica and three sentinels. The faults find out which of the
-// two servers is the master when they come.
-func sentinel(t *testing.T) chaos.Subject {
-	one := servers.ConfiguredForTest(t, servers.Redis, "repl-diskless-sync-delay 0")
-	host, port, err := net.SplitHostPort(one.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := servers.ConfiguredForTest(t, servers.Redis, "repl-diskless-sync-delay 0", "replicaof "+host+" "+port)
-	pair := []*servers.Server{one, two}
-	var sentinels []string
-	for range 3 {
-		s := servers.ConfiguredForTest(t, servers.Redis, "sentinel monitor main "+host+" "+port+" 2",
-			"sentinel down-after-milliseconds main 500", "sentinel failover-timeout main 2000")
-		sentinels = append(sentinels, s.Addr())
-	}
-	roles := &roles{pair: pair, sentinel: sentinels[0]}
-	if err := roles.settled(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return subject("redis+sentinel://"+strings.Join(sentinels, ",")+"/0?master=main", false,
-		roles.fault("master killed", (*servers.Server).Kill, (*servers.Server).Restart),
-		roles.fault("master frozen", (*servers.Server).Pause, (*servers.Server).Resume))
-}
-
-// roles knows the master of two servers.
-type roles struct {
-	pair     []*servers.Server
-	sentinel string
-	broken   *servers.Server // by the present fault
-}
-
-type step func(*servers.Server, context.Context) error
-
-// fault breaks the master; its mending ends when the pair replicates again, or the next
-// fault would take the only server that knows anything.
-func (r *roles) fault(name string, do, undo step) chaos.Fault {
-	return chaos.Fault{
-		Name: name,
-		Break: func(ctx context.Context) error {
-			addr, err := r.master(ctx)
-			if err != nil {
-				return err
-			}
-			for _, s := range r.pair {
-				if s.Addr() == addr {
-					r.broken = s
-				}
-			}
-			return do(r.broken, ctx)
-		},
-		Mend: func(ctx context.Context) error {
-			if err := undo(r.broken, ctx); err != nil {
-				return err
-			}
-			return r.settled(ctx)
-		},
-	}
-}
-
-func (r *roles) master(ctx context.Context) (string, error) {
-	c := redis.NewSentinelClient(&redis.Options{Addr: r.sentinel})
-	defer c.Close()
-	addr, err := c.GetMasterAddrByName(ctx, "main").Result()
-	if err != nil {
-		return "", err
-	}
-	return net.JoinHostPort(addr[0], addr[1]), nil
-}
-
-// settled waits until the sentinels' master has its replica.
-func (r *roles) settled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		addr, err := r.master(ctx)
-		if err == nil {
-			c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-			var info string
-			info, err = c.Info(ctx, "replication").Result()
-			c.Close()
-			if err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "state=online") {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the pair does not replicate again: %w", ctx.Err()), err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return d
 }
