@@ -26,26 +26,11 @@ func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
 	r := recipes[kind]
 	local := r.local
 	r.local = func(ctx context.Context, at site) (launch, error) {
-		lib, ok := findFaketime()
-		if !ok {
-			return launch{}, unavailable{"libfaketime is not installed"}
-		}
 		run, err := local(ctx, at)
 		if err != nil {
 			return launch{}, err
 		}
-		run.clock = filepath.Join(at.dir, "clock")
-		run.env = []string{
-			// Redis is built with jemalloc. libfaketime allocates when it is called first, and jemalloc asks for the
-			// time when it allocates first: each would wait for the other. This allocator, glibc's own, asks for no
-			// time.
-			"LD_PRELOAD=libc_malloc_debug.so.0:" + lib,
-			"FAKETIME_TIMESTAMP_FILE=" + run.clock,
-			"FAKETIME_NO_CACHE=1", // a jump is seen by the next look at the clock
-			// Waiting goes by the monotonic clock; what jumps is the time of day. Both spellings are in use.
-			"FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1",
-		}
-		return run, setClock(run.clock, 0)
+		return run, run.fakeClock(at.dir)
 	}
 	sweepOnce.Do(func() { sweep(ctx) })
 	s, err := r.startLocal(ctx)
@@ -55,10 +40,31 @@ func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
 	return s, nil
 }
 
-// Jump moves the wall clock of a server of [StartClocked] by d, at once. d may be negative. Restarts keep the jump.
+// fakeClock gives a server the clock that [Server.Jump] moves.
+func (l *launch) fakeClock(dir string) error {
+	lib, ok := findFaketime()
+	if !ok {
+		return unavailable{"libfaketime is not installed"}
+	}
+	l.clock = filepath.Join(dir, "clock")
+	l.env = append(l.env,
+		// Redis is built with jemalloc. libfaketime allocates when it is called first, and jemalloc asks for the
+		// time when it allocates first: each would wait for the other. This allocator, glibc's own, asks for no
+		// time.
+		"LD_PRELOAD=libc_malloc_debug.so.0:"+lib,
+		"FAKETIME_TIMESTAMP_FILE="+l.clock,
+		"FAKETIME_NO_CACHE=1", // a jump is seen by the next look at the clock
+		// Waiting goes by the monotonic clock; what jumps is the time of day. Both spellings are in use.
+		"FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1",
+	)
+	return setClock(l.clock, 0)
+}
+
+// Jump moves the wall clock of a server of [StartClocked], or of a [Setup] with Clocks, by d, at once. d may be
+// negative. Restarts keep the jump.
 func (s *Server) Jump(_ context.Context, d time.Duration) error {
-	p, ok := s.ctl.(*process)
-	if !ok || p.launch.clock == "" {
+	p := s.local()
+	if p == nil || p.launch.clock == "" {
 		return errNoClock
 	}
 	s.mu.Lock()

@@ -25,9 +25,10 @@ type Ensemble struct {
 
 // Setup says what an ensemble has besides its members. The zero value is nothing.
 type Setup struct {
-	Links bool     // between the members, for [Ensemble.Cut]
-	TLS   bool     // clients find a second port with TLS, by [Ensemble.TLSAddrs]
-	Extra []string // flags of etcd, lines of ZooKeeper's configuration
+	Links  bool     // between the members, for [Ensemble.Cut]
+	TLS    bool     // clients find a second port with TLS, by [Ensemble.TLSAddrs]
+	Clocks bool     // of their own, for [Server.Jump], on MariaDB
+	Extra  []string // flags of etcd and MariaDB, lines of ZooKeeper's configuration
 }
 
 // plan is all that the members are told of each other before the first one starts.
@@ -42,8 +43,8 @@ type plan struct {
 	learner bool // the last site is that of a member which joins without a vote
 }
 
-// StartEnsemble starts n members of an etcd cluster or a ZooKeeper ensemble, and returns when all of them serve. The
-// error is [ErrUnavailable] where the server is not installed.
+// StartEnsemble starts n members of an etcd cluster, a ZooKeeper ensemble or, as MySQL, a Galera cluster of MariaDB. It
+// returns when all of them serve. Links and TLS are not for Galera. The error is [ErrUnavailable] where the server is not installed.
 func StartEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (*Ensemble, error) {
 	sweepOnce.Do(func() { sweep(ctx) })
 	for try := 1; ; try++ {
@@ -59,9 +60,9 @@ func StartEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (*Ensembl
 
 // tryEnsemble prepares all members before it starts the first: each one is told of the others' ports.
 func tryEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (e *Ensemble, err error) {
-	configure := map[Kind]func(context.Context, *plan, int) (launch, error){Etcd: etcdMember, ZooKeeper: zookeeperMember}[kind]
+	configure := map[Kind]func(context.Context, *plan, int) (launch, error){Etcd: etcdMember, ZooKeeper: zookeeperMember, MySQL: galeraMember}[kind]
 	if configure == nil {
-		return nil, fmt.Errorf("servers: no ensemble of %s servers: allowed are %s and %s", kind, ZooKeeper, Etcd)
+		return nil, fmt.Errorf("servers: no ensemble of %s servers: allowed are %s, %s and %s", kind, MySQL, ZooKeeper, Etcd)
 	}
 	e = &Ensemble{plan: &plan{Setup: setup}}
 	defer func() {
@@ -98,6 +99,9 @@ func (e *Ensemble) join(r recipe) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(e.Members) > 0 {
+		m.site.secret = e.plan.sites[0].secret // the users of one store are those of all its members
+	}
 	s := &Server{kind: r.kind, url: r.url(m.site.site), probe: r.probe, ctl: m, state: killed}
 	e.plan.sites, e.Members = append(e.plan.sites, m.site), append(e.Members, s)
 	return s, nil
@@ -106,6 +110,9 @@ func (e *Ensemble) join(r recipe) (*Server, error) {
 // prepare reserves the members' places, and makes what is between them.
 func (e *Ensemble) prepare(kind Kind, n int) (err error) {
 	p, r := e.plan, recipes[kind]
+	if kind == MySQL {
+		r.probe = probeGalera
+	}
 	for range n {
 		if _, err := e.join(r); err != nil {
 			return err
@@ -137,7 +144,7 @@ func (e *Ensemble) prepare(kind Kind, n int) (err error) {
 	return nil
 }
 
-// URL names all members.
+// URL names all members. A client of MariaDB takes one of the Members' URLs: it connects to one host.
 func (e *Ensemble) URL() string { return e.Members[0].URLVia(strings.Join(e.Addrs(), ",")) }
 
 // Addrs are the members' addresses for clients.

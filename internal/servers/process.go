@@ -77,14 +77,20 @@ type process struct {
 
 func (p *process) logPath() string { return filepath.Join(p.folder.path, "server.log") }
 
-func (p *process) start(context.Context) error {
+func (p *process) start(ctx context.Context) (err error) {
+	args := p.launch.args
+	if p.cmd != nil && p.launch.again != nil {
+		if args, err = p.launch.again(ctx); err != nil {
+			return err
+		}
+	}
 	// One log for all runs: after a restart the reason of a failure may be in the run before.
 	log, err := os.OpenFile(p.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close() // the child has its own copy
-	cmd := exec.Command(p.launch.path, p.launch.args...)
+	cmd := exec.Command(p.launch.path, args...)
 	cmd.Dir = p.folder.path
 	// etcd refuses to start when a variable of the caller's shell and one of our flags set the same thing.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ETCD_") })

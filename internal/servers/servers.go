@@ -129,8 +129,8 @@ func (s *Server) Version() string { return s.version }
 // PID returns the process ID of a local process started here that has been neither killed nor closed; 0 for all
 // others.
 func (s *Server) PID() int {
-	p, ok := s.ctl.(*process)
-	if !ok {
+	p := s.local()
+	if p == nil {
 		return 0
 	}
 	s.mu.Lock()
@@ -139,6 +139,17 @@ func (s *Server) PID() int {
 		return 0
 	}
 	return p.cmd.Process.Pid
+}
+
+// local is the process of a server that was started here as one, otherwise nil.
+func (s *Server) local() *process {
+	switch ctl := s.ctl.(type) {
+	case *process:
+		return ctl
+	case *member:
+		return &ctl.process
+	}
+	return nil
 }
 
 // Controlled reports whether Pause, Resume, Kill and Restart work: false for a given URL.

@@ -44,6 +44,9 @@ type launch struct {
 	args  []string
 	env   []string // besides that of this process
 	clock string   // the file with what its clock is ahead by; empty if it has that of the machine
+
+	// again gives the arguments of a start that is not the first; nil if they are the same.
+	again func(ctx context.Context) ([]string, error)
 }
 
 // containerSpec is what a container needs beyond its image.
