@@ -85,7 +85,7 @@ func chosen() []topology {
 	if os.Getenv("DISTLOCK_CHAOS_EVENTS") == "" {
 		return topologies
 	}
-	return slices.Concat(topologies, whole)
+	return slices.Concat(topologies, whole, galera)
 }
 
 // secure is a store of several servers that clients reach by TLS; its URL is between before and after.
