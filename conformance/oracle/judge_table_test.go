@@ -76,6 +76,8 @@ var innocent = map[string]*History{
 		grant("A", 1, 0, 5, 1), attempt("B", 2, 6, 9, OutcomeUnknown), unlock("A", 1, 20, 22, OutcomeOK, 99), attempt("C", 3, 30, 31, OutcomeHeld)),
 	"lost after the deadline, before the end of the lease": handmade(
 		grant("A", 1, 0, 5, 1), unlock("A", 1, 99, 99, OutcomeLost, 99), grant("B", 2, 99, 100, 2)),
+	"extended by a request that arrives after its holder has given up": handmade(
+		grant("A", 1, 0, 5, 1), extend("A", 1, 97, 99, OutcomeLost, 99), attempt("B", 2, 215, 216, OutcomeHeld)),
 	"lost before the deadline, out of caution": handmade(
 		grant("A", 1, 0, 5, 1), extend("A", 1, 90, 91, OutcomeLost, 99), attempt("B", 2, 92, 93, OutcomeHeld)),
 	"unlocked twice, the second time long after": handmade(
@@ -139,6 +141,8 @@ var guilty = map[string]struct {
 		grant("A", 1, 0, 5, 1), grant("B", 2, 100, 101, 2), extend("A", 1, 102, 103, OutcomeOK, 199)), "model", "H5", "somebody else had taken over"},
 	"extended after the end": {handmade(
 		grant("A", 1, 0, 5, 1), extend("A", 1, 150, 151, OutcomeOK, 250)), "model", "H5", "whose lease must have ended"},
+	"held for longer than an extension after which its holder had given up": {handmade(
+		grant("A", 1, 0, 5, 1), extend("A", 1, 97, 99, OutcomeLost, 99), attempt("B", 2, 240, 241, OutcomeHeld)), "model", "E1", "whose lease must have ended"},
 	"lost though held": {handmade(
 		grant("A", 1, 0, 5, 1), unlock("A", 1, 10, 11, OutcomeLost, 99)), "model", "H6", "which it still had"},
 	"a lock renewed is taken away": {handmade(

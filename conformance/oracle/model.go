@@ -108,10 +108,10 @@ func (m *leaseModel) extend(s leaseState, in leaseInput) ([]leaseState, string) 
 		s.expMin = max(s.expMin, m.leaseEnd(in, in.TTL))
 		s.expMax = max(s.expMax, in.ret+m.h.granted(in.TTL)+m.h.ExpiryLag)
 	case OutcomeLost:
-		if mine {
-			// It may have been carried out all the same, and its confirmation come
-			// after the deadline: the holder must not believe that.
-			s.expMax = max(s.expMax, in.ret+m.h.granted(in.TTL)+m.h.ExpiryLag)
+		if mine && s.expMax < forever {
+			// It may be carried out all the same, be it after the holder has given up and
+			// the call has returned, but not after the end of the lease.
+			s.expMax += m.h.granted(in.TTL)
 		}
 		return m.lost(s, in)
 	case OutcomeUnknown:
