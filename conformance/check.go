@@ -86,6 +86,7 @@ func Checks() []Check {
 		waitedChecks,
 		operateChecks,
 		againChecks,
+		plainChecks,
 		electChecks,
 		onceChecks,
 		maxHoldChecks,

@@ -26,7 +26,7 @@ func closeChecks() []Check {
 		},
 		{
 			ID: "close/use-after-close", Clause: "C1", Mandatory: true, Run: useAfterClose,
-			Rule: "Lock and TryLock on a closed client fail with ErrClosed",
+			Rule: "Lock, TryLock, Inspect, List and Break on a closed client fail with ErrClosed",
 		},
 		{
 			ID: "close/race-with-grant", Clause: "C1", Mandatory: true, Run: closeRacesGrant,
@@ -122,6 +122,13 @@ func useAfterClose(c *C) {
 			if !errors.Is(got.err, distlock.ErrClosed) {
 				c.Failf("%s(%q) on a closed client: the error must match ErrClosed, it is %s", op, name, describe(got.err))
 			}
+		}
+	}
+	_, inspected := a.inspect(c.ctx, held.Name())
+	_, listed := a.listed(c.ctx, c.Name(""))
+	for op, err := range map[string]error{"Inspect": inspected, "List": listed, "Break": a.breakHold(c.ctx, held.Name(), held.Token())} {
+		if !errors.Is(err, distlock.ErrClosed) && !errors.Is(err, distlock.ErrUnsupported) {
+			c.Failf("%s on a closed client: the error must match ErrClosed, it is %s", op, describe(err))
 		}
 	}
 	b.mustTry(c.Name("free"), "for which only a closed client has asked").free()

@@ -77,6 +77,7 @@ func acquireRelease(c *C) {
 			c.Failf("%s(%q) returned a lock with Name %q and Token %d; the name must be the one asked for, the token greater than zero", op, name, h.Name(), h.Token())
 		}
 		c.mustHold(h, "it has just been granted")
+		h.mustTick("after the grant")
 		c.records(name, "while A holds it", 1)
 		h.free()
 		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
@@ -286,7 +287,7 @@ func errorTaxonomy(c *C) {
 	b.mustBeBusy(name, h)
 	c.mustBeWrappedOnce(b.try(name).err)
 
-	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.Unit()/8, errOwnReason)
 	defer cancel()
 	got := b.acquire(ctx, oracle.OpLock, name)
 	if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, context.Canceled) {
@@ -338,10 +339,12 @@ func downIsNotHeld(c *C) {
 	for i, f := range []struct {
 		what  string
 		fault func(netfault.Link)
+		again bool // for as long as the call lasts
 	}{
-		{"dropped every byte", func(l netfault.Link) { l.Drop(true, true) }},
-		{"dropped every reply", func(l netfault.Link) { l.Drop(false, true) }},
-		{"closed the connection on a request", func(l netfault.Link) { l.CutAll(); l.CutRequest(1) }},
+		{"dropped every byte", func(l netfault.Link) { l.Drop(true, true) }, false},
+		{"dropped every reply", func(l netfault.Link) { l.Drop(false, true) }, false},
+		{"closed the connection on a request", func(l netfault.Link) { l.CutAll(); l.CutRequest(1) }, false},
+		{"closed every connection", func(l netfault.Link) { l.Drop(true, true); l.CutAll() }, true},
 	} {
 		// A client for each: what another fault has left to be undone would meet
 		// this one in the place of the call.
@@ -352,8 +355,13 @@ func downIsNotHeld(c *C) {
 			name := c.Name(fmt.Sprint(i, "-", j))
 			f.fault(a.link)
 			ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
+			stop := func() {}
+			if f.again {
+				stop = c.repeat(func() { f.fault(a.link) })
+			}
 			got := a.acquire(ctx, op, name)
 			cancel()
+			stop()
 			if errors.Is(got.err, distlock.ErrHeld) || errors.Is(got.err, distlock.ErrLost) || errors.Is(got.err, distlock.ErrClosed) {
 				c.Failf("the network %s, nobody has ever held %q or closed A, but %s returned: %v", f.what, name, op, got.err)
 			}
@@ -361,7 +369,7 @@ func downIsNotHeld(c *C) {
 		a.link.Heal()
 		c.pollFor(a, c.Name("after "+a.who), c.Slack()+patience, "the network worked again").free()
 	}
-	c.requireFired(3)
+	c.requireFired(4)
 }
 
 func preCancelled(c *C) {

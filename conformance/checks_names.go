@@ -143,7 +143,7 @@ func caseAccent(base string) []string {
 }
 
 func spaces(base string) []string {
-	return with(base, "x", "x ", "x  ", "x\t", " x", "x\u00a0", "x\x00", "x\n", "x\r\n", "\ufeffx", "x\u200b")
+	return with(base, "x", "x ", "x  ", "x\t", " x", "x\u00a0", "x\x00", "x\n", "x\r\n", "\ufeffx", "x\u200b", "x\x7f", "x\u0080", "x\u0085", "x\u009f", "x\u2028", "x\u2029")
 }
 
 func paths(base string) []string {
@@ -156,7 +156,7 @@ func paths(base string) []string {
 
 func escapes(base string) []string {
 	return with(base, "a/b", "a%2Fb", "a%2fb", "a%252Fb", "a__0x2f__b", "a:b", "a_b", "a-b", "a.b", "{a}b", "{a}c", "{}a", "}{",
-		"a*?[b]", "a'b", `a";--`, `a\b`, `a\\b`, "a+b", "a=b", "a~b", "a$b", "a#b", "a|b", "YS9i", "612f62")
+		"a*?[b]", "a'b", `a";--`, `a";`, "a", "a$c", `a\b`, `a\\b`, "a+b", "a=b", "a~b", "a$b", "a#b", "a|b", "YS9i", "612f62")
 }
 
 func internals(base string) []string {

@@ -174,7 +174,7 @@ func doubleUnlock(c *C) {
 
 func sameClientStale(c *C) {
 	a, d := c.openMortal("A"), c.open("C")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	name, ttl, stalls := c.Name("x"), distlock.TTL(c.long()), c.stalls()
 
 	// A retry of the release, because its reply was lost, comes when the same
 	// client holds the name again.
@@ -202,9 +202,12 @@ func sameClientStale(c *C) {
 	// The same with a lock that has run out.
 	stale := a.mustTry(name, "which A has unlocked", distlock.TTL(c.short()), distlock.NoRenewal())
 	c.sleepUntil(stale.gone())
-	third := c.pollFor(a, name, c.soon(), "A's own lease was over", ttl)
+	third := c.pollFor(a, name, c.soon(), "A's own lease was over")
 	c.mustBeLost(stale)
 	c.undisturbed(d, third, "A has unlocked a lock of its own on the name that had run out")
+	c.sleepUntil(third.ret + c.Unit()*5/4) // it is renewed as before
+	c.mustLive(third, stalls, "A having unlocked an older lock of its own on the name")
+	d.mustBeBusyAfter(name, third, "A had unlocked a lock of its own on the name that had run out")
 	third.free()
 }
 

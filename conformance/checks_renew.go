@@ -59,6 +59,7 @@ func renewExtends(c *C) {
 	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
 	c.sleepUntil(h.ret + c.Unit()/2)
 	c.extended(h, c.Unit())
+	h.mustTick("after Extend")
 	c.sleepUntil(h.ret + c.Unit()*5/4)
 	b.mustBeBusy(name, h)
 	h.free()

@@ -104,7 +104,7 @@ func waitDeadline(c *C) {
 	limit := 300 * time.Millisecond
 	ask := func(limit time.Duration) (err error) {
 		before := c.now()
-		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		ctx, cancel := context.WithTimeoutCause(c.ctx, limit, errOwnReason)
 		defer cancel()
 		after := c.now()
 		got := b.acquire(ctx, oracle.OpLock, name)
@@ -135,17 +135,7 @@ func tryDoesNotWait(c *C) {
 	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	best := time.Duration(math.MaxInt64)
-	for range 3 { // the machine may be slow once, the driver would be each time
-		got := b.try(name)
-		if !got.busy() {
-			c.Failf("B tried for %q, which A holds; the answer must match ErrHeld, it was %s", name, describe(got.err))
-		}
-		best = min(best, got.ret-got.call)
-	}
-	if best > c.Slack() {
-		c.Failf("TryLock on the held %q took %v or longer each time, %v is allowed: it waits for something", name, best, c.Slack())
-	}
+	c.refusesAtOnce(b, name)
 	if i := c.inspector(); i != nil {
 		if n, err := i.Waiters(c.ctx, name); err == nil && n > 0 {
 			c.Failf("a TryLock on the held %q has returned, but %d clients are queued for it in the store", name, n)
@@ -153,6 +143,30 @@ func tryDoesNotWait(c *C) {
 	}
 	h.free()
 	third.mustTry(name, "which A has unlocked; only the failed TryLock of B could be in the way").free()
+
+	// The same where a Lock of the same client waits.
+	waited := c.Name("waited")
+	h = a.mustTry(waited, "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(waited, distlock.TTL(c.long()))
+	c.awaitQueued(waited, 1)
+	c.refusesAtOnce(b, waited)
+	w.cancel()
+	h.free()
+}
+
+// refusesAtOnce demands that TryLock on a name that A holds does not wait.
+func (c *C) refusesAtOnce(p *client, name string) {
+	best := time.Duration(math.MaxInt64)
+	for range 3 { // the machine may be slow once, the driver would be each time
+		got := p.try(name)
+		if !got.busy() {
+			c.Failf("%s tried for %q, which A holds; the answer must match ErrHeld, it was %s", p.who, name, describe(got.err))
+		}
+		best = min(best, got.ret-got.call)
+	}
+	if best > c.Slack() {
+		c.Failf("TryLock on the held %q took %v or longer each time, %v is allowed: it waits for something", name, best, c.Slack())
+	}
 }
 
 func releaseVsRegister(c *C) {

@@ -29,12 +29,17 @@ type pending struct {
 	a      answer
 }
 
+// errOwnReason is why the contexts of some calls end. It is the caller's alone: the error of
+// the call has to match that of the context.
+var errOwnReason = errors.New("the caller has a reason of its own")
+
 // begin calls Lock in a goroutine of its own.
 func (p *client) begin(name string, opts ...distlock.Option) *pending {
-	ctx, cancel := context.WithCancel(p.c.ctx)
-	w := &pending{c: p.c, p: p, name: name, cancel: cancel, done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(p.c.ctx)
+	leave := func() { cancel(errOwnReason) }
+	w := &pending{c: p.c, p: p, name: name, cancel: leave, done: make(chan struct{})}
 	p.c.Go(func() {
-		defer cancel()
+		defer leave()
 		defer close(w.done)
 		w.a = p.acquire(ctx, oracle.OpLock, name, opts...)
 	})
@@ -333,4 +338,17 @@ func describe(err error) string {
 		return "nil"
 	}
 	return fmt.Sprintf("%q", err.Error())
+}
+
+// repeat calls f every millisecond until stop has returned.
+func (c *C) repeat(f func()) (stop func()) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	ended := make(chan struct{})
+	c.Go(func() {
+		defer close(ended)
+		for !c.within(ctx.Done(), time.Millisecond) {
+			f()
+		}
+	})
+	return func() { cancel(); <-ended }
 }

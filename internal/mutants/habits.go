@@ -63,6 +63,35 @@ func toleratedHabits() []Tolerated {
 	}
 }
 
+// uncomparable is a Locker that cannot be compared, nor can its locks: == on two of them
+// panics.
+type uncomparable struct {
+	*driver.Client
+	tags []string
+}
+
+type tagged struct {
+	*driver.Handle
+	tags []string
+}
+
+// toleratedTypes are made of types that few would take.
+func toleratedTypes() []Tolerated {
+	return []Tolerated{
+		{
+			Name: "Uncomparable", Unusual: "has Lockers and locks of types that == panics on",
+			design: design{
+				driver: func(e *env) driver.Driver {
+					return e.inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock {
+						return tagged{h, []string{c.asked.Name}}
+					}})
+				},
+				locker: func(_ *env, c *driver.Client) distlock.Locker { return uncomparable{c, []string{"tag"}} },
+			},
+		},
+	}
+}
+
 // toleratedBatches answer the entries of a batch, or count, in their own way.
 func toleratedBatches() []Tolerated {
 	const tenth = time.Second / 10

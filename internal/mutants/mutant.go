@@ -106,6 +106,7 @@ func All() []Mutant {
 		againMutants, lastingMutants, busyMutants, waitedMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
 		saidMutants, endMutants, clauseMutants, unlockMutants,
+		plainMutants, meetingMutants, bookMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

@@ -163,6 +163,10 @@ var onServers = []struct{ name, flaw, check, file, command string }{
 		"PidFile", "a lock file that is created if it is not there, and stays behind when its process is killed",
 		"expiry/killed-holder", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/PidFile' ./internal/mutants",
 	},
+	{
+		"WallClock", "a Deadline that is made of a date, and so moves when the clock of the holder's machine is set",
+		"core/acquire-release", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/WallClock' ./internal/mutants",
+	},
 }
 
 func onServersKills(check string) bool {

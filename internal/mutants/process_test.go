@@ -37,6 +37,7 @@ func TestProcesses(t *testing.T) {
 	for kind, says := range map[string]map[string]string{
 		"InProcess": {"core/cross-process": "although a child process holds it"},
 		"PidFile":   {"expiry/killed-holder": "still cannot have"},
+		"WallClock": {"core/acquire-release": "without a reading of the monotonic clock"},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -66,11 +67,23 @@ type processes struct {
 var _ conformance.Child = processes{}
 
 func (h processes) Open(context.Context, *conformance.C) (distlock.Locker, error) {
-	if h.kind == "InProcess" {
+	switch h.kind {
+	case "InProcess":
 		return memlock.New(h.store, nil)
+	case "WallClock":
+		return driver.New(wallClock{memlock.NewDriver(h.store)}, nil)
 	}
 	return openProcess(h.kind, h.dir)
 }
+
+// wallClock is a driver with locks that compute their deadline from a date.
+type wallClock struct{ driver.Driver }
+
+func (wallClock) WrapLock(h *driver.Handle, _ driver.Claim) distlock.Lock { return dated{h} }
+
+type dated struct{ *driver.Handle }
+
+func (l dated) Deadline() time.Time { return l.Handle.Deadline().Round(0) }
 
 // openProcess is what a child process does, with a store of its own.
 func openProcess(kind, dir string) (distlock.Locker, error) {
@@ -87,10 +100,10 @@ func (h processes) Child() *exec.Cmd {
 }
 
 func (h processes) capabilities() driver.Capabilities {
-	if h.kind == "InProcess" {
-		return memlock.NewDriver(h.store).Capabilities()
+	if h.kind == "PidFile" {
+		return pidFiles{}.Capabilities()
 	}
-	return pidFiles{}.Capabilities()
+	return memlock.NewDriver(h.store).Capabilities()
 }
 
 func (h processes) Caps() conformance.Caps {

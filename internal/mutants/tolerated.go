@@ -13,7 +13,7 @@ import (
 
 // AllTolerated returns drivers, each unusual in one way, that keep the contract.
 func AllTolerated() []Tolerated {
-	return slices.Concat(toleratedTimes(), toleratedTTLs(), toleratedWays(), toleratedAnswers(), toleratedHabits(), toleratedBatches())
+	return slices.Concat(toleratedTimes(), toleratedTTLs(), toleratedWays(), toleratedAnswers(), toleratedHabits(), toleratedTypes(), toleratedBatches())
 }
 
 // toleratedTimes take their time, or tell it in their own way.
