@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
@@ -166,7 +167,7 @@ func TestBreakBesideRepair(t *testing.T) {
 	must(t, held.Extend(t.Context(), time.Minute))
 	until(t, "the repairs are held up", func() bool { return via[3].Fired() > 0 && via[4].Fired() > 0 })
 	operator, ways := proxied(t, g, "&request_timeout=10s")
-	must(t, ways[2].Close())
+	must(t, ways[2].(*netfault.TCPProxy).Close())
 	must(t, operator.Break(t.Context(), "x", held.Token()))
 	via.Release()
 	until(t, "the repairs have their answer", func() bool { return d.nodes[3].running.Load()+d.nodes[4].running.Load() == 0 })
