@@ -36,6 +36,11 @@ type Subject struct {
 
 	// Granularity is that of the store's TTLs.
 	Granularity time.Duration
+
+	// Serves, if there is one, asks the store itself, without a lock. After a fault, the time to
+	// recover counts from its answer. If that does not come, Revive does what an operator
+	// would.
+	Serves, Revive func(ctx context.Context) error
 }
 
 // Fault is one way to break the store, and its undoing.
@@ -73,13 +78,17 @@ type Result struct {
 	Lost      int           // holders that were told so
 	Overlaps  int           // grants while another still believed, on a store that does not promise Exclusive
 	Stale     int           // writes that the fenced resource has refused
-	Longest   time.Duration // from the end of a fault to the next grant
+	Longest   time.Duration // from the end of a fault, or from when the store itself serves again, to the next grant
+	Revived   int           // times that the store itself served nobody after a fault, until Revive
 	Findings  []string
 }
 
 // recovery bounds how long after a fault nobody may get a lock, besides the TTL. It is for
 // elections, for clients that find the new leader, and for a slow machine.
 const recovery = 30 * time.Second
+
+// Hung is how long after a fault a store may serve nobody, until it is revived.
+const Hung = 20 * time.Second
 
 // run is one run under way.
 type run struct {
@@ -164,24 +173,58 @@ func (r *run) script(ctx context.Context) error {
 		r.mu.Lock()
 		r.result.Events[f.Name]++
 		r.mu.Unlock()
-		if err := r.recovered(ctx, f, time.Now()); err != nil {
+		mended := time.Now()
+		if err := r.served(ctx); err != nil {
+			return fmt.Errorf("after %s: %w", f.Name, err)
+		}
+		if err := r.recovered(ctx, f, mended); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recovered waits for the first grant after a fault. A repaired store must grant within the
+// served waits until the store itself serves.
+func (r *run) served(ctx context.Context) error {
+	if r.Serves == nil {
+		return nil
+	}
+	began, revived := time.Now(), false
+	for {
+		err := r.Serves(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return ctx.Err()
+		case time.Since(began) < Hung:
+			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+				return err
+			}
+		case revived:
+			return fmt.Errorf("the store itself serves nobody, although it was revived: %w", err)
+		default:
+			r.log("the store itself serves nobody: %v", err)
+			if err := r.Revive(ctx); err != nil {
+				return err
+			}
+			began, revived = time.Now(), true
+			r.mu.Lock()
+			r.result.Revived++
+			r.mu.Unlock()
+		}
+	}
+}
+
+// recovered waits for the first grant after a fault. A store that serves must grant within the
 // TTL of the former holders, its lag and the time for recovery.
 func (r *run) recovered(ctx context.Context, f Fault, mended time.Time) error {
-	bound := r.TTL + r.Lag + recovery
-	for time.Since(mended) < bound {
+	bound, serves := r.TTL+r.Lag+recovery, time.Now()
+	for time.Since(serves) < bound {
 		r.mu.Lock()
 		latest := r.latest
 		r.mu.Unlock()
 		if latest.After(mended) {
 			r.mu.Lock()
-			r.result.Longest = max(r.result.Longest, latest.Sub(mended))
+			r.result.Longest = max(r.result.Longest, latest.Sub(serves))
 			r.mu.Unlock()
 			return nil
 		}
@@ -189,7 +232,7 @@ func (r *run) recovered(ctx context.Context, f Fault, mended time.Time) error {
 			return err
 		}
 	}
-	r.finding("no lock was granted for %v after %q was mended", bound, f.Name)
+	r.finding("no lock was granted for %v after %q was mended and the store served again", bound, f.Name)
 	return nil
 }
 

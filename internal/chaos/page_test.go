@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/chaos"
 )
 
 // page is docs/topologies.md: all that it says is in here, but for the words.
@@ -245,6 +246,11 @@ func (p *page) faults(b *strings.Builder) {
 			events = append(events, fmt.Sprintf("%s × %d", name, s.faults.Events[name]))
 		}
 		fmt.Fprintf(b, "| %s | %s | %d | %d | %v |\n", s.name, strings.Join(events, ", "), s.faults.Grants, s.faults.Lost, s.faults.Longest.Round(10*time.Millisecond))
+	}
+	for _, s := range p.all {
+		if n := s.faults.Revived; n > 0 {
+			fmt.Fprintf(b, "\nOn %s the servers themselves served nobody for %v after %d of the faults, to no client. They were restarted, as an operator would do.\n", s.name, chaos.Hung, n)
+		}
 	}
 	for _, s := range p.all {
 		for _, f := range s.faults.Findings {

@@ -91,7 +91,7 @@ func chosen() []topology {
 // secure is a store of several servers that clients reach by TLS; its URL is between before and after.
 func secure(e *servers.Ensemble, before, after string, faults ...chaos.Fault) deployment {
 	addrs, ca := e.TLSAddrs()
-	return deployment{Store: harness.Store{Servers: e.Members, Addrs: addrs, URL: func(addrs ...string) string {
+	return deployment{ensemble: e, Store: harness.Store{Servers: e.Members, Addrs: addrs, URL: func(addrs ...string) string {
 		return before + strings.Join(addrs, ",") + after + "tls_ca=" + url.QueryEscape(ca)
 	}}, faults: faults}
 }

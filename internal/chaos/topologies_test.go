@@ -41,6 +41,9 @@ type deployment struct {
 	// make that server stuck; nil does not.
 	alone func(name string) bool
 
+	// ensemble has the servers, if they need a quorum. It may itself need help after a fault.
+	ensemble *servers.Ensemble
+
 	// open is another way to open the client of this number than by the URL of the store.
 	open func(ctx context.Context, client int) (distlock.Locker, error)
 }
@@ -124,7 +127,7 @@ func single(s *servers.Server, faults ...chaos.Fault) deployment {
 // ensemble is a store of several servers without TLS or users.
 func ensemble(e *servers.Ensemble, faults ...chaos.Fault) deployment {
 	d := single(e.Members[0], faults...)
-	d.Servers, d.Addrs = e.Members, e.Addrs()
+	d.Servers, d.Addrs, d.ensemble = e.Members, e.Addrs(), e
 	return d
 }
 
@@ -138,6 +141,9 @@ func (top topology) subject(d deployment) chaos.Subject {
 		// Of ZooKeeper: its sessions are the longest beside their TTL; the others are faster.
 		Lag:         10 * time.Second,
 		Granularity: time.Second,
+	}
+	if d.ensemble != nil {
+		s.Serves, s.Revive = d.ensemble.Serves, d.ensemble.Revive
 	}
 	if s.Open == nil {
 		url := d.URL(d.Addrs...)

@@ -58,6 +58,43 @@ func StartEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (*Ensembl
 	}
 }
 
+// Serves returns nil once a member answers as it does when it is ready: there is a quorum then, unless it is a learner.
+// All are asked, side by side.
+func (e *Ensemble) Serves(ctx context.Context) error {
+	answers := make(chan error, len(e.Members))
+	for _, s := range e.Members {
+		go func() {
+			_, err := s.ask(ctx)
+			answers <- err
+		}()
+	}
+	var errs []error
+	for range e.Members {
+		err := <-answers
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Revive kills all members and starts them again, side by side: none is ready before a majority is there.
+func (e *Ensemble) Revive(ctx context.Context) error {
+	var errs []error
+	for _, s := range e.Members {
+		errs = append(errs, s.Kill(ctx))
+	}
+	done := make(chan error)
+	for _, s := range e.Members {
+		go func() { done <- s.Restart(ctx) }()
+	}
+	for range e.Members {
+		errs = append(errs, <-done)
+	}
+	return errors.Join(errs...)
+}
+
 // tryEnsemble prepares all members before it starts the first: each one is told of the others' ports.
 func tryEnsemble(ctx context.Context, kind Kind, n int, setup Setup) (e *Ensemble, err error) {
 	configure := map[Kind]func(context.Context, *plan, int) (launch, error){Etcd: etcdMember, ZooKeeper: zookeeperMember, MySQL: galeraMember}[kind]
