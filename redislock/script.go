@@ -151,9 +151,9 @@ func repeat(ctx context.Context, temporary func(error) bool, f func() error) err
 	}
 	for pause := minPause; ; pause = min(2*pause, maxRetryPause) {
 		err := f()
-		// No pause begins that would end after the deadline: the caller gets the error
-		// while it has time.
-		if !temporary(err) || time.Until(ends) <= pause {
+		// After a pause there must be time for the call. If it were cut off, its error would
+		// stand in place of the server's answer.
+		if !temporary(err) || time.Until(ends) <= 2*pause {
 			return err
 		}
 		select {
