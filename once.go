@@ -82,7 +82,7 @@ func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Co
 			if k, ok := As[keeper](lock); ok {
 				k.KeepOnClose()
 			}
-			go endRecord(lock, left)
+			time.AfterFunc(left, func() { _ = lock.Unlock(context.Background()) }) // else it ends with its term
 			return
 		}
 		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, ErrLost) {
@@ -92,18 +92,6 @@ func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Co
 	err = fn(inner)
 	failed = err != nil || lock.Err() != nil
 	return err
-}
-
-// endRecord unlocks a record after left, unless Close has left it to the store before: then
-// it ends with its term.
-func endRecord(lock Lock, left time.Duration) {
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		_ = lock.Unlock(context.Background())
-	case <-lock.Done():
-	}
 }
 
 // keeper is a lock that Close can leave in the store.

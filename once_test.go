@@ -263,50 +263,6 @@ func TestOncePerSurvivesClose(t *testing.T) {
 	})
 }
 
-// Close leaves a record to the store, and leaves nothing in the process that would end it.
-func TestNothingOfARecordOutlivesClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := memlock.New(memlock.NewStore(nil), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &counting{Locker: l}
-		if _, err := distlock.OncePer(bg, c, "job", time.Minute, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Minute)
-		if c.unlocks != 0 {
-			t.Errorf("Unlock was called %d times after Close", c.unlocks)
-		}
-	})
-}
-
-// counting counts the calls of Unlock.
-type counting struct {
-	distlock.Locker
-	unlocks int
-}
-
-func (c *counting) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	lock, err := c.Locker.TryLock(ctx, name, opts...)
-	return &counted{lock, c}, err
-}
-
-type counted struct {
-	distlock.Lock
-	c *counting
-}
-
-func (c *counted) Unlock(ctx context.Context) error {
-	c.c.unlocks++
-	return c.Lock.Unlock(ctx)
-}
-
-func (c *counted) Unwrap() distlock.Lock { return c.Lock }
-
 // The end of a record is no loss, also if the process is too busy to end it in time.
 func TestRecordIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
