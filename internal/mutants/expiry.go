@@ -10,7 +10,7 @@ import (
 )
 
 // timers is what a flaw in an expiry may trip besides: checks where a lease runs out.
-var timers = []string{"expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "wait/wakes-on-expiry", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
+var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "wait/wakes-on-expiry", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
 	"batch/*", "break/*", "inspect/*", "isolate/*"}
 
 func expiryMutants() []Mutant {

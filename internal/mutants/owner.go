@@ -78,7 +78,7 @@ func answerMutants() []Mutant {
 			Name: "ConnectionLock", Flaw: "holds the name for as long as its connection lasts, and connects again without a word",
 			Seen:     "GET_LOCK and advisory locks behind a pool",
 			KilledBy: []Kill{{"fault/conn-cut-idle", "whose connections had been cut"}},
-			MayTrip:  []string{"fault/*", "owner/*", "expiry/*", "lost/*", "fence/*", "renew/*", "core/stale-residue", "wait/*", "close/*", "auto/*", "stress/*", "cancel/*", "batch/*", "isolate/*"},
+			MayTrip:  []string{"fault/*", "owner/*", "expiry/*", "lost/*", "fence/*", "renew/*", "core/stale-residue", "core/no-options", "wait/*", "close/*", "auto/*", "stress/*", "cancel/*", "batch/*", "isolate/*"},
 			Why:      "connections break in them",
 			design:   inside(flaw{try: tryIfConnected}),
 		},
