@@ -37,8 +37,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Turns are judged in the order of their tokens: who came too early, and who before the
-// one before had ended.
+// Turns are judged in the order of their tokens: those that came too early, and those that began
+// before the one before had ended.
 func TestJudge(t *testing.T) {
 	turns := [][]turn{ // by process, one name
 		{{Token: 1, From: 10, Till: 20}},

@@ -12,7 +12,7 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-// The observer is told why a lock was lost, whichever way it went, and whose call it was.
+// The observer is told why a lock was lost, whichever way it went, and which call it belongs to.
 func TestLostReason(t *testing.T) {
 	fixed, ttl := distlock.NoRenewal(), distlock.TTL(3*time.Second)
 	for _, tc := range []struct {

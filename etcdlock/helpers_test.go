@@ -282,3 +282,21 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	c.store.Renew(ctx, batch)
 	return batch[0].Grant, batch[0].Err
 }
+
+// dialed makes the store that Open would make of a URL. The caller closes it, before ctx ends.
+func dialed(ctx context.Context, t *testing.T, url string) *store {
+	t.Helper()
+	config, opts, err := parse(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dial(ctx, config, opts.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := newDriver(client, opts.Prefix, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}

@@ -66,20 +66,9 @@ func TestLearner(t *testing.T) {
 // keepsAlive sends keep-alives as a Locker at url does.
 func keepsAlive(ctx context.Context, t *testing.T, url string) {
 	t.Helper()
-	config, opts, err := parse(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dial(ctx, config, opts.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := newDriver(client, opts.Prefix, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := dialed(ctx, t, url)
 	defer st.Close()
-	lease, err := client.Grant(ctx, 60)
+	lease, err := st.client.Grant(ctx, 60)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,18 +26,7 @@ func TestShortLogin(t *testing.T) {
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	config, opts, err := parse(strings.Replace(e.URL(), "://", "://root:secret@", 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dial(ctx, config, opts.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := newDriver(client, opts.Prefix, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := dialed(ctx, t, strings.Replace(e.URL(), "://", "://root:secret@", 1))
 	defer st.Close()
 	keepsStream := func() {
 		var w watch
@@ -75,11 +64,11 @@ func TestShortLogin(t *testing.T) {
 	}
 	beginsAgain("users were made")
 	keepsStream()
-	logins := client.Auth.(*logins)
+	logins := st.client.Auth.(*logins)
 	old := logins.last.Load()
 	beginsAgain("the login has run out")
 
-	lease, err := client.Grant(ctx, 60)
+	lease, err := st.client.Grant(ctx, 60)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type replicas struct {
 	max    time.Duration // of a wait
 }
 
-// maxAck returns the longest wait of a client whose reads end after timeout, if that is above 0.
+// maxAck returns the longest wait of a client. Its reads end after timeout, if that is above 0.
 func maxAck(timeout time.Duration) time.Duration {
 	if timeout > 0 {
 		return min(timeout/2, maxReplicaWait)

@@ -78,7 +78,7 @@ func (t *Tap) serve(client net.Conn) {
 	ways.Wait()
 }
 
-// pass copies with a small buffer: it is in the process whose memory is measured.
+// pass copies with a small buffer: the memory of this process is measured.
 func pass(to io.Writer, from io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, 4<<10))
 }
