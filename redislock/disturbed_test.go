@@ -31,8 +31,16 @@ func TestDisturbed(t *testing.T) {
 	}
 	var clients sync.WaitGroup
 	names := make([]disturbedName, 3)
-	for range 8 {
-		l := lockerOn(t, client(t, s.URL()), &Options{Options: distlock.Options{TTL: long}})
+	for i := range 8 {
+		o := &Options{Options: distlock.Options{TTL: long}}
+		l := lockerOn(t, client(t, s.URL()), o)
+		if i%2 == 0 {
+			var err error
+			if l, err = Open(t.Context(), s.URL(), o); err != nil { // which sends requests directly
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+		}
 		for range 2 {
 			clients.Go(func() {
 				for !over() {

@@ -60,6 +60,11 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 		_ = client.Close()
 		return nil, opened(err)
 	}
+	if single, ok := client.(*redis.Client); ok && config.MasterName == "" {
+		// Not behind Sentinel: there, go-redis closes the connections to an old master,
+		// and knows only those of the client itself.
+		d.batcher.SendDirectly(single.Options())
+	}
 	locker, err := newLocker(d, opts)
 	if err != nil {
 		_ = client.Close()

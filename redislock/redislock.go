@@ -225,6 +225,7 @@ func (d *store) Close() error {
 	_, err := driver.Detach(ctx, func() (any, error) {
 		// The subscriber comes first: it uses the client.
 		d.subscriber.close()
+		d.batcher.Close()
 		if d.owned {
 			return nil, d.client.Close()
 		}

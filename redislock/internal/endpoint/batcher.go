@@ -46,15 +46,19 @@ const (
 //	                     flush 1 has its answer: 5 and 6 ───▶ one pipeline
 //	                     or none within MaxDelay: flush 5 ──▶ one pipeline
 //
-// Goroutines of the Batcher send the requests, because go-redis does not return from a read when
+// Goroutines of the Batcher send the requests, but for those of direct.go, because go-redis does not return from a read when
 // a context is cancelled. A caller leaves when its context ends, and its request may still
 // arrive.
 type Batcher struct {
 	Client redis.UniversalClient
 	Delay  time.Duration // MaxDelay, but in tests
 
+	own *redis.Options // of connections for single requests; nil if there are none
+
 	mu      sync.Mutex
-	running int // goroutines in flush
+	idle    []direct
+	closed  bool
+	running int // goroutines in flush, and callers that send their request themselves
 	waiting []*request
 	overdue *time.Timer // runs while requests wait
 }
@@ -62,6 +66,22 @@ type Batcher struct {
 // NewBatcher returns a Batcher. It has no end of its own: what it has sent ends with the client.
 func NewBatcher(client redis.UniversalClient) *Batcher {
 	return &Batcher{Client: client, Delay: MaxDelay}
+}
+
+// SendDirectly has callers send their requests themselves while fewer than MaxPipelines are
+// under way, on connections of their own to the server of o. It is called before the
+// first request.
+func (b *Batcher) SendDirectly(o *redis.Options) { b.own = o }
+
+// Close closes the connections of SendDirectly.
+func (b *Batcher) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, d := range b.idle {
+		_ = d.Close()
+	}
+	b.idle = nil
 }
 
 // request is a command on its way.
@@ -74,8 +94,13 @@ type request struct {
 // Do sends cmd and waits for its outcome. When ctx ends first, cmd must not be touched any
 // more. The error is a NotSentError if cmd was not sent by then.
 func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
-	r := &request{ctx, cmd, make(chan struct{})}
 	b.mu.Lock()
+	if b.own != nil && !b.closed && b.running < MaxPipelines {
+		b.running++
+		b.mu.Unlock()
+		return b.direct(ctx, cmd)
+	}
+	r := &request{ctx, cmd, make(chan struct{})}
 	b.waiting = append(b.waiting, r)
 	if b.running < MaxPipelines {
 		// A request goes at once while a pipeline is free: waiting for others to share it
@@ -97,6 +122,39 @@ func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 		}
 		return ctx.Err()
 	}
+}
+
+// direct sends cmd on the goroutine of the caller. What has come meanwhile goes next.
+func (b *Batcher) direct(ctx context.Context, cmd redis.Cmder) error {
+	d := b.connection()
+	again, err := d.process(ctx, cmd)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case again && b.closed:
+		_ = d.Close()
+	case again:
+		b.idle = append(b.idle, d)
+	}
+	if len(b.waiting) > 0 {
+		go b.flush()
+	} else {
+		b.running--
+	}
+	return err
+}
+
+// connection returns the connection used last, or a new one.
+func (b *Batcher) connection() direct {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last := len(b.idle) - 1
+	if last < 0 {
+		return newDirect(b.own)
+	}
+	d := b.idle[last]
+	b.idle = b.idle[:last]
+	return d
 }
 
 // flush sends what waits until nothing does.

@@ -2,6 +2,7 @@
 //
 //	dial.go      a connection by TLS      script.go   a request, and what its error says
 //	eviction.go  a setting that is bad    batcher.go  pipelines, which bound the connections
+//	                                      direct.go   requests on the goroutines of callers
 package endpoint
 
 import (

@@ -1,0 +1,101 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
+)
+
+// directOn returns a driver. Its callers send their requests themselves, by connections that
+// pass the proxy.
+func directOn(t *testing.T) (*store, *netfault.TCPProxy) {
+	t.Helper()
+	c, p := via(t, server(t))
+	d := driverOn(t, c, freshPrefix())
+	o := *c.Options()
+	o.ReadTimeout = time.Minute // nothing here is to end by it
+	d.batcher.SendDirectly(&o)
+	return d, p
+}
+
+// One caller uses one connection, and uses it again.
+func TestDirectRequestsShareAConnection(t *testing.T) {
+	d, p := directOn(t)
+	for range 3 {
+		c := d.tryOnly("x", long)
+		grants(t, c)
+		releases(t, c)
+	}
+	if n := p.Connections(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	must(t, d.Close())
+	eventually(t, "Close has closed the connection", func() bool { return p.Connections() == 0 })
+}
+
+// A caller that leaves does not wait for a server that says nothing. The next one uses another
+// connection, and that of the first is closed.
+func TestDirectRequestIsInterrupted(t *testing.T) {
+	d, p := directOn(t)
+	warm := d.tryOnly("x", long)
+	grants(t, warm)
+	releases(t, warm)
+	for i := range 3 {
+		p.HoldRequest(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := d.tryOnly("x", long)
+		left := make(chan error, 1)
+		go func() { _, err := c.Try(ctx); left <- err }()
+		eventually(t, "the request is under way", func() bool { return p.Fired() == i+1 })
+		cancel()
+		select {
+		case err := <-left:
+			if !errors.Is(err, context.Canceled) || !c.ambiguous {
+				t.Errorf("a cancelled Try: %v, ambiguous %v", err, c.ambiguous)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a cancelled Try has not returned")
+		}
+		p.Release()
+		releases(t, c)
+		grants(t, warm)
+		releases(t, warm)
+		eventually(t, "one connection is left", func() bool { return p.Connections() == 1 })
+	}
+	c := d.tryOnly("x", long)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var unsent *endpoint.NotSentError
+	if _, err := c.Try(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a Try with an ended context: %v", err)
+	}
+	if err := d.batcher.Do(ended, newCommand(ended, "ping", "", nil, nil)); !errors.As(err, &unsent) {
+		t.Errorf("a request with an ended context: %v, want that it was not sent", err)
+	}
+}
+
+// What comes while direct requests hang does not wait for them.
+func TestNobodyWaitsForDirectRequestsThatHang(t *testing.T) {
+	d, p := directOn(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var hanging sync.WaitGroup
+	for i := range endpoint.MaxPipelines {
+		p.HoldRequest(1)
+		hanging.Go(func() { _, _ = d.tryOnly(fmt.Sprint("hangs", i), long).Try(ctx) })
+		eventually(t, "the request is under way", func() bool { return p.Fired() == i+1 })
+	}
+	c := d.tryOnly("x", long)
+	grants(t, c)
+	releases(t, c)
+	cancel()
+	hanging.Wait()
+	p.Release()
+	grants(t, c)
+	releases(t, c)
+}
