@@ -79,7 +79,8 @@ func (c *command) SetErr(err error) {
 	case err != nil && c.Val() != nil:
 		return
 	case notYet(err):
-		c.refused.Store(&err)
+		refused := err // or each call would move err to the heap
+		c.refused.Store(&refused)
 	case err != nil && !endpoint.Answered(err):
 		c.lost.Store(true)
 	}
@@ -105,7 +106,7 @@ type sender func(ctx context.Context, cmd *command) error
 func (d *store) run(ctx context.Context, send sender, s endpoint.Script, keys []string, args ...any) (answer *redis.Cmd, resent bool, err error) {
 	cmd := newCommand(ctx, "evalsha", s.Digest, keys, args)
 	err = send(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
 		// NOSCRIPT is one known refusal: any further attempt had no answer.
 		resent = d.resent(cmd, 1)
@@ -168,6 +169,9 @@ func repeat(ctx context.Context, temporary func(error) bool, f func() error) err
 // it moves the slot to another server, waits for the cluster to choose a master, loads
 // its data, or has been in another script for seconds.
 func notYet(err error) bool {
+	if err == nil {
+		return false // almost always, and each prefix would cost an allocation
+	}
 	for _, prefix := range []string{"TRYAGAIN", "CLUSTERDOWN", "MOVED ", "ASK ", "LOADING", "MASTERDOWN", "BUSY "} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
