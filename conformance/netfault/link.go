@@ -6,9 +6,10 @@ import "time"
 // is one over TCP.
 //
 // A request is one uninterrupted run of bytes from the client on one connection,
-// a reply one from the server: a new one begins when the direction changes. What
-// a protocol sends by itself, such as a heartbeat, counts as well. So a check must
-// not rely on the k-th request being a certain one; it sweeps k.
+// a reply one from the server: a new one begins when the direction changes, and a new
+// request also when a fault of requests is armed. What a protocol sends by itself, such
+// as a heartbeat, counts as well. So a check must not rely on the k-th request being a
+// certain one; it sweeps k.
 //
 // An armed fault (CutReply, CutRequest, HoldRequest) counts over all connections
 // of the link from the call on, fires once, and is then disarmed; arming again

@@ -123,10 +123,17 @@ func (p *TCPProxy) CutRequest(k int) { p.arm(cutRequest, k) }
 // HoldRequest implements Link.
 func (p *TCPProxy) HoldRequest(k int) { p.arm(holdRequest, k) }
 
+// arm begins a request on each connection: what the client says next comes after the call.
+// Over HTTP/2 it may have said something after the last reply, such as the end of a stream.
 func (p *TCPProxy) arm(fault, k int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed[fault] = k
+	for c := range p.conns {
+		if fault != cutReply && c.direction == toServer {
+			c.spoken = false
+		}
+	}
 }
 
 // Release implements Link.

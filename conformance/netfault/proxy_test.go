@@ -206,6 +206,28 @@ func TestProxyHold(t *testing.T) {
 	}
 }
 
+// TestProxyHoldFromNow: what a client has said since the last reply, and before the fault
+// is armed, does not carry what it says next past the fault.
+func TestProxyHoldFromNow(t *testing.T) {
+	e, p := proxied(t)
+	a := call(t, p)
+	a.say("one")
+	before := p.Bytes()
+	a.Write([]byte("tw"))
+	wait(t, "half a request has passed", func() bool { return p.Bytes() == before+2 })
+	p.HoldRequest(1)
+	a.send("o")
+	wait(t, "the fault has fired", func() bool { return p.Fired() == 1 })
+	a.silent()
+	p.Release()
+	if x, err := a.answer(time.Minute); x != "two" {
+		t.Errorf("heard %q, %v", x, err)
+	}
+	if got := e.got(); got != "one two" {
+		t.Errorf("the server got %q", got)
+	}
+}
+
 // TestProxyHoldOutlivesClient: what a client has sent arrives although the client
 // has gone meanwhile, even by a reset.
 func TestProxyHoldOutlivesClient(t *testing.T) {
