@@ -42,6 +42,9 @@ const (
 
 	// closeLimit bounds the revocations of Close, and every request in the background.
 	closeLimit = 5 * time.Second
+
+	// streamsLimit bounds the end of the streams in Close, which sends nothing.
+	streamsLimit = 2 * time.Second
 )
 
 // Options configure a Locker on etcd. The zero value, and nil, mean the defaults.
@@ -232,7 +235,22 @@ func (s *store) Close() error {
 	}
 	s.end()
 	if s.owned {
-		err = errors.Join(err, s.client.Close())
+		err = errors.Join(err, s.closeClient())
 	}
 	return err
+}
+
+// closeClient closes the client. The library waits for all streams of watches first. One
+// of them may wait for ever: a server refused a watch of it, as when its login had run
+// out, and the stream ended before it had noted that (clientv3.watchGRPCStream.run counts
+// no refused watch among those that are closing). Then the connection is closed here.
+func (s *store) closeClient() error {
+	conn, closed := s.client.ActiveConnection(), make(chan error, 1)
+	go func() { closed <- s.client.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(streamsLimit):
+		return conn.Close()
+	}
 }

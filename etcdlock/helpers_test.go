@@ -73,6 +73,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"HungRelease":                   testHungRelease,
 	"UnansweredRelease":             testUnansweredRelease,
 	"HungClose":                     testHungClose,
+	"CloseHungStream":               testCloseHungStream,
 	"HungWatch":                     testHungWatch,
 	"Deposed":                       testDeposed,
 	"Unaware":                       testUnaware,
