@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -95,7 +96,7 @@ func (c *countedLogins) Authenticate(context.Context, string, string) (*clientv3
 // A keep-alive uses the last login, everything else logs in.
 func TestLastLogin(t *testing.T) {
 	server := new(countedLogins)
-	l := &logins{Auth: server}
+	l := &logins{Auth: server, life: t.Context()}
 	ctx := t.Context()
 	for i, step := range []struct {
 		ctx  context.Context
@@ -112,6 +113,104 @@ func TestLastLogin(t *testing.T) {
 		resp, err := l.Authenticate(step.ctx, "app", "secret")
 		if err != step.err || err == nil && resp.Token != step.want {
 			t.Errorf("step %d: %v, %v, want the login %s", i, resp, err, step.want)
+		}
+	}
+}
+
+// slowLogins answers when it is told to.
+type slowLogins struct {
+	clientv3.Auth
+	asked chan chan string
+}
+
+func (s *slowLogins) Authenticate(ctx context.Context, _, _ string) (*clientv3.AuthenticateResponse, error) {
+	answer := make(chan string)
+	s.asked <- answer
+	select {
+	case token := <-answer:
+		return &clientv3.AuthenticateResponse{Token: token}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A login goes on when the request that needs it is given up, and serves the next. One
+// that hangs does not keep the others waiting, and what it says later is old.
+func TestSlowLogin(t *testing.T) {
+	server := &slowLogins{asked: make(chan chan string, 3)}
+	l := &logins{Auth: server, life: t.Context()}
+	ctx, giveUp := context.WithCancel(t.Context())
+	type result struct {
+		resp *clientv3.AuthenticateResponse
+		err  error
+	}
+	begin := func(ctx context.Context) (chan result, chan string) {
+		done := make(chan result, 1)
+		go func() {
+			resp, err := l.Authenticate(ctx, "app", "secret")
+			done <- result{resp, err}
+		}()
+		return done, <-server.asked
+	}
+	wantToken := func(want string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			sent, _ := l.GetRequestMetadata(t.Context())
+			if sent["token"] == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("requests are sent with %v, want the login %s", sent, want)
+			}
+		}
+	}
+
+	given, slow := begin(ctx)
+	giveUp()
+	if r := <-given; !errors.Is(r.err, context.Canceled) {
+		t.Errorf("a login for a request that was given up: %v", r.err)
+	}
+	slow <- "1"
+	wantToken("1")
+
+	first, hangs := begin(t.Context())
+	second, answers := begin(t.Context())
+	answers <- "3"
+	for _, done := range []chan result{first, second} {
+		if r := <-done; r.err != nil || r.resp.Token != "3" {
+			t.Errorf("%v, %v, want the login 3", r.resp, r.err)
+		}
+	}
+	hangs <- "2"
+	third, last := begin(t.Context())
+	wantToken("3")
+	last <- "4"
+	<-third
+	wantToken("4")
+
+	// One that says its end is replaced before that, and no request waits for it.
+	end := time.Now().Add(time.Hour)
+	token := "head." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, end.Unix())) + ".sign"
+	fourth, ending := begin(t.Context())
+	ending <- token
+	<-fourth
+	l.mu.Lock()
+	if left := time.Until(l.due); left <= 0 || left > time.Hour/2 {
+		t.Errorf("the next login is due in %v, want half an hour", left)
+	}
+	l.due = time.Now()
+	l.mu.Unlock()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		wantToken(token)
+		select {
+		case answer := <-server.asked:
+			answer <- "5"
+			wantToken("5")
+			return
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no other login was sent")
 		}
 	}
 }

@@ -132,12 +132,17 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 	stop := context.AfterFunc(ctx, end)
 	defer stop()
 	config.Context = life
+	users := &logins{name: config.Username, password: config.Password}
+	if config.Username != "" {
+		config.DialOptions = append(config.DialOptions, grpc.WithPerRPCCredentials(users))
+	}
 	config.DialOptions = append([]grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(intercept), grpc.WithChainStreamInterceptor(interceptStream),
 	}, config.DialOptions...)
 	client, err := clientv3.New(config)
 	if err == nil {
-		client.Auth = &logins{Auth: client.Auth}
+		users.Auth, users.life = client.Auth, client.Ctx()
+		client.Auth = users
 		if err = probe(ctx, client, config.DialTimeout, prefix, &login); err == nil && stop() {
 			return client, nil
 		}

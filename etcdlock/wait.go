@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -10,7 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -88,8 +86,9 @@ func (c *claim) arm(ctx context.Context) bool {
 	if c.watch.began <= c.asOf {
 		return true
 	}
-	before := c.before
-	return errors.Is(c.look(ctx), distlock.ErrHeld) && c.before == before
+	same, err := c.unmoved(ctx)
+	c.moved = c.moved || !same && err == nil
+	return same
 }
 
 // stopWaiting hands the watch to done, if the claim has waited.
@@ -128,6 +127,9 @@ func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	// stream with all others, also if callers put metadata into theirs.
 	stream := s.stream.Load()
 	life := clientv3.WithRequireLeader(context.Background())
+	if stream%2 == 0 { // it is likely that the last login will do, and a new one takes as long again
+		life = withLastLogin(life)
+	}
 	if stream > 0 {
 		life = metadata.AppendToOutgoingContext(life, "distlock-stream", strconv.FormatInt(stream, 10))
 	}
