@@ -184,7 +184,7 @@ func replyAfterCancel(c *C) {
 	const latency = 400 * time.Millisecond
 	for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
 		c.abandoned(b, name, ttl).free() // connections are open from here on
-		before := b.link.Requests()
+		before := b.link.Bytes()
 		b.link.Delay(latency, 0)
 		ctx, cancel := context.WithTimeout(c.ctx, latency/4)
 		a := b.acquire(ctx, op, name, ttl)
@@ -198,7 +198,7 @@ func replyAfterCancel(c *C) {
 			c.Failf("%s of B returned at %s, its context had ended at %s (slack %v)", op, millis(a.ret), millis(a.call+latency/4), c.Slack())
 		case !errors.Is(a.err, context.DeadlineExceeded):
 			c.Failf("the context of B's %s ended, but the error does not match context.DeadlineExceeded: %v", op, a.err)
-		case b.link.Requests() == before:
+		case b.link.Bytes() == before:
 			c.Inconclusivef("%s of B was over before a request was sent", op)
 		}
 		c.sleepUntil(a.call + latency) // what was asked for has been granted and answered by now

@@ -121,7 +121,7 @@ func lostRecordDeleted(c *C) {
 func quietWhenHealthy(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.stalls()
+	stalls := c.hitches(b)
 	h := a.mustTry(name, "which is fresh")
 	a.link.Delay(50*time.Millisecond, 20*time.Millisecond)
 	// One after the other, a unit apart: each time all but one renewal come through.

@@ -237,12 +237,20 @@ func stressPool(c *C) {
 }
 
 func stressHerd(c *C) {
-	few, many := c.handOffs(3, 12), c.handOffs(20, 2)
+	few := c.handOffs(3, 12)
+	began := c.now()
+	many := c.handOffs(20, 2)
+	took := c.now() - began
 	c.Logf("%.1f requests per hand-off among 3 waiting clients, %.1f among 20", few, many)
 	// What a hand-off costs depends on the driver and its protocol, and how long it
 	// takes on the machine; so the few are the measure for the many. A herd sends at
 	// least one request of each client: several times as many.
-	if allowed := 2*few + 2; many > allowed {
+	allowed := 2*few + 2
+	if many > allowed && took > c.long()/3 {
+		c.Inconclusivef("the hand-offs took %v: by a third of the TTL of %v, all who wait have looked by themselves, and %.1f requests a hand-off say nothing",
+			took, c.long(), many)
+	}
+	if many > allowed {
 		c.Failf("a hand-off among 3 waiting clients took %.1f requests, and among 20 it took %.1f, %.1f are allowed: a release wakes more than the next",
 			few, many, allowed)
 	}

@@ -61,7 +61,7 @@ func (s *suite) beat(c *C, p *client) {
 	for well := 0; ; c.sleep(beatEvery) {
 		s.alone.RLock()
 		began := time.Now()
-		err := s.look(c, p, name)
+		err := p.pair(name)
 		ended := time.Now()
 		s.alone.RUnlock()
 		switch took := ended.Sub(began); {
@@ -77,14 +77,14 @@ func (s *suite) beat(c *C, p *client) {
 	}
 }
 
-// look returns nil if the store answered, whatever that was.
-func (s *suite) look(c *C, p *client, name string) error {
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
+// pair takes and frees a lock. It returns nil if the store answered, whatever that was.
+func (p *client) pair(name string) error {
+	ctx, cancel := context.WithTimeout(p.c.ctx, patience)
 	defer cancel()
 	var err error
 	p.bounded(ctx, "TryLock", name, func() {
 		var l distlock.Lock
-		if l, err = p.locker.TryLock(ctx, name, distlock.TTL(c.Unit())); err == nil {
+		if l, err = p.locker.TryLock(ctx, name, distlock.TTL(p.c.Unit())); err == nil {
 			err = l.Unlock(ctx)
 		}
 	})

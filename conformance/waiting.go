@@ -280,6 +280,37 @@ func (c *C) stalls() func() time.Duration {
 	return func() time.Duration { return late(false) }
 }
 
+// hitches is stalls that also watches the store, by locks of p: the server may get no
+// processor while this process has one.
+func (c *C) hitches(p *client) func() time.Duration {
+	stalls := c.stalls()
+	if c.Virtual() {
+		return stalls
+	}
+	var mu sync.Mutex
+	var began, worst time.Duration // began is 0 while p asks for nothing
+	c.Go(func() {
+		for {
+			c.sleep(quiet / 3)
+			mu.Lock()
+			began = c.now()
+			mu.Unlock()
+			_ = p.pair(c.Name("beside"))
+			mu.Lock()
+			worst, began = max(worst, c.now()-began), 0
+			mu.Unlock()
+		}
+	})
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if began > 0 {
+			worst = max(worst, c.now()-began)
+		}
+		return max(worst, stalls())
+	}
+}
+
 // mustLive ends the check if h has been lost although it is renewed.
 func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 	err := h.Err()
@@ -287,7 +318,7 @@ func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 		return
 	}
 	if s := stalls(); s > min(c.Unit(), h.asked)/8 {
-		c.Inconclusivef("%s lost %q, but the machine stood still for %v meanwhile: %v", h.p.who, h.Name(), s, err)
+		c.Inconclusivef("%s lost %q, but the machine or the store stood still for %v meanwhile: %v", h.p.who, h.Name(), s, err)
 	}
 	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
 }

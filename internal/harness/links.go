@@ -58,6 +58,10 @@ func (l Links) Heal()            { l.each(netfault.Link.Heal) }
 func (l Links) Requests() int    { return l.most(netfault.Link.Requests) }
 func (l Links) Connections() int { return l.most(netfault.Link.Connections) }
 func (l Links) Fired() int       { return l.most(netfault.Link.Fired) }
-func (l Links) Bytes() int64 {
-	return int64(l.most(func(p netfault.Link) int { return int(p.Bytes()) }))
+
+// Bytes is that of all servers together: it shows whether anything was sent at all, to
+// whichever of them.
+func (l Links) Bytes() (n int64) {
+	l.each(func(p netfault.Link) { n += p.Bytes() })
+	return n
 }
