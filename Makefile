@@ -51,9 +51,10 @@ EVENTS ?= 70
 SEED ?= 1
 .PHONY: topologies
 topologies: servers ## the suite on each deployment, and EVENTS=70 faults by SEED=1 on each topology, into docs/topologies.md (about 40 minutes)
-	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) $(GO) test -count 1 -run TestCut ./internal/servers
-	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) DISTLOCK_CHAOS_SEED=$(SEED) \
-		DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md $(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos
+	@export DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS=$(EVENTS) DISTLOCK_CHAOS_SEED=$(SEED); failed=; \
+	$(GO) test -count 1 -run TestCut ./internal/servers || failed=1; \
+	DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md $(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos || failed=1; \
+	test -z "$$failed"
 
 .PHONY: examples
 examples: servers ## the worked examples on all four backends, with what they print

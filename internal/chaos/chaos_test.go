@@ -40,7 +40,8 @@ type seen struct {
 	topology
 	servers string              // kind and version
 	suite   *conformance.Report // nil if the suite has not examined it
-	faults  *chaos.Result
+	faults  *chaos.Result       // nil if they have not come to their end
+	trouble string              // why something of it is missing; empty if nothing is
 }
 
 // TestTopologies breaks each topology DISTLOCK_CHAOS_EVENTS times, by the seed
@@ -62,26 +63,42 @@ func TestTopologies(t *testing.T) {
 		for i, top := range all {
 			t.Run(top.name, func(t *testing.T) {
 				t.Parallel()
-				d := top.start(t)
-				now := seen{topology: top, servers: fmt.Sprintf("%s %s", d.Servers[0].Kind(), d.Servers[0].Version())}
-				if top.suite && file != "" {
-					now.suite = examine(t, d, p.seed)
-					d = top.start(t) // the faults begin with servers to which nothing was done
-				}
-				now.faults = broken(t, top.subject(d), p.events, p.seed)
-				p.all[i] = &now
+				now := &seen{topology: top}
+				// After each of them, also if it failed: the page has what there is if the run ends early.
+				defer p.add(t, file, func() {
+					if !t.Skipped() {
+						p.all[i] = now
+					}
+				})
+				now.look(t, file != "", p.events, p.seed)
 			})
 		}
 		t.Run("a lock that was not replicated", func(t *testing.T) {
 			t.Parallel()
-			p.lost = unreplicated(t, rounds)
+			lost := unreplicated(t, rounds)
+			p.add(t, file, func() { p.lost = lost })
 		})
 	})
-	if file != "" {
-		if err := os.WriteFile(file, []byte(p.text(t)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+}
+
+// look examines and breaks a topology. It notes what is under way, as t may end it.
+func (s *seen) look(t *testing.T, suite bool, events int, seed uint64) {
+	s.trouble = "it could not be started"
+	d := s.start(t)
+	s.servers = fmt.Sprintf("%s %s", d.Servers[0].Kind(), d.Servers[0].Version())
+	if s.topology.suite && suite {
+		s.trouble = "the suite has not come to its end"
+		s.suite = examine(t, d, seed)
+		s.trouble = "it could not be started again for the faults"
+		d = s.start(t) // the faults begin with servers to which nothing was done
 	}
+	s.trouble = "the faults have not come to their end"
+	var err error
+	if s.faults, err = broken(t, s.subject(d), events, seed); err != nil {
+		s.faults, s.trouble = nil, s.trouble+": "+err.Error()
+		t.Fatal(err)
+	}
+	s.trouble = ""
 }
 
 // examining bounds how many suites run side by side: each of them measures time.
@@ -147,14 +164,14 @@ func (h failing) Caps() conformance.Caps {
 }
 
 // broken breaks a topology while clients lock on it.
-func broken(t *testing.T, s chaos.Subject, events int, seed uint64) *chaos.Result {
+func broken(t *testing.T, s chaos.Subject, events int, seed uint64) (*chaos.Result, error) {
 	result, err := chaos.Run(t.Context(), s, chaos.Params{
 		Seed: seed, Events: events, Clients: 4, Names: 3,
 		TTL: 2 * time.Second, Gap: 400 * time.Millisecond, Length: time.Second,
 		Log: func(text string) { t.Log(text) },
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Logf("%+v", *result)
 	for _, f := range result.Findings {
@@ -163,5 +180,5 @@ func broken(t *testing.T, s chaos.Subject, events int, seed uint64) *chaos.Resul
 	if result.Grants == 0 {
 		t.Error("no lock was granted")
 	}
-	return result
+	return result, nil
 }
