@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,4 +100,60 @@ func TestNobodyWaitsForDirectRequestsThatHang(t *testing.T) {
 	p.Release()
 	grants(t, c)
 	releases(t, c)
+}
+
+// A direct request connects again as often as one by the pool does. It so outlives a server that
+// restarts.
+func TestDirectRequestConnectsAgain(t *testing.T) {
+	s := server(t)
+	n := new(network)
+	c := client(t, s.URL())
+	d := driverOn(t, c, freshPrefix())
+	o := *c.Options()
+	o.DialerRetries = 1
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := n.dial(ctx, network, addr)
+		if err != nil {
+			err = &net.OpError{Op: "dial", Err: err} // go-redis tries no other again
+		}
+		return conn, err
+	}
+	d.batcher.SendDirectly(&o)
+	for range 2 {
+		n.set(true)
+		if _, err := d.tryOnly("x", long).Try(t.Context()); !errors.Is(err, errDown) || n.failed() != 1+o.MaxRetries {
+			t.Errorf("Try: %v after %d attempts to connect, want %d", err, n.failed(), 1+o.MaxRetries)
+		}
+		n.set(false)
+		after := d.tryOnly("x", long)
+		grants(t, after)
+		releases(t, after)
+	}
+}
+
+// A caller that leaves ends its attempt to connect. Many such callers would otherwise open
+// sockets without bound.
+func TestDirectRequestLeavesNoDial(t *testing.T) {
+	c := client(t, server(t).URL())
+	d := driverOn(t, c, freshPrefix())
+	var begun, dialing atomic.Int32
+	o := *c.Options()
+	o.DialTimeout = time.Minute
+	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		begun.Add(1)
+		dialing.Add(1)
+		defer dialing.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	d.batcher.SendDirectly(&o)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { _, err := d.tryOnly("x", long).Try(ctx); left <- err }()
+	eventually(t, "it connects", func() bool { return begun.Load() == 1 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled Try: %v", err)
+	}
+	eventually(t, "the attempt to connect has ended", func() bool { return dialing.Load() == 0 })
 }

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"net"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,13 +14,35 @@ import (
 // direct is a client with one connection, for one request at a time. go-redis does not return
 // from a read when a context is cancelled, but it does when its client is closed. The request
 // may still arrive, as that of any caller that leaves.
-type direct struct{ *redis.Client }
+type direct struct {
+	*redis.Client
+	leave context.CancelFunc // ends an attempt to connect
+}
+
+// maxDials is the size of a pool that has one connection at the most. go-redis stops connecting
+// after as many failures, also those of one request, which connects up to four times.
+const maxDials = 8
 
 // newDirect returns a direct to the server of o. It does not connect yet.
 func newDirect(o *redis.Options) direct {
+	open, leave := context.WithCancel(context.Background())
 	own := *o
-	own.PoolSize, own.MinIdleConns = 1, 0
-	return direct{redis.NewClient(&own)}
+	own.PoolSize, own.MinIdleConns = maxDials, 0
+	own.PipelinePoolSize = -1 // none, which makes a new client cheaper
+	own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(open, cancel)()
+		return o.Dialer(ctx, network, addr)
+	}
+	return direct{redis.NewClient(&own), leave}
+}
+
+// Close closes the connection. It also ends an attempt to connect, which go-redis would go on
+// with: callers that leave a server that hangs would open sockets without bound.
+func (d direct) Close() error {
+	d.leave()
+	return d.Client.Close()
 }
 
 // process sends cmd and waits for its outcome, or for the end of ctx. It reports whether
