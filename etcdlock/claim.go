@@ -96,7 +96,7 @@ func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
 			c.lease = c.store.lease(c.key, c.kind(c.request.TTL))
 		}
 		if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
-			err = c.put(ctx)
+			err = c.put(ctx, until, false)
 		}
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -125,7 +125,12 @@ func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
 //
 // The server takes it as one step in its log, so no other claim comes between the put
 // and the read. The create revision of the key is the revision of the transaction.
-func (c *claim) put(ctx context.Context) error {
+//
+// again says that another epoch has refused the put before. Clean-ups of other names can
+// begin epochs as fast as this claim learns of them, and the claim would wait for their
+// end. So the third put is on a lease of its own, which has no epochs. The first renewal
+// moves the key to the shared lease.
+func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	free := clientv3.Compare(clientv3.CreateRevision(c.key), "=", 0)
 	state := clientv3.OpGet(c.key, clientv3.WithKeysOnly())
 	if c.request.NoWait {
@@ -166,7 +171,14 @@ func (c *claim) put(ctx context.Context) error {
 		if len(found.Kvs) > 0 {
 			c.lease.epoch.Store(found.Kvs[0].ModRevision)
 		}
-		return c.put(ctx)
+		if again {
+			c.lease.leave(c.key)
+			c.lease = c.store.lease(c.key, kind{seconds: seconds(c.request.TTL)})
+			if err = c.lease.ensure(ctx, until, time.Time{}); err != nil {
+				return err
+			}
+		}
+		return c.put(ctx, until, true)
 	case !c.ambiguous:
 		// It is the key of a copy of this process, with the same series: the machine
 		// was copied while it ran. We must not take what the copy holds for our own.

@@ -27,6 +27,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LateTry":                       testLateTry,
 	"LateTryThatWasRefused":         testLateTryThatWasRefused,
 	"NextEpoch":                     testNextEpoch,
+	"EpochAfterEpoch":               testEpochAfterEpoch,
 	"ReleaseWithoutLease":           testReleaseWithoutLease,
 	"Stray":                         testStray,
 	"LateTryOfFixedTerm":            testLateTryOfFixedTerm,

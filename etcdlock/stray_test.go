@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -79,6 +81,40 @@ func testNextEpoch(t *testing.T, s *servers.Server) {
 		t.Fatal(err)
 	}
 	st.grant(st.claim("x", noWait))
+}
+
+// Clean-ups of other names begin an epoch before each transaction. A claim does not wait
+// for their end: its third put is on a lease of its own.
+func testEpochAfterEpoch(t *testing.T, s *servers.Server) {
+	for name, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait} {
+		st := newStore(t, s)
+		l := st.won("other", nil).lease
+		st.wire.faults(func(method string) fault {
+			if method == "Txn" {
+				if _, err := st.admin.Put(t.Context(), l.epochKey, "", clientv3.WithLease(l.id)); err != nil {
+					t.Error(err)
+				}
+			}
+			return pass
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		sent := st.wire.count("Txn")
+		c := st.claim("x", with)
+		if _, err := c.Try(ctx); err != nil {
+			t.Fatalf("%s: Try: %v", name, err)
+		}
+		if n := st.wire.count("Txn") - sent; n != 3 {
+			t.Errorf("%s: %d transactions, want 3", name, n)
+		}
+		own := c.lease
+		if err := st.renew(c)[0]; err != nil || c.lease != l {
+			t.Errorf("%s: renewed: %v; on the shared lease: %v", name, err, c.lease == l)
+		}
+		st.eventually("the lease of its own ends", func() bool { return !st.exists(own) })
+		st.release(c, nil)
+		st.wantKeys(1)
+	}
 }
 
 // A put was not answered. The lease of its key may be gone at the release.
