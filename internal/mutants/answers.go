@@ -159,7 +159,7 @@ func unlockMutants() []Mutant {
 			Name: "SecondIsNil", Flaw: "returns nil from a second Unlock, whatever became of the first",
 			Seen:     "a sync.Once with its error left behind",
 			KilledBy: []Kill{{"fault/black-hole", "a second Unlock returned nil"}},
-			MayTrip:  []string{"owner/*"}, Why: "locks are unlocked twice in them",
+			MayTrip:  []string{"owner/*", "renew/at-once"}, Why: "locks are unlocked twice in them",
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return &once{Handle: h} }}),
 		},
 		{

@@ -85,7 +85,7 @@ func answerMutants() []Mutant {
 		{
 			Name: "Impatient", Flaw: "gives up a request after 20 ms, whatever its caller has said",
 			KilledBy: []Kill{{"fault/latency", "a network that takes"}},
-			MayTrip:  []string{"expiry/*", "cancel/*", "fault/*", "lost/*", "stress/*"},
+			MayTrip:  []string{"expiry/*", "cancel/*", "fault/*", "lost/*", "stress/*", "renew/at-once"},
 			Why:      "replies take longer in them",
 			design:   outside(impatient(20 * time.Millisecond)),
 		},
