@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
+	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
 // tombstoneTime is how long a released claim is remembered if one of its Trys may still be under
@@ -138,8 +138,8 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 	text, _ := answer[1].(string)
 	c.token = 0 // if there was a grant, it was not confirmed, and is over
 	held := &driver.HeldError{Remaining: time.Duration(left) * time.Millisecond}
-	if e, ok := parseEntry(text); ok {
-		held.Holder, held.Token = e.holder, e.token
+	if e, ok := names.ParseEntry(text); ok {
+		held.Holder, held.Token = e.Holder, e.Token
 	}
 	if c.request.NoWait {
 		if !c.ambiguous {
@@ -204,27 +204,6 @@ func (c *claim) Release(ctx context.Context) error {
 // mark is how the entry of the claim begins, once it is granted.
 func (c *claim) mark() string {
 	return c.request.Owner + " " + strconv.FormatInt(c.token, 10) + " "
-}
-
-// entry is what the key of a held name contains.
-type entry struct {
-	token    int64
-	acquired time.Time
-	holder   string
-}
-
-// parseEntry reports false for what the scripts never write.
-func parseEntry(text string) (e entry, ok bool) {
-	part := strings.SplitN(text, " ", 4)
-	if len(part) != 4 {
-		return e, false
-	}
-	var micros int64
-	var err1, err2 error
-	e.token, err1 = strconv.ParseInt(part[1], 10, 64)
-	micros, err2 = strconv.ParseInt(part[2], 10, 64)
-	e.acquired, e.holder = time.UnixMicro(micros), part[3]
-	return e, err1 == nil && err2 == nil
 }
 
 // Renew implements driver.Driver: one script for all where one server has all keys; on a

@@ -45,8 +45,8 @@ func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, e
 	// An entry counts as held even if no script has written it. Its text is shown as the
 	// holder then.
 	st.Holder = text
-	if e, ok := parseEntry(text); ok {
-		st.Token, st.AcquiredAt, st.Holder = e.token, e.acquired, e.holder
+	if e, ok := names.ParseEntry(text); ok {
+		st.Token, st.AcquiredAt, st.Holder = e.Token, e.Acquired, e.Holder
 	}
 	return st, nil
 }

@@ -154,7 +154,7 @@ func TestBreakBesideRepair(t *testing.T) {
 	until(t, "all servers have its token", func() bool { // or they still have phase 2 to come
 		for _, a := range g.admins {
 			text, _ := a.Get(t.Context(), keyOf(defaultPrefix, "x").entry()).Result()
-			if e, _ := parseEntry(text); e.token != held.Token() {
+			if e, _ := parseEntry(text); e.Token != held.Token() {
 				return false
 			}
 		}

@@ -121,7 +121,7 @@ type view struct {
 
 // hold is an entry with a token, and for how long each server that has it keeps it, in ms.
 type hold struct {
-	entry
+	names.Entry
 	lefts []int64
 }
 
@@ -174,26 +174,26 @@ func (v *view) add(a nodeAnswer, at int) {
 	token, _ := strconv.ParseInt(last, 10, 64)
 	v.token = max(v.token, token)
 	e, ok := parseEntry(text)
-	if text == "" || ok && e.token == 0 {
+	if text == "" || ok && e.Token == 0 {
 		return // free, or somebody tries
 	}
 	if !ok { // An entry counts as held even if no script has written it.
-		e = entry{holder: text}
+		e = names.Entry{Holder: text}
 	}
 	for i := range v.holds {
-		if h := &v.holds[i]; h.owner == e.owner && h.token == e.token && h.holder == e.holder {
+		if h := &v.holds[i]; h.Owner == e.Owner && h.Token == e.Token && h.Holder == e.Holder {
 			h.lefts = append(h.lefts, left)
 			return
 		}
 	}
-	v.holds = append(v.holds, hold{entry: e, lefts: []int64{left}})
+	v.holds = append(v.holds, hold{Entry: e, lefts: []int64{left}})
 }
 
 // owner returns that of the hold with this token; "" if no server has shown it.
 func (v *view) owner(token int64) string {
 	for _, h := range v.holds {
-		if h.token == token {
-			return h.owner
+		if h.Token == token {
+			return h.Owner
 		}
 	}
 	return ""
@@ -216,7 +216,7 @@ func (v *view) status(d *store, name string) (distlock.Status, error) {
 		// Until fewer than a majority have it. The entries last longer than the lease.
 		left := time.Duration(max(h.lefts[min(d.quorum, len(h.lefts))-1], 0)) * time.Millisecond
 		left = max(left-drift(0), 0) * 100 / 101
-		return distlock.Status{Name: name, Held: true, Holder: h.holder, Token: cmp.Or(h.token, v.token), AcquiredAt: h.acquired, Remaining: left, Waiters: -1}, nil
+		return distlock.Status{Name: name, Held: true, Holder: h.Holder, Token: cmp.Or(h.Token, v.token), AcquiredAt: h.Acquired, Remaining: left, Waiters: -1}, nil
 	}
 	return st, nil
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
+	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
 var (
@@ -251,16 +251,16 @@ func (t *tally) refusal() error {
 		e, ok := parseEntry(v.entry)
 		same, whole := 0, 0
 		for _, w := range t.refused {
-			if owner, _, _ := strings.Cut(w.entry, " "); ok && owner == e.owner {
+			if owner, _, _ := strings.Cut(w.entry, " "); ok && owner == e.Owner {
 				same++
 			}
-			if other, ok := parseEntry(w.entry); ok && e.token != 0 && other.token == e.token && other.owner == e.owner {
+			if other, ok := parseEntry(w.entry); ok && e.Token != 0 && other.Token == e.Token && other.Owner == e.Owner {
 				whole++
 			}
 		}
 		most = max(most, same)
 		if whole >= t.quorum {
-			held.Holder, held.Token = e.holder, e.token
+			held.Holder, held.Token = e.Holder, e.Token
 		}
 	}
 	if most > t.nodes-t.quorum {
@@ -286,24 +286,9 @@ func (t *tally) remaining() time.Duration {
 	return time.Duration(max(lefts[missing-1], 1)) * time.Millisecond
 }
 
-// entry is what the key of a name contains.
-type entry struct {
-	owner    string
-	token    int64
-	acquired time.Time
-	holder   string
-}
-
-// parseEntry reports false for what the scripts never write.
-func parseEntry(text string) (e entry, ok bool) {
-	part := strings.SplitN(text, " ", 5)
-	if len(part) != 5 {
-		return e, false
-	}
-	var micros int64
-	var err1, err2 error
-	e.token, err1 = strconv.ParseInt(part[2], 10, 64)
-	micros, err2 = strconv.ParseInt(part[3], 10, 64)
-	e.owner, e.acquired, e.holder = part[0], time.UnixMicro(micros), part[4]
-	return e, err1 == nil && err2 == nil
+// parseEntry reads "owner round token µs holder".
+func parseEntry(text string) (names.Entry, bool) {
+	owner, rest, _ := strings.Cut(text, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	return names.ParseEntry(owner + " " + rest)
 }

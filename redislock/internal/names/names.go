@@ -1,4 +1,4 @@
-// Package names turns the names of locks into keys of Redis, and back.
+// Package names turns the names of locks into keys of Redis, and back, and reads their entries.
 package names
 
 import (
