@@ -28,8 +28,8 @@ const (
 //
 // fn gets the number of its term: the fencing token, so a write of an earlier leader can
 // be refused by it. The context of fn ends with ctx, and when the lock is lost, with
-// the loss as its cause; it carries the lock, for [FromContext]. A process whose fn does
-// not return is out of the election from then on.
+// the loss as its cause; it carries the lock, for [FromContext]. If fn does
+// not return, its process is out of the election from then on.
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
 // stands again after a pause of a fifth of a second to ten seconds, which doubles while

@@ -33,8 +33,8 @@ type importRule struct {
 }
 
 // importRules has a rule for each package; a package without one fails the test.
-// Who may import what keeps a user's binary small, and a driver replaceable: it
-// holds the client of its own store, and no code of another store.
+// The rules keep a user's binary small, and a driver replaceable: the binary has the
+// client of its own store, and no code of another store.
 var importRules = []importRule{
 	{dir: "."},
 	{dir: "driver", imports: []string{".", "internal/stack"}},

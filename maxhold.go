@@ -9,7 +9,7 @@ import (
 )
 
 // MaxHold returns a Locker whose locks end d after they were granted, however well they
-// are renewed: a cap for holders that live but are stuck, whose names would stay taken
+// are renewed. The cap is for holders that live but are stuck: their names would stay taken
 // until somebody restarts them. A holder is told a tenth of d before: Done closes, and
 // Err matches ErrLost and says why. The name is taken for that last tenth, so what a
 // holder ends in it meets no successor; it is free sooner if the holder unlocks. [Do]

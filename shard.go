@@ -121,7 +121,7 @@ func (s *sharded) Break(ctx context.Context, name string, token int64) error {
 	return Break(ctx, s.of(name), name, token)
 }
 
-// Sweep implements Sweeper. Shards whose stores need no sweeping are passed over.
+// Sweep implements Sweeper. It skips the shards that need no sweeping.
 func (s *sharded) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	var mu sync.Mutex
 	removed := 0

@@ -193,7 +193,7 @@ func (a *attempt) wait() error {
 		err = nil // the bound is over, or the caller has left
 	}
 	if err == nil {
-		a.backoff.rest(ctx, time.Since(began))
+		a.backoff.pause(ctx, time.Since(began))
 	}
 	return cmp.Or(a.over(), err)
 }

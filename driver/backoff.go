@@ -66,9 +66,9 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
 	b.hurry = min(max(2*b.hurry, minHurry), maxHurry)
 }
 
-// rest slows down a loop of waits returning at once. took is how long the last wait has
+// pause slows down a loop of waits returning at once. took is how long the last wait has
 // taken; ctx ends with the bound.
-func (b *backoff) rest(ctx context.Context, took time.Duration) {
+func (b *backoff) pause(ctx context.Context, took time.Duration) {
 	if took > idleWake {
 		b.empty = 0
 		return

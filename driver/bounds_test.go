@@ -114,7 +114,7 @@ func TestRefusedAtTheEndOfTheContext(t *testing.T) {
 	})
 }
 
-// lateTimer is a context whose timer a busy machine runs late: its deadline has passed, and it
+// lateTimer is a context on a busy machine: its deadline has passed, its timer is late, and it
 // does not say so yet.
 type lateTimer struct {
 	context.Context

@@ -45,7 +45,7 @@ func unreliable(ctx context.Context, _ memlock.Call, apply func()) (bool, error)
 	return true, travel()
 }
 
-// witness sees each lock as it is won, and knows who had the name before.
+// witness sees each lock as it is won, and knows the holder before.
 type witness struct {
 	mu    sync.Mutex
 	last  map[string]distlock.Lock

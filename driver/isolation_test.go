@@ -15,8 +15,8 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-// TryLock must not say that a name is held because others are asking for it: nobody
-// has said so who knows.
+// TryLock must not say that a name is held because others are asking for it: the store
+// has not said so.
 func TestTryLockBesideRequestsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		n.use(on("try", func(context.Context, memlock.Call, func()) (bool, error) {

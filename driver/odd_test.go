@@ -15,7 +15,7 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-// oddDriver makes claims whose methods can be replaced.
+// oddDriver lets a test replace the methods of its claims.
 type oddDriver struct {
 	driver.Driver
 	try   func() (driver.Grant, error)

@@ -33,8 +33,8 @@ func renewOne(ctx context.Context, d driver.Driver, c driver.Claim, ttl time.Dur
 	return one[0].Grant, one[0].Err
 }
 
-// A claim whose renewal hangs must take along neither the renewals nor the Unlock of
-// its neighbours.
+// A renewal that hangs must take along neither the renewals nor the Unlock of other
+// locks.
 func TestHangingRenewalIsAlone(t *testing.T) {
 	t.Run("renewal", func(t *testing.T) {
 		beside(t, func(locks []distlock.Lock) {
@@ -59,8 +59,8 @@ func TestHangingRenewalIsAlone(t *testing.T) {
 	})
 }
 
-// beside runs f with locks that share a Locker with some whose renewals hang, on a
-// driver without batches.
+// beside runs f with locks of a driver without batches. The renewals of other locks of
+// their Locker hang.
 func beside(t *testing.T, f func(locks []distlock.Lock)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,8 +89,8 @@ func beside(t *testing.T, f func(locks []distlock.Lock)) {
 	})
 }
 
-// Locks of a short lease, whose renewals have little time, must not take that time
-// from those of a long one.
+// The renewals of short leases have little time. They must not take it from those of
+// long leases.
 func TestShortLeasesDoNotStarveLongOnes(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		n.use(on("renew", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {

@@ -50,7 +50,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	until := began.Add(c.request.TTL)
 	var err error
 	if c.rev == 0 {
-		err = c.enter(ctx, until)
+		err = c.join(ctx, until)
 	} else if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
 		err = c.look(ctx)
 	}
@@ -73,10 +73,10 @@ func (c *claim) grant(began time.Time, ttl time.Duration) driver.Grant {
 	return driver.Grant{Token: c.rev, TTL: ttl, Sent: began}
 }
 
-// enter joins the queue. The lease may have died in the meantime, unused or revoked by
+// join enters the queue. The lease may have died in the meantime, unused or revoked by
 // an administrator. Then a new one replaces it: nothing of this claim was on the old
 // one.
-func (c *claim) enter(ctx context.Context, until time.Time) (err error) {
+func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	if c.request.NoWait && c.request.NoRenewal && !c.ambiguous {
 		// A refusal costs a read this way, instead of granting a lease in vain.
 		queue, err := c.store.get(ctx, c.queue, oldest...)

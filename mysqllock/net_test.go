@@ -132,7 +132,7 @@ func TestCloseAfterReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := l.driverOf(t).locks.db // whose connections have no prepared statements, so that nothing is sent on them before
+	db := l.driverOf(t).locks.db // its connections have no prepared statements, so nothing is sent on them before
 	if err := db.PingContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}

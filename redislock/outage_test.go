@@ -143,7 +143,7 @@ func TestMissedWakeUpHasTheChannelTested(t *testing.T) {
 	a, b, next := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	queues(t, b)
-	eventually(t, "the channel is proven", func() bool { return drivers[1].subscriber.relies(b) })
+	eventually(t, "the channel is confirmed", func() bool { return drivers[1].subscriber.relies(b) })
 	hears(t, b, false)
 	must(t, client(t, server(t).URL()).Del(t.Context(), a.key.entry()).Err()) // tells no waiter
 	grants(t, b)
@@ -151,7 +151,7 @@ func TestMissedWakeUpHasTheChannelTested(t *testing.T) {
 		t.Error("the channel is relied on")
 	}
 	refuses(t, next) // tests it
-	eventually(t, "the channel is proven again", func() bool { return drivers[1].subscriber.relies(next) })
+	eventually(t, "the channel is confirmed again", func() bool { return drivers[1].subscriber.relies(next) })
 	releases(t, b)
 	hears(t, next, true)
 	grants(t, next)

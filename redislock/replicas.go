@@ -67,8 +67,8 @@ func (r replicas) via(cluster *redis.ClusterClient, master *redis.Client) pipeli
 	return cluster
 }
 
-// ask appends to pipe the question who has the writes before it, for limit at the most. It returns
-// nil if nobody needs to know.
+// ask appends to pipe the question how many replicas have the writes before it, for limit at the
+// most. It returns nil if no replicas are needed.
 func (r replicas) ask(ctx context.Context, pipe redis.Pipeliner, limit time.Duration) *redis.Cmd {
 	if r.needed == 0 {
 		return nil

@@ -128,8 +128,8 @@ func gone(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ended waits, for a moment, until a process has ended. One that nobody has reaped
-// has ended too: whose child it is by now is not for us to say.
+// ended waits, for a moment, until a process has ended. One that its parent has not
+// reaped has ended, too: it may be the child of another process by now.
 func ended(pid string) bool {
 	n, err := strconv.Atoi(strings.TrimSpace(pid))
 	if err != nil {

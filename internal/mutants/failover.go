@@ -41,8 +41,8 @@ func (h *harness) Failover(context.Context) error {
 
 var _ conformance.Failover = (*harness)(nil)
 
-// asynchronous is a store whose next server knows nothing of what this one has
-// granted.
+// asynchronous is a store that fails over: the next server does not know what this one
+// has granted.
 type asynchronous struct {
 	mu      sync.Mutex
 	primary store

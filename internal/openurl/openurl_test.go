@@ -322,7 +322,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// Whoever prints a URL, by mistake or not, must not print the password.
+// A URL that is printed, by mistake or not, must not show the password.
 func TestPrintingHidesPassword(t *testing.T) {
 	u := parse(t, "redis://me:s3cret@h/0?ttl=10s")
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {

@@ -36,8 +36,8 @@ type Client interface {
 // soon as somebody writes one.
 func (s *Sandbox) MadeByOpen() bool { return s.Store == "mysql" || s.Store == "zk" }
 
-// Open connects to the store of the sandbox with its client library alone. Who makes a
-// table or a node knows what was there before, so it must come before all others.
+// Open connects to the store of the sandbox with its client library alone. The
+// maker of a table or a node knows what was there before, so it must come before all others.
 func (s *Sandbox) Open(ctx context.Context) (Client, error) {
 	u, err := openurl.Parse(s.URL(""), s.Store, s.Store+"s", "redis+sentinel")
 	if err != nil {

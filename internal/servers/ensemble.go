@@ -17,7 +17,7 @@ import (
 type Ensemble struct {
 	Members []*Server
 
-	// User and Password are those of an administrator, for [Ensemble.Leader]. Whoever gives etcd users sets them.
+	// User and Password are those of an administrator, for [Ensemble.Leader]. A test that gives etcd users sets them.
 	User, Password string
 
 	plan *plan

@@ -37,8 +37,8 @@ type Command struct {
 }
 
 // ErrNotFound and ErrNotExecutable are why a program could not be started, as
-// shells tell them apart (exit status 127 and 126). ErrNotStarted is for one whose
-// lock was lost before.
+// shells tell them apart (exit status 127 and 126). ErrNotStarted means that the lock was
+// lost before.
 var (
 	ErrNotFound      = errors.New("command not found")
 	ErrNotExecutable = errors.New("command cannot be executed")
@@ -51,8 +51,8 @@ type Outcome struct {
 	Status int
 	// Lost is the loss of the lock, if it came before the end of the program.
 	Lost error
-	// Interrupted says that Ctrl-C has ended the program, and that whoever has
-	// started this process, like a script, has not seen it.
+	// Interrupted says that Ctrl-C has ended the program, and that the parent of this
+	// process, like a script, has not seen it.
 	Interrupted bool
 }
 
@@ -190,8 +190,8 @@ func (w *watch) lose(cause error) bool {
 	return true
 }
 
-// tell tells the user, who may not be listening: a terminal that was halted or a
-// pipe that is full must not hold up the end of a program.
+// tell tells the user, and does not wait for that: a halted terminal or a full pipe must
+// not hold up the end of a program.
 func (w *watch) tell(format string, args ...any) {
 	w.told.Go(func() { w.command.Tell(format, args...) })
 }

@@ -48,7 +48,7 @@ func TestNothingRunsWithoutTheLock(t *testing.T) {
 	}
 }
 
-// A pipe that nobody reads, or a terminal halted by Ctrl-S, blocks whoever writes.
+// A pipe that nobody reads, or a terminal halted by Ctrl-S, blocks its writer.
 func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
 	l, lock := hold(t, 3*time.Second)
 	deaf := make(chan struct{})

@@ -230,8 +230,8 @@ func TestInspectBesideHangingServers(t *testing.T) {
 	must(t, held.Unlock(t.Context()))
 }
 
-// The servers are cut off while a lock is released whose term was extended. The release goes on
-// for as long as its entries last, not as long as it was first asked for.
+// The term of a lock was extended, and the servers are cut off during its release. The release goes
+// on for as long as the entries last, not for the first term.
 func TestReleaseAfterExtend(t *testing.T) {
 	t.Parallel()
 	g := five(t)

@@ -246,7 +246,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		answers <- answer{val == int64(1), late, err}
 	})
 	most := len(d.nodes) - d.quorum // that may be missing
-	ended, unclear, nothing := 0, 0, 0
+	ended, ambiguous, nothing := 0, 0, 0
 	var errs []error
 	for range d.nodes {
 		select {
@@ -257,7 +257,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 			case a.ended:
 				ended++
 			case a.late: // the first copy may have ended it
-				unclear++
+				ambiguous++
 			default:
 				nothing++
 			}

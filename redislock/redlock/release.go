@@ -17,9 +17,9 @@ const (
 // cleanup is the release at one node. It goes on in the background until the node has answered,
 // or the entry has ended by itself.
 type cleanup struct {
-	over    bool
-	held    bool // it had the entry, with the token of the grant
-	unclear bool // an earlier copy of the request may have removed it
+	over      bool
+	held      bool // it had the entry, with the token of the grant
+	ambiguous bool // an earlier copy of the request may have removed it
 }
 
 // Release implements driver.Claim. It sends the same to every server on which the claim may have
@@ -57,7 +57,7 @@ func (c *claim) outcome() (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	quorum := c.driver.quorum
-	held, unclear, nothing := 0, 0, 0
+	held, ambiguous, nothing := 0, 0, 0
 	for i := range c.at {
 		switch p := c.at[i].cleaning; {
 		case p == nil:
@@ -65,22 +65,22 @@ func (c *claim) outcome() (known bool, err error) {
 		case !p.over:
 		case p.held:
 			held++
-		case p.unclear:
-			unclear++
+		case p.ambiguous:
+			ambiguous++
 		default:
 			nothing++
 		}
 	}
 	switch {
 	case c.grant.token == 0:
-		return held+unclear+nothing >= quorum, nil
+		return held+ambiguous+nothing >= quorum, nil
 	case held >= quorum:
 		return true, nil
 	case nothing > len(c.at)-quorum:
 		return true, distlock.ErrLost
 	}
 	// All have answered, and nothing says that it was lost.
-	return held+unclear+nothing == len(c.at), nil
+	return held+ambiguous+nothing == len(c.at), nil
 }
 
 // clean is the release at node i.
@@ -88,10 +88,10 @@ func (c *claim) clean(i int) {
 	c.mu.Lock()
 	round, token, p := c.round, c.grant.token, c.at[i].cleaning
 	c.mu.Unlock()
-	held, unclear := c.removeRepeatedly(i, round, token)
+	held, ambiguous := c.removeRepeatedly(i, round, token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.over, p.held, p.unclear = true, held, unclear
+	p.over, p.held, p.ambiguous = true, held, ambiguous
 	select {
 	case c.progress <- struct{}{}:
 	default:
@@ -99,16 +99,16 @@ func (c *claim) clean(i int) {
 }
 
 // removeRepeatedly calls remove until the node has answered, the entry has ended by itself, or the
-// Locker is closed. unclear says that an unanswered copy may have removed the entry.
-func (c *claim) removeRepeatedly(i int, round, token int64) (held, unclear bool) {
+// Locker is closed. ambiguous says that an unanswered copy may have removed the entry.
+func (c *claim) removeRepeatedly(i int, round, token int64) (held, ambiguous bool) {
 	c.mu.Lock()
 	ends := time.Now().Add(c.longest + drift(c.longest))
 	c.mu.Unlock()
 	for pause := minCleanPause; ; pause = min(2*pause, maxCleanPause) {
 		held, late, err := c.remove(i, round, token)
-		unclear = unclear || late
+		ambiguous = ambiguous || late
 		if err == nil || time.Now().After(ends) || !sleep(c.driver.life, pause) {
-			return held, !held && (unclear || err != nil)
+			return held, !held && (ambiguous || err != nil)
 		}
 	}
 }

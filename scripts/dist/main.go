@@ -4,8 +4,8 @@
 //
 //	go run ./scripts/dist
 //
-// The same commit and the same Go give the same bytes, wherever the clone is and
-// whoever makes them: no path, no clock, no user and no C compiler goes into them.
+// The same commit and the same Go give the same bytes, on any machine and by any
+// user: no path, no clock, no user and no C compiler goes into them.
 // The version is that of the commit, as Go stamps it; where there is no git, as in
 // a tarball of the sources, VERSION in the environment names it.
 package main

@@ -145,8 +145,8 @@ func complete(t *testing.T, b *report.Backend, p report.Params) {
 	}
 }
 
-// Whoever waits for a holder that was cut off gets the name, and not before the lease
-// of the holder has ended.
+// A holder was cut off. Its waiter gets the name, and not before the lease of the holder
+// has ended.
 func TestFailOver(t *testing.T) {
 	p := tiny()
 	p.Workloads, p.TTL = []string{"failover"}, 6*time.Second

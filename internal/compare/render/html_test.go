@@ -30,7 +30,7 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// Whoever reads without colours, or without a script, is told the same.
+// The page says the same without colours, or without a script.
 func TestHTMLWithoutScript(t *testing.T) {
 	text := written(t, HTML, broken())
 	for _, want := range []string{

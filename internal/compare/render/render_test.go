@@ -90,8 +90,8 @@ func TestWarningsComeFirst(t *testing.T) {
 	}
 }
 
-// A hazard that could not be tried for want of a server is no failure; one whose
-// trial failed is.
+// A hazard that could not be tried for want of a server is no failure. A failed trial is
+// one.
 func TestFailedHazardIsTold(t *testing.T) {
 	r := fixture()
 	r.Backends[3].Safety[report.Herd] = report.Outcome{Verdict: report.Unmeasured, Text: "not measured: failed", Detail: "no proxy"}
