@@ -100,6 +100,13 @@ func (c *C) lasts(ttl time.Duration) time.Duration {
 	return ttl + c.timing.TTLGranularity + c.timing.ExpiryLag + c.skew(ttl)
 }
 
+// restOf is the most that a store may tell of how long it still keeps the entry of h, if it
+// was asked from before to after. It may read its clock first and the entry later. The holder may
+// have renewed that in between, so what is told is more than the TTL by as much.
+func (c *C) restOf(h *lease, before, after time.Duration) time.Duration {
+	return c.lasts(h.asked) + after - before
+}
+
 // labels returns n names: some differ in a number, and some are as like to the first
 // of them as names can be.
 func (c *C) labels(n int) []string {

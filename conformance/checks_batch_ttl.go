@@ -54,14 +54,15 @@ func batchOwnTTL(c *C) {
 }
 
 // mustShowRest demands that the store, if it tells, keeps each entry for as long as
-// its holder believes in it, and no longer than its TTL.
+// its holder believes in it, and no longer than its TTL. The store may tell that as of the
+// time that it was asked at, and of a renewal that came after that: see restOf.
 func (c *C) mustShowRest(held []*lease, by *client) {
 	c.share(len(held), func(i int) {
 		h := held[i]
-		deadline := h.Ends()
+		deadline, before := h.Ends(), c.now()
 		st, err := by.inspect(c.ctx, h.Name())
 		after := c.now()
-		switch limit := c.lasts(h.asked); {
+		switch limit := c.restOf(h, before, after); {
 		case err != nil || !st.Held || st.Remaining == 0: // the checks of inspect/ judge that
 		case st.Remaining > limit:
 			c.Failf("%s renews %q with a TTL of %v, but the store keeps it for another %v; with rounding and lag, %v are allowed",

@@ -113,7 +113,7 @@ func (s *sight) check(by *client, when string) distlock.Status {
 func (s *sight) checkRest(st distlock.Status, before, after, deadline time.Duration, wrong func(string, ...any)) {
 	h, c := s.h, s.h.p.c
 	grain := c.timing.TTLGranularity + c.skew(h.asked)
-	most := c.lasts(h.asked)
+	most := c.restOf(h, before, after)
 	if s.until > 0 {
 		most = s.until - before
 	}
