@@ -92,7 +92,7 @@ func shortMutants() []Mutant {
 		},
 		{
 			Name: "Buckets", Flaw: "has a lock for each of 65,536 hashes, not for each name",
-			KilledBy: []Kill{{"names/many", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "stress/*", "handover/*"}, Why: asStored,
+			KilledBy: []Kill{{"names/many", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "stress/*", "handover/*", "close/*"}, Why: asStored,
 			design: namesFlaw(func(s string) string {
 				h := fnv.New32a()
 				_, _ = h.Write([]byte(s))
