@@ -17,7 +17,7 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// refusing is a stream whose server refuses a watch and then ends the stream.
+// refusing is a stream. Its server refuses a watch and then ends the stream.
 type refusing struct {
 	grpc.ClientStream
 	said bool
@@ -38,26 +38,15 @@ func (r *refusing) RecvMsg(m any) error {
 func testCloseHungStream(t *testing.T, s *servers.Server) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	config, opts, err := parse(s.LockURL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.DialOptions = append(config.DialOptions, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+	st := dialed(ctx, t, s.LockURL(), grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, cc, method, o...)
 		if err == nil && method == pb.Watch_Watch_FullMethodName {
 			s = &refusing{ClientStream: s}
 		}
 		return s, err
 	}))
-	client, err := dial(ctx, config, opts.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := newDriver(client, opts.Prefix, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 { // each has an even chance
+	client := st.client
+	for i := range 20 { // most of them hang
 		life, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "stream", strconv.Itoa(i)), 100*time.Millisecond)
 		<-client.Watch(life, "x")
 		cancel()

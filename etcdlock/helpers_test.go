@@ -12,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -285,13 +286,15 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return batch[0].Grant, batch[0].Err
 }
 
-// dialed makes the store that Open would make of a URL. The caller closes it, before ctx ends.
-func dialed(ctx context.Context, t *testing.T, url string) *store {
+// dialed makes the store that Open would make of a URL, with more options of the connection. The
+// caller closes it, before ctx ends.
+func dialed(ctx context.Context, t *testing.T, url string, more ...grpc.DialOption) *store {
 	t.Helper()
 	config, opts, err := parse(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.DialOptions = append(config.DialOptions, more...)
 	client, err := dial(ctx, config, opts.Prefix)
 	if err != nil {
 		t.Fatal(err)

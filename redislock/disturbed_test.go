@@ -33,8 +33,10 @@ func TestDisturbed(t *testing.T) {
 	names := make([]disturbedName, 3)
 	for i := range 8 {
 		o := &Options{Options: distlock.Options{TTL: long}}
-		l := lockerOn(t, client(t, s.URL()), o)
+		var l *Locker
 		if i%2 == 0 {
+			l = lockerOn(t, client(t, s.URL()), o)
+		} else {
 			var err error
 			if l, err = Open(t.Context(), s.URL(), o); err != nil { // which sends requests directly
 				t.Fatal(err)

@@ -54,7 +54,7 @@ func (p *page) text(t *testing.T) string {
 	return b.String()
 }
 
-// broken are the topologies whose faults have come to their end.
+// broken are the topologies where the faults have come to their end.
 func (p *page) broken() []*seen {
 	return slices.DeleteFunc(slices.Clone(p.all), func(s *seen) bool { return s.faults == nil })
 }

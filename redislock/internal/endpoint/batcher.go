@@ -46,9 +46,9 @@ const (
 //	                     flush 1 has its answer: 5 and 6 ───▶ one pipeline
 //	                     or none within MaxDelay: flush 5 ──▶ one pipeline
 //
-// Goroutines of the Batcher send the requests, but for those of direct.go, because go-redis does not return from a read when
-// a context is cancelled. A caller leaves when its context ends, and its request may still
-// arrive.
+// Goroutines of the Batcher send the requests, but for those of direct.go, because go-redis
+// does not return from a read when a context is cancelled. A caller leaves when its context
+// ends, and its request may still arrive.
 type Batcher struct {
 	Client redis.UniversalClient
 	Delay  time.Duration // MaxDelay, but in tests
@@ -97,8 +97,9 @@ func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 	b.mu.Lock()
 	if b.own != nil && !b.closed && b.running < MaxPipelines {
 		b.running++
+		d := b.connection()
 		b.mu.Unlock()
-		return b.direct(ctx, cmd)
+		return b.direct(ctx, d, cmd)
 	}
 	r := &request{ctx, cmd, make(chan struct{})}
 	b.waiting = append(b.waiting, r)
@@ -124,9 +125,8 @@ func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 	}
 }
 
-// direct sends cmd on the goroutine of the caller. What has come meanwhile goes next.
-func (b *Batcher) direct(ctx context.Context, cmd redis.Cmder) error {
-	d := b.connection()
+// direct sends cmd by d on the goroutine of the caller. What has come meanwhile goes next.
+func (b *Batcher) direct(ctx context.Context, d direct, cmd redis.Cmder) error {
 	again, err := d.process(ctx, cmd)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,10 +144,8 @@ func (b *Batcher) direct(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// connection returns the connection used last, or a new one.
+// connection returns the connection used last, or a new one; b.mu is held.
 func (b *Batcher) connection() direct {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	last := len(b.idle) - 1
 	if last < 0 {
 		return newDirect(b.own)

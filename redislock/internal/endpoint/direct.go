@@ -54,13 +54,12 @@ func (d direct) process(ctx context.Context, cmd redis.Cmder) (again bool, err e
 	}
 	stop := context.AfterFunc(ctx, func() { _ = d.Close() })
 	err = d.Process(ctx, cmd)
-	answered := err == nil || Answered(err)
-	switch again = stop(); {
-	case !again && !answered:
-		err = ctx.Err() // instead of that of the closed client
-	case !answered:
-		_ = d.Close()
-		again = false
+	switch open := stop(); {
+	case err == nil || Answered(err):
+		return open, err
+	case !open:
+		return false, ctx.Err() // instead of that of the closed client
 	}
-	return again, err
+	_ = d.Close()
+	return false, err
 }
