@@ -69,6 +69,9 @@ var importRules = []importRule{
 	{dir: "internal/mutants", imports: []string{".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	{dir: "internal/stack"},
+	// How late this process is woken: for the suite's bounds, and those of tests.
+	{dir: "internal/canary"},
+	{dir: "internal/testkit", testing: true, imports: []string{"internal/canary"}},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
 	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault",
 		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
@@ -110,7 +113,7 @@ var importRules = []importRule{
 // testImports is what every test may import: the suite and what it runs on. A test
 // of one driver still imports no other.
 var testImports = []string{
-	".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...",
+	".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...", "internal/testkit",
 	"go.uber.org/goleak", // finds what outlives a Close
 }
 

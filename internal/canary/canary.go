@@ -1,0 +1,80 @@
+// Package canary measures how late this process is woken, so that a bound in real time can
+// tell a slow answer from a slow machine.
+//
+// A canary is a goroutine that sleeps for a short time, again and again. What it oversleeps
+// is time in which the machine ran something else, or nothing of this process at all: other
+// processes, a hypervisor, a stop. Whatever else waited for a processor meanwhile may have
+// been as late. It sees no delay that only the server of a test has, and it makes no
+// difference between load from outside and this process' own.
+package canary
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// period is how long the canary sleeps at a time. A shorter one would be a load itself.
+	period = 5 * time.Millisecond
+
+	// noise is what an idle machine oversleeps: timers have a granularity of about a millisecond.
+	noise = 2 * time.Millisecond
+)
+
+// Canary counts how late this process is woken. Its methods are safe for concurrent use.
+type Canary struct {
+	quit chan struct{}
+	once sync.Once
+
+	mu   sync.Mutex
+	due  time.Time // when the sleep under way should end
+	late time.Duration
+}
+
+// Start returns a canary that runs until Stop.
+func Start() *Canary {
+	c := &Canary{quit: make(chan struct{}), due: time.Now().Add(period)}
+	go c.run()
+	return c
+}
+
+func (c *Canary) run() {
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-c.quit:
+			return
+		}
+		c.mu.Lock()
+		c.late += c.overdue()
+		c.due = time.Now().Add(period)
+		c.mu.Unlock()
+		timer.Reset(period)
+	}
+}
+
+// overdue is how late the sleep under way is by now; c.mu is held.
+func (c *Canary) overdue() time.Duration {
+	if over := time.Since(c.due); over > noise {
+		return over
+	}
+	return 0
+}
+
+// Late returns the sum of all that the canary was late since Start: zero on a machine that
+// has a processor to spare, and never more than the time since Start. The difference of
+// two calls is the lateness in between.
+func (c *Canary) Late() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.late + c.overdue()
+}
+
+// Stop ends the canary and returns the last Late. Later calls are allowed.
+func (c *Canary) Stop() time.Duration {
+	late := c.Late()
+	c.once.Do(func() { close(c.quit) })
+	return late
+}
