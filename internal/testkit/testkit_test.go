@@ -87,7 +87,7 @@ func TestMeasure(t *testing.T) {
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := &recorder{end: time.Now().Add(time.Hour)}
+		r := &recorder{end: time.Now().Add(time.Minute)}
 		Until(r, "three", func() bool { n++; return n == 3 })
 		r.run(func() { Until(r, "the end", func() bool { return false }) })
 		if !strings.HasPrefix(r.text, "the end: not so") || time.Until(r.end) > before || time.Until(r.end) <= 0 {
