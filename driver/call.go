@@ -91,7 +91,7 @@ func (c *call) explain(err error) error {
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
-		return &noAnswerError{c.backend, c.limit}
+		return &NoAnswer{From: c.backend, After: c.limit}
 	}
 	// The end of a shorter bound, of the driver or its client library.
 	return fmt.Errorf("%s: %v", c.backend, err)

@@ -137,7 +137,7 @@ func (c *Client) shutdown(handles []*Handle) error {
 	c.renew.stop()
 	left := c.tasks.wait(closePatience)
 	if left > 0 {
-		c.tasks.endLife(&noAnswerError{c.caps.Backend, closePatience})
+		c.tasks.endLife(&NoAnswer{From: c.caps.Backend, After: closePatience})
 		left = c.tasks.wait(abandonPatience)
 	}
 

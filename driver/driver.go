@@ -14,6 +14,7 @@
 //	renew.go    one schedule for all locks, in batches; slots.go: how many side by side;
 //	            clean.go: the release of lost locks
 //	tasks.go    what Close waits for; stat.go: numbers for operators
+//	fault.go    for drivers: what a failed request may have done, Retry, NoAnswer
 //	helpers.go  for drivers: RenewEach and Detach
 //
 // docs/writing-a-driver.md leads through a first driver, docs/tour.md follows a lock
@@ -101,6 +102,14 @@ type Request struct {
 //     repeated, Lock and TryLock fail with it.
 //  6. A method must not wait for what other claims have under way, beyond what they
 //     have in common by nature, like a server: a stuck name must not delay the others.
+//  7. An error that is no answer says by a [Fault] what the call may have done. One
+//     without a Fault is taken for Unknown.
+//  8. A method should not panic. If it does on the goroutine of a caller, that caller gets
+//     the panic, once what the claim may have left is removed. On a goroutine of the engine,
+//     as in a renewal, the panic is logged with its stack and becomes an error of fate
+//     Unknown: a renewal has failed and is tried again until the deadline, a release is
+//     repeated. A lock is believed no longer for it, and the process goes on. What runs on
+//     goroutines of the driver is the driver's own, but RenewEach and Detach keep this rule.
 type Claim interface {
 	// Try makes the claim the holder if the name is free.
 	//

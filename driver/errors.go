@@ -2,8 +2,6 @@ package driver
 
 import (
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/distlock-go/distlock"
 )
@@ -95,18 +93,3 @@ func (e *lostError) Unwrap() []error {
 	}
 	return []error{distlock.ErrLost, e.cause}
 }
-
-// noAnswerError stands for a driver call that did not return in the time it had.
-// It deliberately does not match context.DeadlineExceeded: callers would take the
-// end of our own bound for the end of their context.
-type noAnswerError struct {
-	backend string
-	after   time.Duration
-}
-
-func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("no answer from %s within %v", e.backend, e.after)
-}
-
-// Timeout reports true, as on net.Error.
-func (e *noAnswerError) Timeout() bool { return true }

@@ -316,7 +316,7 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 		// A failed Extend is not why a fixed term ends, nor is it tried again.
 		if !h.fixed {
 			// An attempt with hardly any time left says nothing of the reason.
-			var silent *noAnswerError
+			var silent *NoAnswer
 			if h.lastErr == nil || !errors.As(err, &silent) {
 				h.lastErr = err
 			}

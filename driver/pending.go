@@ -115,7 +115,7 @@ func (a *attempt) makeClaim() error {
 		if err := a.over(); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w to %d earlier requests for the name", &noAnswerError{c.caps.Backend, limit}, maxPending)
+		return fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
 	}
 	a.claim = claim
 	return nil

@@ -157,7 +157,7 @@ func (h *Handle) awaitRelease(ctx context.Context, released <-chan struct{}, pat
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return &noAnswerError{h.client.caps.Backend, unlockPatience}
+		return &NoAnswer{From: h.client.caps.Backend, After: unlockPatience}
 	}
 	return h.result
 }
@@ -215,7 +215,7 @@ func (h *Handle) outcome() error {
 	case <-released:
 		return h.result
 	default:
-		return &noAnswerError{h.client.caps.Backend, closePatience}
+		return &NoAnswer{From: h.client.caps.Backend, After: closePatience}
 	}
 }
 

@@ -1,0 +1,86 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+func TestFateOf(t *testing.T) {
+	refusal := &driver.Fault{Fate: driver.NotNow, Err: errors.New("READONLY")}
+	for _, c := range []struct {
+		err  error
+		want driver.Fate
+	}{
+		{errors.New("EOF"), driver.Unknown},
+		{context.DeadlineExceeded, driver.Unknown},
+		{refusal, driver.NotNow},
+		{fmt.Errorf("redis: %w", refusal), driver.NotNow},
+		{&driver.Fault{Fate: driver.Unknown, Err: refusal}, driver.Unknown}, // an earlier copy is unknown
+		{&driver.NoAnswer{From: "redis", After: time.Second, Last: refusal}, driver.Unknown},
+		{&driver.Fault{Fate: driver.NotSent, Err: &driver.NoAnswer{From: "redis", After: time.Second, Last: refusal}}, driver.NotSent},
+		{fmt.Errorf("%w: %w", distlock.ErrClosed, errors.New("redis: client is closed")), driver.Answered},
+		{&driver.HeldError{}, driver.Answered},
+		{distlock.ErrLost, driver.Answered},
+		{nil, driver.Answered},
+	} {
+		if got := driver.FateOf(c.err); got != c.want {
+			t.Errorf("the fate of %v is %v, want %v", c.err, got, c.want)
+		}
+	}
+	if refusal.Error() != "READONLY" {
+		t.Errorf("a Fault changes the text of its error: %v", refusal)
+	}
+}
+
+// TestNoAnswer: no caller takes a bound of ours for the end of its own context.
+func TestNoAnswer(t *testing.T) {
+	last := errors.New("deadlock")
+	var err error = &driver.NoAnswer{From: "the server", After: 1234567 * time.Microsecond, Last: last}
+	if want := "no answer from the server within 1.235s: the last one was: deadlock"; err.Error() != want {
+		t.Errorf("the text is %q, want %q", err, want)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
+		t.Errorf("%v matches the end of a context, or not the last answer", err)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r driver.Retry
+		for _, most := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
+			most *= time.Millisecond
+			began := time.Now()
+			if err := r.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(began); d < most/2 || d > most {
+				t.Errorf("a pause of %v, want %v to %v", d, most/2, most)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if err := r.Pause(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("a pause ended after %v with %v, want the end of its context", time.Since(began), err)
+		}
+		began = time.Now()
+		if err := r.Pause(ctx); err == nil || time.Since(began) != 0 {
+			t.Errorf("a pause on an ended context took %v, and returned %v", time.Since(began), err)
+		}
+		quick := driver.Retry{First: time.Millisecond, Most: 2 * time.Millisecond}
+		for range 5 {
+			began := time.Now()
+			_ = quick.Pause(t.Context())
+			if d := time.Since(began); d < time.Millisecond/2 || d > 2*time.Millisecond {
+				t.Errorf("a pause of %v between 1 ms and 2 ms", d)
+			}
+		}
+	})
+}

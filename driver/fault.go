@@ -1,0 +1,155 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// Fate says what a request may have done to the store, once it has failed. It says
+// nothing of the answers of a store: ErrHeld and ErrLost are answers, and no faults.
+//
+// A fate speaks for all that a call of the driver has sent. Where one request of several,
+// or one copy of a request that was sent twice, may have been applied, the fate of the
+// call is Unknown, whatever the others were told.
+//
+// The engine decides what follows from a fate; docs/writing-a-driver.md has the table.
+type Fate int
+
+const (
+	// Unknown: the request may have been applied, or still be. A connection that broke, an
+	// answer that did not come in time, a write of which not all that was asked for is
+	// confirmed. It is the fate of an error that says nothing, so a driver that classifies
+	// nothing is safe, only slower.
+	Unknown Fate = iota
+
+	// NotSent: nothing has reached the store, and nothing will: no connection was to be
+	// had, or the context had ended before.
+	NotSent
+
+	// Again: the store has changed nothing, or has undone it, for a reason that has nothing
+	// to do with the claim, and the same request may succeed at once: a deadlock, a script
+	// that the server has forgotten, another server that has the name now, a parent that is
+	// missing, a member that is mute while others answer.
+	Again
+
+	// NotNow: the store has refused the request before its first write, because of a state
+	// that passes: it is read-only, loads its data, has no memory, space, replicas or quorum.
+	NotNow
+
+	// Answered: the store has refused the request before its first write, and will refuse
+	// it again: a right that is missing, a wrong type, a syntax that it does not know. Its
+	// sharpest form is ErrClosed: the client library was closed by its owner.
+	Answered
+)
+
+// String returns the name of the fate in words: "not sent".
+func (f Fate) String() string {
+	if f < Unknown || f > Answered {
+		return fmt.Sprintf("fate %d", int(f))
+	}
+	return [...]string{"unknown", "not sent", "again", "not now", "answered"}[f]
+}
+
+// Fault is an error of a store or its client library, with its fate. A driver makes it
+// in one place, where it sends.
+type Fault struct {
+	Fate Fate
+	Err  error // not nil
+}
+
+// Error returns the text of Err: the fate is for the engine.
+func (f *Fault) Error() string { return f.Err.Error() }
+
+// Unwrap returns Err.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// FateOf returns the fate of the call that err comes from: Answered if it matches ErrClosed, or
+// is an answer of the store (nil, ErrHeld, ErrLost); else that of the first Fault in it; and
+// Unknown if it says nothing, as a NoAnswer does.
+func FateOf(err error) Fate {
+	if err == nil || errors.Is(err, distlock.ErrClosed) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) {
+		return Answered
+	}
+	f, ok := errors.AsType[*Fault](err)
+	// What was said before a silence says nothing of the request that had no answer.
+	if silent, late := errors.AsType[*NoAnswer](err); late && ok {
+		before, _ := errors.AsType[*Fault](silent.Last)
+		ok = before != f
+	}
+	if !ok {
+		return Unknown
+	}
+	return f.Fate
+}
+
+// The pauses of the zero Retry.
+const (
+	firstRetry = 10 * time.Millisecond
+	mostRetry  = time.Second
+)
+
+// Retry makes the pauses between the repeats of a request: the first is about First, and
+// each is twice the one before it, up to Most. Each is shortened by up to a half, at
+// random, so that clients which failed together do not come back together. The zero value
+// is ready to use: 10 ms, doubled up to a second. It is not safe for concurrent use.
+type Retry struct {
+	First, Most time.Duration // 0 means 10 ms, and a second
+
+	next time.Duration
+}
+
+// Pause blocks for the next pause. It returns the error of ctx if that has ended, or ends
+// meanwhile.
+func (r *Retry) Pause(ctx context.Context) error {
+	first, most := r.First, r.Most
+	if first <= 0 {
+		first = firstRetry
+	}
+	if most <= 0 {
+		most = mostRetry
+	}
+	d := min(max(r.next, first), most)
+	r.next = min(2*d, most)
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// NoAnswer is the end of a bound that the caller has not set: a request, or a call of the
+// driver, had no answer in the time that it had. It deliberately does not match
+// context.DeadlineExceeded: callers would take it for the end of their own context.
+type NoAnswer struct {
+	From  string        // what was asked: "redis", an address
+	After time.Duration // how long it had
+	Last  error         // the last thing that was said before; nil if nothing was
+}
+
+// Error implements error.
+func (e *NoAnswer) Error() string {
+	after := e.After
+	if after > time.Millisecond {
+		after = after.Round(time.Millisecond)
+	}
+	text := fmt.Sprintf("no answer from %s within %v", e.From, after)
+	if e.Last != nil {
+		text += ": the last one was: " + e.Last.Error()
+	}
+	return text
+}
+
+// Unwrap returns what was said before.
+func (e *NoAnswer) Unwrap() error { return e.Last }
+
+// Timeout reports true, as on net.Error.
+func (e *NoAnswer) Timeout() bool { return true }
+
+var _, _ error = (*Fault)(nil), (*NoAnswer)(nil)
