@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"math"
 	"net/url"
 	"os"
 	"strings"
@@ -203,6 +204,46 @@ func TestRedis(t *testing.T) {
 		if (err != nil) != step.refused {
 			t.Errorf("token %d: %v, want it refused: %v", step.token, err, step.refused)
 		}
+	}
+}
+
+// What is no token must not become a fence: compared as text, it would refuse tokens that are
+// higher. Nor may a field of the caller's take its place.
+func TestRedisScriptRefuses(t *testing.T) {
+	o, err := redis.ParseURL(servers.ForTest(t, servers.Redis).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(o)
+	defer client.Close()
+	defer client.Del(context.Background(), "strict", "foreign")
+	write := redis.NewScript(fence.RedisScript)
+	run := func(key string, args ...any) error {
+		return write.Run(t.Context(), client, []string{key}, args...).Err()
+	}
+	if err := run("strict", 9, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]any{
+		{"abc"}, {"nan"}, {"inf"}, {"0x10"}, {"1e3"}, {""}, {" 10"}, {"10 "}, {"10\n"}, {"-10"}, {"+10"}, {"010"}, {"10.0"}, {0},
+		{"9223372036854775808"}, {"10000000000000000000"}, // above every token
+		{}, {10, "a"}, // nothing, and a field without a value
+		{10, "fence", 1}, {10, "a", 2, "fence", 99999},
+	} {
+		if err := run("strict", args...); err == nil || strings.HasPrefix(err.Error(), "STALE") {
+			t.Errorf("%q: %v, want an error of the caller", args, err)
+		}
+	}
+	if got := client.HGetAll(t.Context(), "strict").Val(); len(got) != 2 || got["a"] != "1" || got["fence"] != "9" {
+		t.Errorf("what was refused has written: %v", got)
+	}
+	if err := errors.Join(run("strict", 10, "a", "fence"), run("strict", int64(math.MaxInt64))); err != nil {
+		t.Error(err)
+	}
+	// Somebody else's field of that name is not overwritten, nor does it refuse a token as stale.
+	client.HSet(t.Context(), "foreign", "fence", "wooden")
+	if err := run("foreign", 10, "a", 1); err == nil || !strings.Contains(err.Error(), "wooden, which is no token") {
+		t.Errorf("a field fence that is no token: %v", err)
 	}
 }
 
