@@ -160,7 +160,7 @@ func printable(s string) string {
 }
 
 func showJSON(w io.Writer, sts []distlock.Status) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(escaped{w})
 	for _, st := range sts {
 		line := map[string]any{"name": st.Name, "held": st.Held, "token": st.Token}
 		if st.Held {

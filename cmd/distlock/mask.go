@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/distlock-go/distlock/backends"
@@ -155,15 +157,38 @@ var notPort = regexp.MustCompile(`:[^,\]]*[^0-9:,\]]`)
 
 // tame replaces what a terminal would act on.
 func tame(text string) string {
-	clean := func(r rune) bool {
-		return r == '\n' || r == '\t' || r != utf8.RuneError && !unicode.IsControl(r) && !unicode.Is(unicode.Bidi_Control, r)
-	}
 	return strings.Map(func(r rune) rune {
-		if clean(r) {
+		if harmless(r) {
 			return r
 		}
 		return '?'
 	}, text)
+}
+
+// harmless reports whether a terminal does with r nothing but show it.
+func harmless(r rune) bool {
+	return r == '\n' || r == '\t' || r != utf8.RuneError && !unicode.IsControl(r) && !unicode.Is(unicode.Bidi_Control, r)
+}
+
+// escaped writes JSON, which can say in other characters what tame would replace: nothing of it is lost.
+type escaped struct{ to io.Writer }
+
+// Write implements io.Writer. JSON has such characters only inside of strings.
+func (e escaped) Write(text []byte) (int, error) {
+	var b strings.Builder
+	for _, r := range string(text) {
+		if harmless(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	if _, err := io.WriteString(e.to, b.String()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // masked writes what show makes of each text.

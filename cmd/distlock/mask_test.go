@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
@@ -46,6 +49,29 @@ func TestMask(t *testing.T) {
 	}
 	if got, want := m.painted("\x1b[1mzk://me:pw@h\x1b[0m\x1b]0;x\x07"), "\x1b[1mzk://me:xxxxx@h\x1b[0m?]0;x?"; got != want {
 		t.Errorf("painted: %q, want %q", got, want)
+	}
+}
+
+// A name is whole in JSON, whatever it has: what a terminal would act on is escaped. The passwords
+// of URLs are hidden all the same.
+func TestJSONLosesNothing(t *testing.T) {
+	for _, name := range []string{"a\u202eb", "a\u2066b", "a\x7fb", "a\u0085b", "a\ufffdb", "a\U000e0001b", "a\x1b[2Jb", "a\tb\nc", `a"b\c`, "世界"} {
+		var out bytes.Buffer
+		must(t, showJSON(&masked{&out, given.data}, []distlock.Status{{Name: name, Held: true, Holder: name, Waiters: -1}}))
+		var got struct{ Name, Holder string }
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Name != name || got.Holder != name {
+			t.Errorf("%q: %v, %q from %s", name, err, got, &out)
+		}
+		for _, r := range out.String() {
+			if !harmless(r) {
+				t.Errorf("%q is written as it is: %s", r, &out)
+			}
+		}
+	}
+	var out bytes.Buffer
+	must(t, showJSON(&masked{&out, given.data}, []distlock.Status{{Name: "redis://me:s3\u202ecret@h/1", Waiters: -1}}))
+	if strings.Contains(out.String(), "cret") || !json.Valid(out.Bytes()) {
+		t.Errorf("a password is shown, or this is no JSON: %s", &out)
 	}
 }
 
@@ -135,4 +161,13 @@ func hostile(t *testing.T) string {
 		}
 	}()
 	return l.Addr().String()
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

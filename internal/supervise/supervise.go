@@ -94,6 +94,9 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 }
 
 func startError(name string, err error) error {
+	if name == "" { // os/exec says only that there is no command
+		return fmt.Errorf("%w: its name is empty", ErrNotFound)
+	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
 	}
