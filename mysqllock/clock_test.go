@@ -17,6 +17,7 @@ import (
 // TestServerClock runs the checks that TestConformance has to skip. The test can move the clock
 // of this server.
 func TestServerClock(t *testing.T) {
+	t.Parallel()
 	h := harness.On(t, servers.ClockedForTest(t, servers.MySQL), openURL)
 	conformance.Run(t, clocked{inspected{h, poolOf(t, config(t, h.URL()))}}, harness.OnClock())
 }
@@ -36,6 +37,7 @@ func (h clocked) Caps() conformance.Caps {
 // The first statement has found a lease at its end; at the new time it runs. A lock reported as
 // renewed must be renewed.
 func TestClockGoesBackInRenewal(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, clockStands), freshTable(t))
 	long, short := d.claimOn("long", time.Hour), d.claimOn("short", time.Minute)
 	grants(t, long)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +15,10 @@ import (
 )
 
 // TestSessions runs the life of a lock under every kind of session that a user's
-// pool may have: none of it may make a difference.
+// pool may have: none of it may make a difference. DISTLOCK_SESSIONS=all has it run under all
+// combinations of settings, not only all pairs.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	modes := []string{
 		"''",
 		"'STRICT_ALL_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE'",
@@ -23,30 +27,60 @@ func TestSessions(t *testing.T) {
 	if strings.Contains(server(t).Version(), "MariaDB") {
 		modes = append(modes, "'SIMULTANEOUS_ASSIGNMENT'", "'ORACLE,EMPTY_STRING_IS_NULL'")
 	}
+	zones := []string{"'+00:00'", "'+12:45'", "'-12:00'", "'SYSTEM'"}
+	levels := []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"}
+	flags := []string{"found=false parse=false", "found=false parse=true", "found=true parse=false", "found=true parse=true"}
 	table := freshTable(t)
-	for _, mode := range modes {
-		for _, zone := range []string{"'+00:00'", "'+12:45'", "'-12:00'", "'SYSTEM'"} {
-			for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
-				for flags := range 4 {
-					found, parse := flags&1 != 0, flags&2 != 0
-					t.Run(fmt.Sprintf("%s %s %s found=%t parse=%t", mode, zone, isolation, found, parse), func(t *testing.T) {
-						c := config(t, server(t).URL())
-						c.ClientFoundRows, c.ParseTime = found, parse
-						c.Loc = time.FixedZone("east", 9*3600)
-						c.Params = map[string]string{"sql_mode": mode, "time_zone": zone, "sql_select_limit": "1",
-							"collation_connection": "latin1_general_ci"}
-						db := poolOf(t, c)
-						level := "SET SESSION TRANSACTION ISOLATION LEVEL " + isolation
-						db.SetMaxOpenConns(1) // so that the next statement sets it for all
-						if _, err := db.Exec(level); err != nil {
-							t.Fatal(err)
-						}
-						testLife(t, testDriver(t, db, table))
-					})
-				}
+	for _, k := range sessions(os.Getenv("DISTLOCK_SESSIONS") == "all", modes, zones, levels, flags) {
+		t.Run(strings.Join(k, " "), func(t *testing.T) {
+			c := config(t, server(t).URL())
+			c.ClientFoundRows, c.ParseTime = strings.Contains(k[3], "found=true"), strings.Contains(k[3], "parse=true")
+			c.Loc = time.FixedZone("east", 9*3600)
+			c.Params = map[string]string{"sql_mode": k[0], "time_zone": k[1], "sql_select_limit": "1",
+				"collation_connection": "latin1_general_ci"}
+			db := poolOf(t, c)
+			db.SetMaxOpenConns(1) // so that the next statement sets it for all
+			if _, err := db.Exec("SET SESSION TRANSACTION ISOLATION LEVEL " + k[2]); err != nil {
+				t.Fatal(err)
+			}
+			testLife(t, testDriver(t, db, table))
+		})
+	}
+}
+
+// sessions returns combinations of settings: all of them, or so many that every two values of
+// different settings come together in one.
+func sessions(all bool, settings ...[]string) (chosen [][]string) {
+	combinations := [][]string{nil}
+	for _, values := range settings {
+		var longer [][]string
+		for _, c := range combinations {
+			for _, v := range values {
+				longer = append(longer, append(slices.Clone(c), v))
 			}
 		}
+		combinations = longer
 	}
+	seen := make(map[[2]string]bool)
+	for _, c := range combinations {
+		wanted := all
+		for i := range c {
+			for j := range i {
+				pair := [2]string{c[j], c[i]}
+				wanted = wanted || !seen[pair]
+			}
+		}
+		if !wanted {
+			continue
+		}
+		for i := range c {
+			for j := range i {
+				seen[[2]string{c[j], c[i]}] = true
+			}
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen
 }
 
 // testLife takes one name through everything that can happen to it.
@@ -168,10 +202,10 @@ func testOperators(t *testing.T, d *store) {
 	holder.request.Holder = "a\x00b\n\x00"
 	g := grants(t, holder)
 
+	now := time.Now()
 	st, err := d.Inspect(t.Context(), prefix+"/c")
-	since := time.Since(st.AcquiredAt)
 	if err != nil || !st.Held || st.Holder != holder.request.Holder || st.Token != g.Token || st.Waiters != -1 ||
-		st.Remaining <= 0 || st.Remaining > 20*time.Second || since < -time.Minute || since > time.Minute {
+		st.Remaining <= 0 || st.Remaining > 20*time.Second || st.AcquiredAt.Before(now.Add(-time.Minute)) || st.AcquiredAt.After(now.Add(time.Minute)) {
 		t.Errorf("Inspect: %+v, %v", st, err)
 	}
 	if err := breakSeen(t.Context(), d, prefix+"/c"); err != nil {
@@ -194,6 +228,7 @@ func testOperators(t *testing.T, d *store) {
 // TestNames holds all names of a set at once. Collations, padding, escaping or cutting off would
 // merge them. The session is not strict.
 func TestNames(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, map[string]string{"sql_mode": "''"}), freshTable(t))
 	long := strings.Repeat("n", distlock.MaxName-1)
 	names := []string{
@@ -229,6 +264,7 @@ func TestNames(t *testing.T) {
 
 // TestRoundTrips counts what the server was asked.
 func TestRoundTrips(t *testing.T) {
+	t.Parallel()
 	db := pool(t, nil)
 	db.SetMaxOpenConns(1)
 	d := testDriver(t, db, freshTable(t))
@@ -241,9 +277,12 @@ func TestRoundTrips(t *testing.T) {
 	}
 	cost := func(what string, want int, f func()) {
 		t.Helper()
-		before := questions()
+		before, began := questions(), time.Now()
 		f()
-		if n := questions() - before - 1; n != want {
+		took := time.Since(began)
+		n := questions() - before - 1
+		// A grant that took long is asked for again; see Try.
+		if again := n == want+1 && took > minIdle/2; n != want && !again {
 			t.Errorf("%s took %d requests, want %d", what, n, want)
 		}
 	}
@@ -281,6 +320,7 @@ func TestRoundTrips(t *testing.T) {
 // TestClock compares the statement's clock with the real one at instants that some
 // zones have twice, or not at all.
 func TestClock(t *testing.T) {
+	t.Parallel()
 	admin := adminPool(t)
 	// A zone whose clocks go forward an hour at 1,000,000,000 and back at 1,100,000,000.
 	const zone = "Test/Fold"
@@ -317,6 +357,7 @@ func TestClock(t *testing.T) {
 
 // TestSweep removes idle rows, and nothing but those.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, map[string]string{"sql_select_limit": "1"}), freshTable(t))
 	const rows = 1234 // more than two batches
 	last := make(map[string]int64)
@@ -376,6 +417,7 @@ func TestSweep(t *testing.T) {
 // TestErrorsPass: what the server says of things other than the lock is returned
 // as it is.
 func TestErrorsPass(t *testing.T) {
+	t.Parallel()
 	db := pool(t, nil)
 	d := testDriver(t, db, freshTable(t))
 	c := d.claimOn("n", time.Minute)

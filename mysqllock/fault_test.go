@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestWaitForRowIsNotDeducted has somebody's transaction block the row of a free
 // name: the lease must be whole when the grant comes.
 func TestWaitForRowIsNotDeducted(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	old := d.claimOn("n", time.Minute)
 	grants(t, old)
@@ -26,7 +28,7 @@ func TestWaitForRowIsNotDeducted(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		eventually(t, "the statement waits for the row", func() bool { return working() > 0 })
+		testkit.Until(t, "the statement waits for the row", func() bool { return working() > 0 })
 		time.Sleep(time.Second) // half the lease
 		unblocked = time.Now()
 		if err := tx.Commit(); err != nil {
@@ -50,6 +52,7 @@ func TestWaitForRowIsNotDeducted(t *testing.T) {
 // TestLateStatementIsUndone gives up on an acquisition that the server goes on
 // with, once it waits for an existing row and once for a row not committed yet.
 func TestLateStatementIsUndone(t *testing.T) {
+	t.Parallel()
 	for _, exists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("row exists=%t", exists), func(t *testing.T) {
 			d := testDriver(t, pool(t, nil), freshTable(t))
@@ -79,7 +82,7 @@ func TestLateStatementIsUndone(t *testing.T) {
 				_, err := c.Try(ctx)
 				tried <- err
 			}()
-			eventually(t, "the statement waits", func() bool { return working() > 0 })
+			testkit.Until(t, "the statement waits", func() bool { return working() > 0 })
 			cancel()
 			wantError(t, "Try", <-tried, context.Canceled)
 			if working() == 0 {
@@ -87,14 +90,14 @@ func TestLateStatementIsUndone(t *testing.T) {
 			}
 			released := make(chan error, 1)
 			go func() { released <- c.Release(context.Background()) }()
-			eventually(t, "the release waits too", func() bool { return working() > 1 })
+			testkit.Until(t, "the release waits too", func() bool { return working() > 1 })
 			if err := tx.Rollback(); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-released; err != nil {
 				t.Fatalf("Release: %v", err)
 			}
-			eventually(t, "the late statement ends", func() bool { return working() == 0 })
+			testkit.Until(t, "the late statement ends", func() bool { return working() == 0 })
 			grants(t, d.claimOn("n", time.Minute))
 		})
 	}
@@ -103,6 +106,7 @@ func TestLateStatementIsUndone(t *testing.T) {
 // TestVeryLateStatementIsRefused applies the acquisition after its release, as a
 // server does that finds the request in a socket long after the client has gone.
 func TestVeryLateStatementIsRefused(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
@@ -139,6 +143,7 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 
 // TestAmbiguousHolder repeats a Try that failed without an answer, wins, and releases.
 func TestAmbiguousHolder(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	c := d.claimOn("n", time.Minute)
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -164,6 +169,7 @@ func TestAmbiguousHolder(t *testing.T) {
 // TestRolledBackIsRetried has the server roll back statements for reasons of its own: a
 // deadlock, a commit that another server of a cluster has refused. It is not seen outside.
 func TestRolledBackIsRetried(t *testing.T) {
+	t.Parallel()
 	admin := adminPool(t)
 	exec := func(format string, args ...any) {
 		t.Helper()
@@ -189,7 +195,7 @@ func TestRolledBackIsRetried(t *testing.T) {
 				"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = %d; END", seen, d.sql.table, seen, number)
 			done := make(chan error, 1)
 			go func() { done <- step.f(context.Background()) }()
-			eventually(t, "a statement is rolled back", func() (rolled bool) {
+			testkit.Until(t, "a statement is rolled back", func() (rolled bool) {
 				if err := admin.QueryRow("SELECT COUNT(*) > 0 FROM " + seen).Scan(&rolled); err != nil {
 					t.Fatal(err)
 				}
@@ -205,6 +211,7 @@ func TestRolledBackIsRetried(t *testing.T) {
 
 // TestLockWaitIsRetried has the server give up on a row.
 func TestLockWaitIsRetried(t *testing.T) {
+	t.Parallel()
 	db := pool(t, map[string]string{"innodb_lock_wait_timeout": "1"})
 	d := testDriver(t, db, freshTable(t))
 	c := d.claimOn("n", time.Minute)
@@ -233,6 +240,7 @@ func TestLockWaitIsRetried(t *testing.T) {
 
 // TestGuard writes under a lock in a transaction, whatever is added to its token.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	db := pool(t, nil)
 	l, err := New(db, &Options{Table: freshTable(t), Create: true, Options: distlock.Options{TokenBase: 1000}})
 	if err != nil {
@@ -261,7 +269,7 @@ func TestGuard(t *testing.T) {
 		_, err := rival.Try(context.Background())
 		tried <- err
 	}()
-	eventually(t, "the rival waits", func() bool { return working() > 0 })
+	testkit.Until(t, "the rival waits", func() bool { return working() > 0 })
 	if err := lock.Guard(t.Context(), tx); err != nil {
 		t.Fatalf("Guard, repeated: %v", err)
 	}

@@ -25,6 +25,7 @@ import (
 // shared is the server of all tests of the package: starting one takes longer than
 // most tests do, and each test has a table of its own.
 var shared = sync.OnceValues(func() (*servers.Server, error) {
+	sharedUsed = true
 	return servers.Start(context.Background(), servers.MySQL)
 })
 
@@ -49,7 +50,6 @@ func closeShared() error {
 
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	sharedUsed = true
 	s, err := shared()
 	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
 		t.Skip(err)
@@ -254,18 +254,6 @@ func statementsWith(t testing.TB, db *sql.DB, text string) int {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// eventually polls until ok, or fails the test after a time that no working server
-// needs.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 // breakSeen ends whatever hold there is on a name; ErrLost if there is none.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // ownPool is a pool as Open makes it.
@@ -29,6 +30,7 @@ func ownPool(t *testing.T, conns int) *sql.DB {
 // TestBlockedRowIsPassedOver renews several locks while the row of one is in another transaction.
 // The others are renewed, and nothing waits for them meanwhile.
 func TestBlockedRowIsPassedOver(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, ownPool(t, 8), freshTable(t))
 	if !d.renewals.skip {
 		t.Skip("the server cannot skip rows that are locked")
@@ -40,28 +42,23 @@ func TestBlockedRowIsPassedOver(t *testing.T) {
 		batch = append(batch, driver.Renewal{Claim: c, TTL: time.Hour})
 	}
 	tx := lockRow(t, d, "z")
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.Renew(ctx, batch)
-	}()
 	working := watch(t, d)
-	eventually(t, "the renewal waits for z", func() bool { return working() > 0 })
 	rivals := testDriver(t, ownPool(t, 8), d.sql.table)
-	for _, name := range []string{"a", "b", "c"} {
-		refuses(t, rivals.claimOn(name, time.Minute))
-	}
-	select {
-	case <-done:
-		t.Error("the renewal did not wait for z, so this test shows nothing")
-	default:
-	}
-	<-done
-	if ctx.Err() != nil {
-		t.Error("the renewal took all the time that there was")
-	}
+	const most = 10 * time.Second
+	testkit.Within(t, most*4/5, func() { // half of the time that there is, and what a request takes
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.Renew(ctx, batch)
+		}()
+		testkit.Until(t, "the renewal waits for z", func() bool { return working() > 0 })
+		for _, name := range []string{"a", "b", "c"} {
+			refuses(t, rivals.claimOn(name, time.Minute))
+		}
+		<-done
+	})
 	for i, r := range batch[:3] {
 		if r.Err != nil || r.Grant.TTL != time.Hour {
 			t.Errorf("renewal %d: %+v", i, r)
@@ -82,6 +79,7 @@ func TestBlockedRowIsPassedOver(t *testing.T) {
 
 // TestRenewalWithoutSkipping renews a batch on a server that cannot skip rows.
 func TestRenewalWithoutSkipping(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, ownPool(t, 4), freshTable(t))
 	d.renewals.skip = false
 	testBatch(t, d)
@@ -101,6 +99,7 @@ func refusedName(t *testing.T, d *store) string {
 
 // TestSafeUpdates renews and sweeps in sessions that take no join with a list.
 func TestSafeUpdates(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, map[string]string{"sql_safe_updates": "1"}), freshTable(t))
 	testLife(t, d)
 	if _, err := d.Sweep(t.Context(), time.Microsecond); err != nil {
@@ -110,6 +109,7 @@ func TestSafeUpdates(t *testing.T) {
 
 // TestSweepPassesOver sweeps several rows while one is in another transaction.
 func TestSweepPassesOver(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, ownPool(t, 4), freshTable(t))
 	for _, name := range []string{"a", "b", "c"} {
 		c := d.claimOn(name, time.Minute)
@@ -118,8 +118,7 @@ func TestSweepPassesOver(t *testing.T) {
 	}
 	ageFree(t, d)
 	tx := lockRow(t, d, "b")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	if n, err := d.Sweep(ctx, time.Microsecond); n != 2 || err != nil {
 		t.Errorf("Sweep past a row that is locked: %d, %v, want 2", n, err)
 	}
@@ -134,8 +133,9 @@ func TestSweepPassesOver(t *testing.T) {
 // TestBlockedNames keeps the rows of some names locked, and has callers give up on those
 // names again and again: other names must not notice, and the server not be flooded.
 func TestBlockedNames(t *testing.T) {
-	const blocked, ttl = 4, 2 * time.Second
-	lockers := openLockers(t, 2, Options{MaxConns: 10, Options: distlock.Options{TTL: ttl}})
+	t.Parallel()
+	const blocked, rounds = 4, 60
+	lockers := openLockers(t, 2, Options{MaxConns: 10})
 	d := lockers[0].driverOf(t)
 	for i := range blocked {
 		refusing := fmt.Sprint("blocked", i)
@@ -168,23 +168,21 @@ func TestBlockedNames(t *testing.T) {
 	}
 	working := watch(t, d)
 	most := 0
-	for start := time.Now(); time.Since(start) < 4*ttl; {
+	for i := range rounds { // for longer than the server waits for a row
 		most = max(most, working())
-		free, cancel := context.WithTimeout(ctx, ttl)
-		lock, err := l.TryLock(free, "free")
-		cancel()
-		if err != nil {
-			t.Fatalf("TryLock of a free name: %v", err)
-		}
-		if err := lock.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Within(t, 2*time.Second, func() {
+			lock, err := l.TryLock(ctx, "free")
+			if err != nil {
+				t.Fatalf("TryLock of a free name: %v", err)
+			}
+			if err := lock.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := held[i%len(held)].Extend(ctx, time.Minute); err != nil {
+				t.Errorf("renewal of a lock that has nothing to do with it: %v", err)
+			}
+		})
 		time.Sleep(50 * time.Millisecond)
-	}
-	for _, lock := range held {
-		if lock.Err() != nil {
-			t.Errorf("a lock that has nothing to do with it: %v", lock.Err())
-		}
 	}
 	// Two under way, and one that was given up in each semaphore.
 	if most > 4*blocked+2 {
@@ -224,7 +222,8 @@ func testLimiter(t *testing.T) {
 	}
 	l.linger = time.Millisecond
 	_, _ = l.bound("n", trying, answers(context.Canceled))(t.Context())
-	eventually(t, "the server must have ended it", func() bool { return waits(trying) == nil })
+	for waits(trying) != nil { // until the server must have ended it
+	}
 	if len(l.names) != 0 || len(l.blocked) != 0 || len(l.slow) != 0 {
 		t.Errorf("left behind: %d names, %d blocked, %d slow", len(l.names), len(l.blocked), len(l.slow))
 	}
@@ -258,31 +257,20 @@ func testLimiter(t *testing.T) {
 // TestReleaseDoesNotWaitForLock has another request hang on the connection that named locks
 // share: a release must return all the same.
 func TestReleaseDoesNotWaitForLock(t *testing.T) {
+	t.Parallel()
 	d := lockDriver(t)
 	holder := holdsWithLock(t, d)
-	d.locks.shared.line.Lock()
-	returned := make(chan error, 1)
-	go func() { returned <- holder.Release(context.Background()) }()
-	select {
-	case err := <-returned:
-		if err != nil {
-			t.Errorf("Release: %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("Release waits for a request about named locks")
-	}
-	d.locks.shared.line.Unlock()
-	eventually(t, "the named lock is released", func() bool {
-		d.locks.shared.line.Lock()
-		defer d.locks.shared.line.Unlock()
-		return d.locks.shared.conn == nil
-	})
+	resume := stalls(t, d.locks)
+	releases(t, holder)
+	resume()
+	givesBack(t, d.locks)
 }
 
 // TestOneOwnConnection renews, waits and releases with one connection and without
 // a named lock.
 func TestOneOwnConnection(t *testing.T) {
-	const ttl = 2 * time.Second
+	t.Parallel()
+	const ttl = 6 * time.Second
 	l := openLockers(t, 1, Options{MaxConns: 1, WaitConns: -1, Options: distlock.Options{TTL: ttl}})[0]
 	held, err := l.Lock(t.Context(), "n")
 	if err != nil {
@@ -296,21 +284,31 @@ func TestOneOwnConnection(t *testing.T) {
 		}
 		next <- err
 	}()
-	first := held.Deadline()
-	eventually(t, "the lock has been renewed several times", func() bool {
-		return held.Deadline().After(first.Add(ttl)) || held.Err() != nil
-	})
+	renewed(t, held, 2)
 	if err := held.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock after a TTL: %v", err)
+		t.Errorf("Unlock after renewals: %v", err)
 	}
 	if err := <-next; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRenewalsHaveConnections takes all connections of the pool for longer than a lease.
+// renewed waits until a lock has been renewed a number of times.
+func renewed(t *testing.T, held distlock.Lock, times int) {
+	t.Helper()
+	for range times {
+		last := held.Deadline()
+		testkit.Until(t, "the lock is renewed", func() bool { return held.Deadline().After(last) || held.Err() != nil })
+		if err := held.Err(); err != nil {
+			t.Fatalf("the lock is lost: %v", err)
+		}
+	}
+}
+
+// TestRenewalsHaveConnections takes all connections of the pool for several renewals.
 func TestRenewalsHaveConnections(t *testing.T) {
-	const ttl = 2 * time.Second
+	t.Parallel()
+	const ttl = 6 * time.Second
 	l := openLockers(t, 1, Options{MaxConns: 1, Options: distlock.Options{TTL: ttl}})[0]
 	held, err := l.Lock(t.Context(), "n")
 	if err != nil {
@@ -320,11 +318,7 @@ func TestRenewalsHaveConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-held.Done():
-		t.Errorf("the lock is lost: %v", held.Err())
-	case <-time.After(3 * ttl):
-	}
+	renewed(t, held, 2)
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
@@ -335,6 +329,7 @@ func TestRenewalsHaveConnections(t *testing.T) {
 
 // TestPoolIsClosed closes the pool of New before the Locker: that is final.
 func TestPoolIsClosed(t *testing.T) {
+	t.Parallel()
 	db, waiting := pool(t, nil), pool(t, nil)
 	d := testDriver(t, db, freshTable(t))
 	d.renewals = newRenewals(waiting, db, renewConns)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestOpenURL(t *testing.T) {
+	t.Parallel()
 	table := freshTable(t)
 	url := server(t).URL() + "?create=true&max_conns=3&ttl=7s&table=" + table
 	l, err := Open(t.Context(), url, &Options{Table: table})
@@ -26,8 +27,8 @@ func TestOpenURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := lock.Deadline().Sub(start); d < 6*time.Second || d > 7*time.Second+time.Since(start) {
-		t.Errorf("with ttl=7s the deadline is in %v", d)
+	if d := lock.Deadline(); d.Before(start.Add(6*time.Second)) || d.After(time.Now().Add(7*time.Second)) {
+		t.Errorf("with ttl=7s the deadline is in %v", time.Until(d))
 	}
 	db := lock.(*Lock).claim.driver.db
 	if n := db.Stats().MaxOpenConnections; n != 3 {
@@ -132,6 +133,7 @@ func TestDocumentedSchema(t *testing.T) {
 
 // TestTable opens missing and unfit tables.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	db := pool(t, nil)
 	table := freshTable(t)
 	good, err := Schema(table)
@@ -181,6 +183,7 @@ func TestTable(t *testing.T) {
 
 // TestRights opens the table as users with fewer and fewer rights.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	admin := adminPool(t)
 	schema := config(t, server(t).URL()).DBName
 	table := freshTable(t)
@@ -238,6 +241,7 @@ func TestRights(t *testing.T) {
 
 // TestCreateTogether has many processes find that the table is missing.
 func TestCreateTogether(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		table := freshTable(t)
 		var wg sync.WaitGroup

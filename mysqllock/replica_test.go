@@ -1,7 +1,6 @@
 package mysqllock
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // follower is a primary with an asynchronous replica that refuses writes.
@@ -66,7 +66,7 @@ func (f *follower) do(statements ...string) {
 // has waits until the replica has a lock with its token.
 func (f *follower) has(lock distlock.Lock) {
 	f.t.Helper()
-	eventually(f.t, "the replica has the lock", func() bool {
+	testkit.Until(f.t, "the replica has the lock", func() bool {
 		var token int64
 		err := f.admin.QueryRow("SELECT token FROM distlock.distlock WHERE name = ?", lock.Name()).Scan(&token)
 		return err == nil && token == lock.Token()
@@ -78,9 +78,9 @@ func (f *follower) has(lock distlock.Lock) {
 // token tells the two apart. Before that, the replica is refused at Open; afterwards, a restart
 // keeps the locks.
 func TestReplica(t *testing.T) {
+	t.Parallel()
 	f := follow(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	opens := func(s *servers.Server) *Locker {
 		t.Helper()
 		l, err := Open(ctx, s.URL(), &Options{Create: true, Options: distlock.Options{TTL: time.Minute}})

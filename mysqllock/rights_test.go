@@ -102,6 +102,7 @@ const oddPassword = `p@ss:w/o?r#d% ü"&=x`
 // TestDocumentedRights gives a user the rights of the document, no more, and takes a lock
 // through all that can happen to it.
 func TestDocumentedRights(t *testing.T) {
+	t.Parallel()
 	admin := adminPool(t)
 	text, err := os.ReadFile("../docs/mysql.md")
 	if err != nil {
@@ -142,7 +143,7 @@ func TestDocumentedRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	takesLocks(t, held.(*Lock).claim.driver.locks, 1)
-	next, _ := handOff(t, held, l, func() { time.Sleep(time.Second) })
+	next := handOff(t, held, l, func() { time.Sleep(time.Second) })
 	if err := next.Extend(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -171,6 +172,7 @@ func TestDocumentedRights(t *testing.T) {
 
 // TestClientCertificate opens a server that wants one.
 func TestClientCertificate(t *testing.T) {
+	t.Parallel()
 	ca, stranger := newAuthority(t), newAuthority(t)
 	parts := strings.FieldsFunc(ca.issueFiles(t, "127.0.0.1"), func(r rune) bool { return r == '&' || r == '=' })
 	s := servers.ConfiguredForTest(t, servers.MySQL, "ssl-ca="+ca.file, "ssl-cert="+parts[1], "ssl-key="+parts[3])

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,24 +12,30 @@ import (
 //
 //	claim                sharedConn                        server
 //	granted ───────────▶ toBeTaken; timer of takeDelay
-//	                     timer: take ────────────────────▶ GET_LOCK without a wait
+//	                     timer: queue ─▶ worker ─────────▶ GET_LOCK without a wait
 //	                     taken; waiters may queue now
-//	Release ───────────▶ notTaken; in the background ────▶ RELEASE_LOCK: the next wakes up
+//	Release ───────────▶ notTaken; queue ─▶ worker ──────▶ RELEASE_LOCK: the next wakes up
 //
-// A claim costs no request if it is released before its timer fires.
+// A claim costs no request if it is released before its timer fires. The connection carries one
+// request at a time, so one goroutine sends them all, and ends when there is none to send.
 type sharedConn struct {
 	db  *sql.DB
 	sql *statements
 
 	mu     sync.Mutex
 	taken  int // named locks that conn has, or had when it broke
+	queue  []lockStep
+	works  bool // a goroutine works the queue off; it alone uses conn
+	conn   *sql.Conn
 	closed bool
 	idle   sync.WaitGroup // what runs in the background
+}
 
-	line sync.Mutex // held for a request on conn, which carries one at a time
-	conn *sql.Conn  // nil if it is not needed
-
-	breaks atomic.Int64 // how often conn was lost
+// lockStep is one request of sharedConn: the named lock of a claim is taken, or if that is nil,
+// the named lock of a name is released.
+type lockStep struct {
+	claim *claim
+	name  string
 }
 
 const (
@@ -59,116 +64,124 @@ func (s *sharedConn) takeLater(c *claim) {
 	defer s.mu.Unlock()
 	if !s.closed && c.onShared == notTaken {
 		c.onShared = toBeTaken
-		c.timer = time.AfterFunc(takeDelay, func() { s.take(c) })
+		c.timer = time.AfterFunc(takeDelay, func() { s.enqueueTake(c) })
 	}
 }
 
-// take takes the named lock of a claim unless another has it. If that fails, waiters for
-// it will not be woken up, and poll.
-func (s *sharedConn) take(c *claim) {
+func (s *sharedConn) enqueueTake(c *claim) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	c.timer = nil // it has fired, and a held lock is to be small
 	// The claim may have been released after the timer fired.
-	if s.closed || c.onShared != toBeTaken || s.taken >= maxTaken {
-		s.mu.Unlock()
-		return
-	}
-	// Under the mutex: close sets closed first, and then waits for idle.
-	s.idle.Add(1)
-	s.mu.Unlock()
-	defer s.idle.Done()
-
-	got, late := false, false
-	s.send(true, func(ctx context.Context, conn *sql.Conn) error {
-		err := conn.QueryRowContext(ctx, s.sql.fill("take-lock", s.sql.namedLock(c.request.Name))).Scan(&got)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if got {
-			s.taken++
-			// A release during the request did not see the named lock, so it is given
-			// back below.
-			if late = c.onShared != toBeTaken; !late {
-				c.onShared = taken
-			}
-		}
-		return err
-	})
-	switch {
-	case !got:
-		s.rest()
-	case late: // the claim has been released meanwhile
-		s.release(c.request.Name)
+	if c.onShared == toBeTaken && s.taken < maxTaken {
+		s.enqueue(lockStep{claim: c, name: c.request.Name})
 	}
 }
 
-// leave has the named lock of a claim released, if it was taken.
+// leave has the named lock of a claim released, if it was taken. A name is free already when its
+// named lock is released, and its former holder does not wait for that.
 func (s *sharedConn) leave(c *claim) {
 	s.mu.Lock()
-	was := c.onShared
+	defer s.mu.Unlock()
+	if c.onShared == taken {
+		s.enqueue(lockStep{name: c.request.Name})
+	}
 	if c.onShared = notTaken; c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil
 	}
-	s.mu.Unlock()
-	if was == taken {
-		s.background(func() { s.release(c.request.Name) })
+}
+
+// enqueue adds a request; s.mu is held.
+func (s *sharedConn) enqueue(step lockStep) {
+	if s.closed {
+		return // close ends what the connection has
+	}
+	s.queue = append(s.queue, step)
+	if !s.works {
+		s.works = true
+		s.idle.Go(s.work)
 	}
 }
 
-// release gives back a named lock of the shared connection.
-func (s *sharedConn) release(name string) {
-	s.send(false, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, s.sql.fill("release-lock", s.sql.namedLock(name)))
-		return err
-	})
+// work sends the requests of the queue. Then it gives the connection back to its pool if that
+// has no named lock.
+func (s *sharedConn) work() {
 	s.mu.Lock()
-	// Also after an error: the connection is closed then, and its named locks have ended with
-	// it.
-	s.taken--
-	s.mu.Unlock()
-	s.rest()
-}
-
-// rest gives the connection back to its pool if it has no named lock.
-func (s *sharedConn) rest() {
-	s.line.Lock()
-	defer s.line.Unlock()
-	// line is held as well, so that no request begins between this check and Close.
-	s.mu.Lock()
-	busy := s.taken > 0
-	s.mu.Unlock()
-	if !busy && s.conn != nil {
+	defer s.mu.Unlock()
+	for len(s.queue) > 0 {
+		step := s.queue[0]
+		s.queue = s.queue[1:]
+		switch {
+		case step.claim == nil:
+			// Without a connection it has ended already: it is closed after an error.
+			if s.conn != nil {
+				s.send(func(ctx context.Context) error {
+					_, err := s.conn.ExecContext(ctx, s.sql.fill("release-lock", s.sql.namedLock(step.name)))
+					return err
+				})
+			}
+			s.taken--
+		case step.claim.onShared == toBeTaken && s.taken < maxTaken:
+			s.take(step)
+		}
+	}
+	s.queue, s.works = nil, false
+	if s.taken == 0 && s.conn != nil {
 		_ = s.conn.Close()
 		s.conn = nil
 	}
 }
 
-// send makes a request on the shared connection, and closes that if it fails. If there
-// is none it opens one only where dial says so: what it had has been released. A server
-// that hangs is waited for once: requests that have queued meanwhile give up.
-func (s *sharedConn) send(dial bool, f func(context.Context, *sql.Conn) error) {
-	breaks := s.breaks.Load()
-	s.line.Lock()
-	defer s.line.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
-	defer cancel()
-	var err error
-	if s.conn == nil && dial && breaks == s.breaks.Load() {
-		s.conn, err = s.db.Conn(ctx)
-	}
-	if s.conn != nil {
-		if err = f(ctx, s.conn); err != nil {
-			discard(s.conn)
-			s.conn = nil
+// take takes the named lock of a claim unless another has it. If that fails, waiters for
+// it will not be woken up, and poll. s.mu is held.
+func (s *sharedConn) take(step lockStep) {
+	var got bool
+	s.send(func(ctx context.Context) (err error) {
+		if s.conn == nil {
+			if s.conn, err = s.db.Conn(ctx); err != nil {
+				return err
+			}
 		}
+		return s.conn.QueryRowContext(ctx, s.sql.fill("take-lock", s.sql.namedLock(step.name))).Scan(&got)
+	})
+	if !got {
+		return
 	}
-	if err != nil {
-		s.breaks.Add(1)
+	s.taken++
+	if step.claim.onShared == toBeTaken {
+		step.claim.onShared = taken
+	} else { // the claim was released during the request, and did not see the named lock
+		s.queue = append(s.queue, lockStep{name: step.name})
 	}
 }
 
-// background runs f in a goroutine that close waits for. A name is free already when its
-// named lock is released, and its former holder must not wait for that.
+// send makes a request on the shared connection, and closes that if it fails. A server that hangs
+// is waited for once: named locks that were to be taken meanwhile are not. s.mu is held, but not
+// during the request.
+func (s *sharedConn) send(f func(context.Context) error) {
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	err := f(ctx)
+	cancel()
+	if err != nil && s.conn != nil {
+		discard(s.conn)
+		s.conn = nil
+	}
+	s.mu.Lock()
+	if err == nil {
+		return
+	}
+	rest := s.queue[:0]
+	for _, step := range s.queue {
+		if step.claim == nil {
+			rest = append(rest, step)
+		}
+	}
+	s.queue = rest
+}
+
+// background runs f in a goroutine that close waits for.
 func (s *sharedConn) background(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +199,6 @@ func (s *sharedConn) close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.idle.Wait()
-	s.line.Lock()
-	defer s.line.Unlock()
 	if s.conn != nil {
 		discard(s.conn)
 		s.conn = nil

@@ -3,11 +3,14 @@ package mysqllock
 import (
 	"testing"
 	"time"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestTokenOverSweep has a claim wait for a row while others hold the name, give it back and
 // have the row swept. The statement of the claim has read the clock before all that.
 func TestTokenOverSweep(t *testing.T) {
+	t.Parallel()
 	db := pool(t, nil) // not one that gives up a row after a second
 	d := testDriver(t, db, freshTable(t))
 	rival := testDriver(t, db, d.sql.table) // not d, which knows that it has freed the name
@@ -21,7 +24,7 @@ func TestTokenOverSweep(t *testing.T) {
 		defer close(token)
 		token <- grants(t, rival.claimOn("n", time.Minute)).Token
 	}()
-	eventually(t, "the claim waits for the row", func() bool { return working() > 0 })
+	testkit.Until(t, "the claim waits for the row", func() bool { return working() > 0 })
 
 	// A sweep leaves what is younger than this, so it takes at least as long.
 	time.Sleep(minIdle)
@@ -42,6 +45,7 @@ func TestTokenOverSweep(t *testing.T) {
 
 // TestSweepLeavesTheYoung asks for an idle time below the shortest.
 func TestSweepLeavesTheYoung(t *testing.T) {
+	t.Parallel()
 	d := testDriver(t, pool(t, clockStands), freshTable(t))
 	c := d.claimOn("n", time.Minute)
 	grants(t, c)

@@ -2,15 +2,19 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime/pprof"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // openLockers opens Lockers with connections of their own, as if they were in
@@ -34,9 +38,14 @@ func openLockers(t testing.TB, n int, o Options) []*Locker {
 	return lockers
 }
 
-// handOff has next wait for what held holds, until ready says so, and returns the new
-// lock and how long that took from the release on.
-func handOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) (distlock.Lock, time.Duration) {
+// handOff has next wait for what held holds, until ready says so, and returns the new lock.
+func handOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) distlock.Lock {
+	t.Helper()
+	return startHandOff(t, held, next, ready)()
+}
+
+// startHandOff is handOff up to the release. It returns the rest.
+func startHandOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) func() distlock.Lock {
 	t.Helper()
 	got := make(chan distlock.Lock)
 	go func() {
@@ -47,27 +56,26 @@ func handOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) (dist
 		got <- l
 	}()
 	ready()
-	start := time.Now()
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Error(err)
+	return func() distlock.Lock {
+		if err := held.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		l := <-got
+		if l == nil {
+			t.FailNow()
+		}
+		return l
 	}
-	l := <-got
-	lag := time.Since(start)
-	if l == nil {
-		t.FailNow()
-	}
-	return l, lag
 }
 
-// patience is how late a hand-off may be if nothing wakes the waiter up. It is more than a
-// stalled machine takes over a poll. It is less than the 9 s until a waiter looks if it relies on
-// its named lock.
+// patience is how late a hand-off may be if nothing wakes the waiter up. It is less than the 9 s
+// until a waiter looks if it relies on its named lock.
 const patience = 7 * time.Second
 
 // takesLocks waits until a Locker has the named locks of n names that it took without them.
 func takesLocks(t *testing.T, l *namedLocks, n int) {
 	t.Helper()
-	eventually(t, "the named locks are taken", func() bool {
+	testkit.Until(t, "the named locks are taken", func() bool {
 		l.shared.mu.Lock()
 		defer l.shared.mu.Unlock()
 		return l.shared.taken == n
@@ -77,6 +85,7 @@ func takesLocks(t *testing.T, l *namedLocks, n int) {
 // TestHandOff passes a name to and fro between two processes and counts how often
 // the one that waits has to ask: once to be sent to the named lock, and once when it has that.
 func TestHandOff(t *testing.T) {
+	t.Parallel()
 	var tries int
 	lockers := openLockers(t, 2, Options{Options: distlock.Options{
 		Observer: &distlock.Observer{Acquired: func(a distlock.Acquired) { tries = a.Tries }},
@@ -89,8 +98,8 @@ func TestHandOff(t *testing.T) {
 	queued := atLock(t, d)
 	takesLocks(t, d.locks, 1)
 	for i := range 20 {
-		held, _ = handOff(t, held, lockers[(i+1)%2], func() {
-			eventually(t, "the other waits for the named lock", func() bool { return queued() == 1 })
+		held = handOff(t, held, lockers[(i+1)%2], func() {
+			testkit.Until(t, "the other waits for the named lock", func() bool { return queued() == 1 })
 			if i == 1 {
 				time.Sleep(time.Second) // in which a poller asks ten times
 			}
@@ -109,6 +118,7 @@ func TestHandOff(t *testing.T) {
 // TestLongHold has a claim wait for a name that was taken without its named lock, once
 // that has been taken.
 func TestLongHold(t *testing.T) {
+	t.Parallel()
 	lockers := openLockers(t, 2, Options{})
 	held, err := lockers[0].Lock(t.Context(), "n")
 	if err != nil {
@@ -117,7 +127,7 @@ func TestLongHold(t *testing.T) {
 	locks := lockers[0].driverOf(t).locks
 	takesLocks(t, locks, 1)
 	waiter := lockers[1].driverOf(t).claimOn("n", 30*time.Second)
-	eventually(t, "the waiter is sent to the named lock", func() bool {
+	testkit.Until(t, "the waiter is sent to the named lock", func() bool {
 		refuses(t, waiter)
 		return waiter.invited
 	})
@@ -128,11 +138,73 @@ func TestLongHold(t *testing.T) {
 	isWoken(t, "the waiter", woken)
 	grants(t, waiter)
 	releases(t, waiter)
-	eventually(t, "the connection is given back", func() bool {
-		locks.shared.line.Lock()
-		defer locks.shared.line.Unlock()
-		return locks.shared.conn == nil
+	givesBack(t, locks)
+}
+
+// givesBack waits until the connection that named locks share is back in its pool.
+func givesBack(t *testing.T, l *namedLocks) {
+	t.Helper()
+	testkit.Until(t, "the connection is given back", func() bool {
+		l.shared.mu.Lock()
+		defer l.shared.mu.Unlock()
+		return !l.shared.works && l.shared.conn == nil
 	})
+}
+
+// stalls has requests on the connection that named locks share wait for resume, as behind one
+// that hangs.
+func stalls(t *testing.T, l *namedLocks) (resume func()) {
+	t.Helper()
+	testkit.Until(t, "nothing is asked about named locks", func() bool {
+		l.shared.mu.Lock()
+		defer l.shared.mu.Unlock()
+		was := l.shared.works
+		l.shared.works = true
+		return !was
+	})
+	return func() { l.shared.background(l.shared.work) }
+}
+
+// TestSharedConnIsCheap has the connection that named locks share hang, while many claims want
+// theirs taken, and then released: they wait in a list, and not in a goroutine each.
+func TestSharedConnIsCheap(t *testing.T) {
+	l := openLockers(t, 1, Options{})[0]
+	locks := l.driverOf(t).locks
+	resume := stalls(t, locks)
+	queued := func() int {
+		locks.shared.mu.Lock()
+		defer locks.shared.mu.Unlock()
+		return len(locks.shared.queue)
+	}
+	var held []distlock.Lock
+	for i := range 100 {
+		h, err := l.Lock(t.Context(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, h)
+	}
+	testkit.Until(t, "every claim has asked for its named lock", func() bool { return queued() == len(held) })
+	testkit.AtMost(t, "goroutines that wait for the connection", 0, func() int {
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(all.String(), "(*sharedConn).")
+	})
+	resume()
+	takesLocks(t, locks, len(held))
+	resume = stalls(t, locks)
+	for _, h := range held {
+		if err := h.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := queued(); n != len(held) {
+		t.Errorf("%d named locks are to be released, want %d", n, len(held))
+	}
+	resume()
+	givesBack(t, locks)
 }
 
 // driverOf returns the driver of a Locker.
@@ -166,6 +238,7 @@ func openSpoiled(t *testing.T, table string, spoil func(*namedLocks)) *Locker {
 // TestLocksOfNoUse takes away what named locks rest on, one way at a time; the names must
 // be passed on all the same.
 func TestLocksOfNoUse(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		what  string
 		spoil func(*testing.T, *namedLocks)
@@ -194,12 +267,13 @@ func TestLocksOfNoUse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range 6 {
-				var lag time.Duration
-				held, lag = handOff(t, held, lockers[(i+1)%2], func() { time.Sleep(rand.N(200 * time.Millisecond)) })
-				if lag > patience {
-					t.Errorf("hand-off %d took %v", i, lag)
-				}
+			turn := 0
+			for range 6 {
+				testkit.WithinFresh(t, patience, func() func() {
+					turn++
+					rest := startHandOff(t, held, lockers[turn%2], func() { time.Sleep(rand.N(200 * time.Millisecond)) })
+					return func() { held = rest() }
+				})
 			}
 			if err := held.Unlock(t.Context()); err != nil {
 				t.Error(err)
@@ -233,33 +307,36 @@ func TestLocksLeaveNothing(t *testing.T) {
 	lock := locks.sql.namedLock("n").lock
 	waits := func() {
 		t.Helper()
-		eventually(t, "a claim waits for the named lock", func() bool { return statementsWith(t, db, lock) > 0 })
+		testkit.Until(t, "a claim waits for the named lock", func() bool { return statementsWith(t, db, lock) > 0 })
 	}
 	held, err := lockers[0].Lock(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	takesLocks(t, locks, 1)
-	for range 5 {
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := lockers[1].Lock(ctx, "n")
-			failed <- err
-		}()
-		waits()
-		cancel()
-		wantError(t, "the cancelled Lock", <-failed, context.Canceled)
-	}
 	// The statements of clients that have gone still wait in the server. They must not have
 	// the lock for long.
-	held, lag := handOff(t, held, lockers[1], waits)
-	if lag > patience {
-		t.Errorf("hand-off past cancelled waiters: %v", lag)
-	}
+	turn := 0
+	testkit.WithinFresh(t, patience, func() func() {
+		turn++
+		next := lockers[turn%2]
+		for range 5 {
+			ctx, cancel := context.WithCancel(t.Context())
+			failed := make(chan error, 1)
+			go func() {
+				_, err := next.Lock(ctx, "n")
+				failed <- err
+			}()
+			waits()
+			cancel()
+			wantError(t, "the cancelled Lock", <-failed, context.Canceled)
+		}
+		rest := startHandOff(t, held, next, waits)
+		return func() { held = rest() }
+	})
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := lockers[0].Lock(context.Background(), "n")
+		_, err := lockers[(turn+1)%2].Lock(context.Background(), "n")
 		waiting <- err
 	}()
 	waits()
@@ -270,20 +347,27 @@ func TestLocksLeaveNothing(t *testing.T) {
 	}
 	wantError(t, "the waiting Lock", <-waiting, distlock.ErrClosed)
 	wantError(t, "the lock after Close", held.Err(), distlock.ErrUnlocked)
-	eventually(t, "all connections are closed", func() bool { return threads() <= before })
+	testkit.Until(t, "all connections are closed", func() bool { return threads() <= before })
 }
 
 // TestCloseEndsLocks closes the named locks of a driver while a claim has one and its release has
 // not returned. The pool goes on, and must not keep it.
 func TestCloseEndsLocks(t *testing.T) {
+	t.Parallel()
 	d := lockDriver(t)
 	holdsWithLock(t, d)
 	locks := d.locks
 	d.locks = nil
 	locks.shared.close()
-	eventually(t, "the named lock is free", func() bool {
+	lockIsFree(t, d.db, locks.sql.namedLock("n").lock)
+}
+
+// lockIsFree waits until nobody has a named lock.
+func lockIsFree(t *testing.T, db *sql.DB, lock string) {
+	t.Helper()
+	testkit.Until(t, "the named lock is free", func() bool {
 		var free bool
-		if err := d.db.QueryRow("SELECT IS_FREE_LOCK(x'" + locks.sql.namedLock("n").lock + "')").Scan(&free); err != nil {
+		if err := db.QueryRow("SELECT IS_FREE_LOCK(x'" + lock + "')").Scan(&free); err != nil {
 			t.Fatal(err)
 		}
 		return free
@@ -308,6 +392,7 @@ func (c replyLost) Read(p []byte) (int, error) {
 
 // TestWaitsAgain ends the connection of a claim that waits: it does not poll for ever.
 func TestWaitsAgain(t *testing.T) {
+	t.Parallel()
 	l, db := openLockers(t, 2, Options{}), pool(t, nil)
 	held, err := l[0].Lock(t.Context(), "n")
 	if err != nil {
@@ -316,13 +401,13 @@ func TestWaitsAgain(t *testing.T) {
 	takesLocks(t, l[0].driverOf(t).locks, 1)
 	lock := l[1].driverOf(t).sql.namedLock("n").lock
 	waits := func(after int) (id int) {
-		eventually(t, "the next waits on another connection", func() bool {
+		testkit.Until(t, "the next waits on another connection", func() bool {
 			return db.QueryRow("SELECT id FROM information_schema.processlist WHERE id NOT IN (CONNECTION_ID(), ?) AND LOCATE(?, info) > 0",
 				after, lock).Scan(&id) == nil
 		})
 		return id
 	}
-	next, _ := handOff(t, held, l[1], func() {
+	next := handOff(t, held, l[1], func() {
 		id := waits(0)
 		if _, err := db.Exec(fmt.Sprintf("KILL %d", id)); err != nil {
 			t.Fatal(err)
@@ -338,6 +423,7 @@ func TestWaitsAgain(t *testing.T) {
 // it before the holder learns that the reply does not come. The holder must not be told of a lost
 // lock.
 func TestReplyToReleaseIsLost(t *testing.T) {
+	t.Parallel()
 	table := freshTable(t)
 	var lost atomic.Pointer[func()]
 	c := config(t, server(t).URL())
@@ -358,8 +444,8 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	}
 	takesLocks(t, d.locks, 1)
 	queued := atLock(t, d)
-	held, _ := handOff(t, first, l, func() {
-		eventually(t, "the next waits for the named lock", func() bool { return queued() == 1 })
+	held := handOff(t, first, l, func() {
+		testkit.Until(t, "the next waits for the named lock", func() bool { return queued() == 1 })
 	})
 	next := d.claimOn("n", time.Minute)
 	next.request.NoWait = true

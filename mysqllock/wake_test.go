@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestReleasesTogether gives many names back at the same moment. None of their named
 // locks may stay behind on the connection that has them all.
 func TestReleasesTogether(t *testing.T) {
+	t.Parallel()
 	l := openLockers(t, 1, Options{})[0]
 	d := l.driverOf(t)
 	var held []distlock.Lock
@@ -34,18 +36,7 @@ func TestReleasesTogether(t *testing.T) {
 	}
 	wg.Wait()
 	for _, h := range held {
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			var free bool
-			if err := d.db.QueryRow("SELECT IS_FREE_LOCK(x'" + d.sql.namedLock(h.Name()).lock + "')").Scan(&free); err != nil {
-				t.Fatal(err)
-			}
-			if free {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("the named lock of %q is not free %v after the release", h.Name(), patience)
-			}
-		}
+		lockIsFree(t, d.db, d.sql.namedLock(h.Name()).lock)
 	}
 }
 
@@ -53,6 +44,7 @@ func TestReleasesTogether(t *testing.T) {
 // that before its next renewal. The waiter is not to wait for that, whether the holder has waited
 // for its named lock or not, and nobody overtakes it meanwhile.
 func TestBreakWakes(t *testing.T) {
+	t.Parallel()
 	lockers := openLockers(t, 4, Options{Options: distlock.Options{TTL: time.Minute}})
 	held, err := lockers[0].Lock(t.Context(), "n")
 	if err != nil {
@@ -60,32 +52,34 @@ func TestBreakWakes(t *testing.T) {
 	}
 	takesLocks(t, lockers[0].driverOf(t).locks, 1)
 	queued := atLock(t, lockers[3].driverOf(t))
-	for _, next := range lockers[1:3] {
-		got := make(chan distlock.Lock, 1)
-		go func() {
-			h, err := next.Lock(context.Background(), "n")
-			if err != nil {
-				t.Error(err)
+	turn := 0
+	for range 2 {
+		testkit.WithinFresh(t, patience, func() func() {
+			turn++
+			next, got := lockers[turn%3], make(chan distlock.Lock, 1)
+			go func() {
+				h, err := next.Lock(context.Background(), "n")
+				if err != nil {
+					t.Error(err)
+				}
+				got <- h
+			}()
+			testkit.Until(t, "the next waits for the named lock", func() bool { return queued() == 1 })
+			return func() {
+				if err := distlock.Break(t.Context(), lockers[3], "n", held.Token()); err != nil {
+					t.Fatal(err)
+				}
+				h := <-got
+				if h == nil {
+					t.FailNow()
+				}
+				if h.Token() <= held.Token() {
+					t.Errorf("token %d after the broken one's %d", h.Token(), held.Token())
+				}
+				wantError(t, "Unlock of the broken lock", held.Unlock(t.Context()), distlock.ErrLost)
+				held = h
 			}
-			got <- h
-		}()
-		eventually(t, "the next waits for the named lock", func() bool { return queued() == 1 })
-		if err := distlock.Break(t.Context(), lockers[3], "n", held.Token()); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case h := <-got:
-			if h == nil {
-				t.FailNow()
-			}
-			if h.Token() <= held.Token() {
-				t.Errorf("token %d after the broken one's %d", h.Token(), held.Token())
-			}
-			wantError(t, "Unlock of the broken lock", held.Unlock(t.Context()), distlock.ErrLost)
-			held = h
-		case <-time.After(patience):
-			t.Fatalf("the waiter does not have the broken lock after %v", patience)
-		}
+		})
 	}
 	if err := held.Unlock(t.Context()); err != nil {
 		t.Error(err)
@@ -95,6 +89,7 @@ func TestBreakWakes(t *testing.T) {
 // TestBreakKeepsOrder breaks a lock while a claim waits for it. A claim that comes later is sent
 // behind the waiter, as after a release.
 func TestBreakKeepsOrder(t *testing.T) {
+	t.Parallel()
 	l := openLockers(t, 1, Options{})[0]
 	d := l.driverOf(t)
 	holder, waiter, late := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
