@@ -32,7 +32,7 @@ func run(ctx context.Context, url string) error {
 	defer cancel()
 	lock, err := locker.Lock(wait, "orders/42") // TryLock does not wait
 	if errors.Is(err, distlock.ErrHeld) {
-		return fmt.Errorf("somebody else is at it: %w", err)
+		return fmt.Errorf("somebody else is paying it: %w", err)
 	}
 	if err != nil {
 		return err
