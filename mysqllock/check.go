@@ -210,16 +210,25 @@ func (d *store) checkColumns(ctx context.Context) error {
 	return rows.Err()
 }
 
+// noSchema says what to do where no schema is named.
+const noSchema = "no schema is named; it is the path of the URL, as in mysql://host/schema, or comes with the table, as in table=schema.table"
+
 // explain adds to a server's error about the table what to do about it.
 func (s *statements) explain(err error) error {
 	switch {
+	case hasNumber(err, errNoSchemaNamed):
+		return fmt.Errorf("%w: %s: %w", distlock.ErrInvalid, noSchema, err)
+	case hasNumber(err, errNoSchema):
+		return fmt.Errorf("the schema does not exist; CREATE DATABASE creates it: %w", err)
+	case hasNumber(err, errNoSchemaRight): // the server does not tell this user which of the two it is
+		return fmt.Errorf("the schema does not exist, or the user has no right to anything in it; see Permissions in docs/mysql.md: %w", err)
 	case hasNumber(err, errNoTable):
 		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and docs/mysql.md has the statement: %w", s.table, err)
 	case hasNumber(err, errNoKey):
 		return fmt.Errorf("the primary key of the table %s must be the column name alone: %w", s.table, err)
 	case hasNumber(err, errNoColumn):
 		return fmt.Errorf("the table %s lacks a column, compare it with the statement in docs/mysql.md: %w", s.table, err)
-	case hasNumber(err, errNoRight, errNoColumnRight, errNoSchemaRight):
+	case hasNumber(err, errNoRight, errNoColumnRight):
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see Permissions in docs/mysql.md: %w", s.table, err)
 	}
 	return err

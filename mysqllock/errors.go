@@ -17,6 +17,8 @@ const (
 	errRecordChanged  = 1020 // MariaDB with innodb_snapshot_isolation
 	errTooManyConns   = 1040
 	errNoSchemaRight  = 1044
+	errNoSchemaNamed  = 1046
+	errNoSchema       = 1049
 	errShutdown       = 1053
 	errNoColumn       = 1054
 	errDuplicate      = 1062

@@ -101,6 +101,9 @@ func openConfig(ctx context.Context, config *mysql.Config, o Options) (*Locker, 
 	if err := o.check(nil); err != nil {
 		return nil, opened(err)
 	}
+	if config.DBName == "" && !strings.Contains(o.Table, ".") {
+		return nil, opened(fmt.Errorf("%w: %s", distlock.ErrInvalid, noSchema))
+	}
 	connector, err := newConnector(config)
 	if err != nil {
 		return nil, opened(fmt.Errorf("%w: %w", distlock.ErrInvalid, err))

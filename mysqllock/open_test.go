@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
 )
@@ -67,6 +70,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"mysql://u:secret@h/db", &Options{MaxConns: -1}, "MaxConns is -1", true},
 		{"mysql://u:secret@h/db?wait_conns=3", &Options{WaitConns: -1}, "wait_conns is 3, but -1 in the configuration beside the URL", true},
 		{"mysql://u:secret@h/db?wait_conns=-1", nil, "0 to 1000", true},
+		{"mysql://u:secret@h", nil, "no schema is named", true},
+		{"mysql://u:secret@h/?table=locks", nil, "no schema is named", true},
+		{"mysql://u:secret@127.0.0.1:1?table=app.locks", nil, "connection refused", false},
 		{"redis://u:secret@h/db", nil, "allowed are mysql, mysqls", true},
 		{"mysql://u:secret@127.0.0.1:1/db", nil, "connection refused", false},
 	} {
@@ -77,6 +83,9 @@ func TestOpenRefuses(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%q): the error shows the password: %v", c.url, err)
 		}
+	}
+	if _, err := OpenDSN(t.Context(), "u:secret@tcp(h)/", nil); !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "no schema is named") {
+		t.Errorf("OpenDSN without a schema: %v", err)
 	}
 	if _, err := OpenDSN(t.Context(), "u:secret@/db?timeout=secret", nil); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("OpenDSN: %v", err)
@@ -237,6 +246,36 @@ func TestRights(t *testing.T) {
 	exec("GRANT UPDATE ON %s.* TO %s", schema, user)
 	exec("REVOKE INSERT ON %s.* FROM %s", schema, user)
 	refused("without INSERT")
+}
+
+// TestSchemas opens schemas that do not exist, or are not named. That is no question of the rights
+// on the table.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	unknown := "s" + randomText()
+	as := func(c *mysql.Config, schema string) *sql.DB {
+		c.DBName = schema
+		return poolOf(t, c)
+	}
+	adminPool(t) // or skip
+	admin := config(t, server(t).AdminURL())
+	for _, c := range []struct {
+		what    string
+		db      *sql.DB
+		table   string
+		want    string
+		invalid bool
+	}{
+		{"no schema", as(config(t, server(t).URL()), ""), "locks", "no schema is named", true},
+		{"an unknown schema, for a user with every right", as(admin, unknown), "locks", "the schema does not exist; CREATE DATABASE", false},
+		{"an unknown schema", as(config(t, server(t).URL()), unknown), "locks", "the schema does not exist, or the user has no right", false},
+	} {
+		_, err := New(c.db, &Options{Table: c.table, Create: true})
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, distlock.ErrInvalid) != c.invalid ||
+			strings.Contains(err.Error(), "user needs SELECT") {
+			t.Errorf("New with %s: %v, want %q, ErrInvalid=%t", c.what, err, c.want, c.invalid)
+		}
+	}
 }
 
 // TestCreateTogether has many processes find that the table is missing.
