@@ -1,0 +1,93 @@
+// Command runtests is "make test": it builds the test programs of this module and of the modules nested in it, and runs
+// several of them side by side. A test of a lock mostly waits, for a lease to end or a server to start. The processors
+// would be idle half of the time if one package followed another.
+//
+// The programs are built one batch after another, so that no package is compiled by two go commands at once. A batch
+// runs while the next one is built. The output of a program appears when it has ended, in one piece, and only if it failed
+// or -v asks for it. A table at the end names what took how long and what failed.
+//
+//	go run ./scripts/runtests [flags] [./redislock ./integrations/... ]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	goCommand string
+	side      int // programs side by side
+	parallel  int
+	race      bool
+	short     bool
+	verbose   bool
+	light     bool
+	run, skip string
+	timeout   time.Duration
+	patterns  []string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
+	flag.IntVar(&o.side, "p", max(4, runtime.NumCPU()), "test programs side by side")
+	flag.IntVar(&o.parallel, "parallel", 6, "tests side by side in one program")
+	flag.BoolVar(&o.race, "race", true, "build with the race detector")
+	flag.BoolVar(&o.short, "short", false, "pass -short")
+	flag.BoolVar(&o.verbose, "v", false, "pass -v, and show the output of what passed")
+	flag.BoolVar(&o.light, "light", false, "only packages whose tests need no store and no store's client, without the mutants")
+	flag.StringVar(&o.run, "run", "", "only the tests that match this `regexp`")
+	flag.StringVar(&o.skip, "skip", "", "no tests that match this `regexp`")
+	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for one program")
+	flag.Parse()
+	o.patterns = flag.Args()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ok, err := runAll(ctx, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runtests:", err)
+	}
+	if err != nil || !ok {
+		stop()
+		os.Exit(1)
+	}
+}
+
+// runAll returns whether all programs passed. The error is about what kept it from running them.
+func runAll(ctx context.Context, o options) (bool, error) {
+	began := time.Now()
+	parts, err := findParts(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if len(parts) == 0 {
+		return false, fmt.Errorf("no package with tests matches %v", o.patterns)
+	}
+	work, err := os.MkdirTemp("", "runtests-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+
+	ready := make(chan *part, len(parts)) // never blocks the builder
+	building := make(chan time.Duration, 1)
+	go func() {
+		buildAll(ctx, o, work, parts, ready)
+		close(ready)
+		building <- time.Since(began)
+	}()
+	runBuilt(ctx, o, ready)
+	built := <-building
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("interrupted after %s", time.Since(began).Round(time.Second))
+	}
+	return summary(os.Stdout, parts, built, time.Since(began)), nil
+}

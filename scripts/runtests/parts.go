@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// part is one test program and what became of it.
+type part struct {
+	name   string // the folder of the package from the root of the repository, and how it is run if that is special
+	dir    string
+	module string // folder of its module
+	pkg    string // import path
+	race   bool
+	args   []string // besides those of all
+
+	batch   int
+	program string
+	result
+}
+
+// longFirst has the packages that take longest, in the order in which they start. The whole ends soonest if nothing
+// long begins late.
+var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "redislock", "zklock", "etcdlock", "conformance",
+	"internal/chaos", "examples/ticks", "examples/account", "redislock/redlock", "internal/compare/measure"}
+
+// heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer
+// than all tests without them.
+var heavy = []string{modulePath + "/internal/servers", modulePath + "/backends", "github.com/chromedp/"}
+
+// mutants has a target of its own, and takes minutes.
+const mutants = "internal/mutants"
+
+const modulePath = "github.com/distlock-go/distlock"
+
+// findParts lists the packages with tests in the order in which they are built and started.
+func findParts(ctx context.Context, o options) ([]*part, error) {
+	modules, err := findModules(".")
+	if err != nil {
+		return nil, err
+	}
+	var parts []*part
+	for _, module := range modules {
+		if module != "." && o.light {
+			continue
+		}
+		found, err := listPackages(ctx, o, module)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, found...)
+	}
+	parts = slices.DeleteFunc(parts, func(p *part) bool { return !wanted(p.name, o.patterns) })
+	slices.SortStableFunc(parts, func(a, b *part) int { return rank(a.name) - rank(b.name) })
+	var all []*part
+	for _, p := range parts {
+		all = append(all, variants(p)...)
+	}
+	batches(all)
+	return all, nil
+}
+
+// rank is a place in longFirst, or behind it.
+func rank(name string) int {
+	if i := slices.Index(longFirst, name); i >= 0 {
+		return i
+	}
+	return len(longFirst)
+}
+
+// variants: most packages run once. The mutants run under -race by the checks that have to kill them, and without it the
+// drivers that are unusual and right, by the whole suite. See "make matrix".
+func variants(p *part) []*part {
+	if p.name != mutants || !p.race {
+		return []*part{p}
+	}
+	plain := *p
+	plain.name += " (no -race)"
+	plain.race, plain.args = false, []string{"-test.skip=TestMatrix"}
+	p.args = []string{"-test.short", "-test.skip=TestTolerated"}
+	return []*part{p, &plain}
+}
+
+// batches numbers what one go command builds: packages of one module, of different names, the long ones before the others.
+func batches(parts []*part) {
+	type batch struct {
+		module string
+		race   bool
+		long   bool
+		names  map[string]bool
+	}
+	var all []batch
+	for _, p := range parts {
+		long := rank(strings.TrimSuffix(p.name, " (no -race)")) < len(longFirst)
+		name := path.Base(p.pkg)
+		i := slices.IndexFunc(all, func(b batch) bool {
+			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name]
+		})
+		if i < 0 {
+			i = len(all)
+			all = append(all, batch{p.module, p.race, long, map[string]bool{}})
+		}
+		all[i].names[name] = true
+		p.batch = i
+	}
+}
+
+// findModules returns the folders of the modules below root, root's own first.
+func findModules(root string) ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if entry.Name() == "go.mod" {
+			dirs = append(dirs, filepath.Dir(file))
+		}
+		return nil
+	})
+	return dirs, err
+}
+
+// listPackages asks the go command.
+func listPackages(ctx context.Context, o options, module string) ([]*part, error) {
+	args := []string{"list", "-f", `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}`}
+	if o.light { // the dependencies are those of the test programs, which bear the package's path and .test
+		args = []string{"list", "-test", "-f", `{{.ImportPath}} {{.Dir}} {{join .Deps ","}}`}
+	}
+	cmd := exec.CommandContext(ctx, o.goCommand, append(args, "./...")...)
+	cmd.Dir = module
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w\n%s", module, err, errs.Bytes())
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	var parts []*part
+	for line := range strings.Lines(string(out)) {
+		pkg, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		dir, deps, _ := strings.Cut(rest, " ")
+		if o.light {
+			program := false
+			if pkg, program = strings.CutSuffix(pkg, ".test"); !program || isHeavy(pkg, deps) {
+				continue
+			}
+		}
+		if pkg == "" {
+			continue
+		}
+		name, err := filepath.Rel(root, dir)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, &part{name: filepath.ToSlash(name), dir: dir, module: module, pkg: pkg, race: o.race})
+	}
+	return parts, nil
+}
+
+// isHeavy tells by the import path of a package and those of its dependencies.
+func isHeavy(pkg, deps string) bool {
+	return pkg == modulePath+"/"+mutants || slices.ContainsFunc(heavy, func(h string) bool { return strings.Contains(","+deps, ","+h) })
+}
+
+// wanted matches a package's folder with patterns such as ./redislock and ./integrations/...; none is all.
+func wanted(name string, patterns []string) bool {
+	for _, pattern := range patterns {
+		pattern = path.Clean(filepath.ToSlash(pattern))
+		below, tree := strings.CutSuffix(pattern, "...")
+		below = strings.TrimSuffix(below, "/")
+		if name == pattern || tree && (below == "" || name == below || strings.HasPrefix(name, below+"/")) {
+			return true
+		}
+	}
+	return len(patterns) == 0
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// buildAll builds batch after batch and hands on each program. One that could not be built has its error as its result.
+func buildAll(ctx context.Context, o options, work string, parts []*part, ready chan<- *part) {
+	for n := 0; ; n++ {
+		var batch []*part
+		for _, p := range parts {
+			if p.batch == n {
+				batch = append(batch, p)
+			}
+		}
+		if len(batch) == 0 || ctx.Err() != nil {
+			return
+		}
+		said := buildBatch(ctx, o, filepath.Join(work, fmt.Sprint(n)), batch)
+		for _, p := range batch {
+			if _, err := os.Stat(p.program); err != nil {
+				p.result = result{failed: true, output: said, tests: []string{"it does not build"}}
+				said = []byte("see above\n")
+			}
+			ready <- p
+		}
+	}
+}
+
+// buildBatch returns what the go command said. go vet is left to "make lint".
+func buildBatch(ctx context.Context, o options, dir string, batch []*part) []byte {
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	if batch[0].race {
+		args = append(args, "-race")
+	}
+	for _, p := range batch {
+		args = append(args, p.pkg)
+		p.program = filepath.Join(dir, path.Base(p.pkg)+".test")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return []byte(err.Error())
+	}
+	cmd := exec.CommandContext(ctx, o.goCommand, args...)
+	cmd.Dir = batch[0].module
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		said = fmt.Appendf(said, "%s %s: %v\n", o.goCommand, strings.Join(args, " "), err)
+	}
+	return said
+}
+
+// result is what became of a program.
+type result struct {
+	failed  bool
+	skipped int
+	took    time.Duration
+	cpu     time.Duration // its own, and that of the servers that it started and waited for
+	output  []byte
+	tests   []string // that failed
+}
+
+// runBuilt runs the programs, some side by side, and reports each as it ends.
+func runBuilt(ctx context.Context, o options, ready <-chan *part) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range o.side {
+		wg.Go(func() {
+			for p := range ready {
+				if !p.failed && ctx.Err() == nil {
+					p.result = runOne(ctx, o, p)
+				}
+				mu.Lock()
+				if ctx.Err() == nil {
+					report(os.Stdout, o, p)
+				}
+				p.output = nil
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func runOne(ctx context.Context, o options, p *part) result {
+	args := append([]string{"-test.paniconexit0", "-test.v", "-test.count=1", "-test.timeout=" + o.timeout.String(),
+		fmt.Sprintf("-test.parallel=%d", o.parallel)}, p.args...)
+	if o.short {
+		args = append(args, "-test.short")
+	}
+	if o.run != "" {
+		args = append(args, "-test.run="+o.run)
+	}
+	if o.skip != "" {
+		args = append(args, "-test.skip="+o.skip)
+	}
+	// A file, not a pipe: whatever outlives the program and has its output open does not keep us.
+	log, err := os.Create(p.program + ".log")
+	if err != nil {
+		return result{failed: true, output: []byte(err.Error())}
+	}
+	defer os.Remove(log.Name())
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, p.program, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "PWD="+p.dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	// Its servers die with it, by the kernel.
+	began := time.Now()
+	err = cmd.Run()
+	r := result{failed: err != nil, took: time.Since(began)}
+	if cmd.ProcessState != nil {
+		r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	_ = os.Remove(p.program) // they are large
+	text, readErr := os.ReadFile(log.Name())
+	if readErr != nil {
+		text = []byte(readErr.Error())
+	}
+	r.read(text, o.verbose)
+	if err != nil {
+		r.output = fmt.Appendf(r.output, "%v\n", err)
+	}
+	return r
+}
+
+// read takes out of the output of -v what a reader wants: all of it, or what was said by tests that failed.
+func (r *result) read(text []byte, all bool) {
+	for line := range bytes.Lines(text) {
+		trimmed := strings.TrimSpace(string(line))
+		if name, ok := strings.CutPrefix(trimmed, "--- FAIL: "); ok {
+			name, _, _ = strings.Cut(name, " ")
+			r.tests = append(r.tests, name)
+		}
+		if strings.HasPrefix(trimmed, "--- SKIP: ") {
+			r.skipped++
+		}
+	}
+	switch {
+	case all:
+		r.output = text
+	case r.failed:
+		r.output = excerpt(text, r.tests)
+	}
+}
