@@ -37,6 +37,7 @@ type claim struct {
 	noWait bool
 	fixed  bool // a fixed term
 	won    bool
+	left   bool // among the leftovers of the session, or it was
 }
 
 // maxCut bounds the time that a waiter stays in the queue while no server can be reached.
@@ -81,7 +82,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	}
 	if !first {
 		if c.noWait {
-			if err := c.Release(ctx); err != nil {
+			if err := c.leave(ctx); err != nil {
 				return driver.Grant{}, err // our node may be left in the queue, so Release has to come
 			}
 			return driver.Grant{}, new(driver.HeldError)
@@ -319,34 +320,61 @@ func refused(err error) bool {
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
+	s, err := c.session, c.leave(ctx)
+	if c.session == nil || errors.Is(err, distlock.ErrClosed) {
+		return err // all is done, or ends with its session
+	}
+	c.left = true
+	c.stopTelling()
+	s.addLeftover(copyOf(c), time.Now())
+	return err
+}
+
+// leave is Release for a claim that may be used again after an error.
+func (c *claim) leave(ctx context.Context) error {
 	s := c.session
 	if s == nil {
-		return nil // nothing was ever sent
+		return nil
 	}
-	if err := c.resolve(ctx); err != nil {
+	lost, err := c.remove(ctx)
+	if err != nil {
 		return err
 	}
-	lost := false
-	if c.path != "" {
-		send := request[struct{}]
-		if c.won {
-			send = requestOnce // the engine repeats it: it knows until when we were the holder
-		}
-		_, err := send(ctx, s, s.remove(c.path))
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		// With another session than ours, the node was a leftover that the servers had
-		// not come to yet.
-		lost = c.won && (err != nil || c.id != s.conn.SessionID())
-	}
-	if c.forget != nil {
-		c.forget()
-	}
+	c.stopTelling()
 	c.path, c.session, c.waiting, c.won = "", nil, nil, false
-	c.class.leave()
+	if !c.left || s.leftovers.drop(c.stem) {
+		c.class.leave()
+	}
 	if lost {
 		return distlock.ErrLost
 	}
 	return nil
+}
+
+// remove deletes our node, if there may be one. It reports whether a lock was lost
+// before.
+func (c *claim) remove(ctx context.Context) (lost bool, err error) {
+	s := c.session
+	if err := c.resolve(ctx); err != nil || c.path == "" {
+		return false, err
+	}
+	send := request[struct{}]
+	if c.won {
+		send = requestOnce // the engine repeats it: it knows until when we were the holder
+	}
+	_, err = send(ctx, s, s.remove(c.path))
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return false, err
+	}
+	// With another session than ours, the node was a leftover that the servers had not
+	// come to yet.
+	return c.won && (err != nil || c.id != s.conn.SessionID()), nil
+}
+
+// stopTelling ends what WrapLock has begun.
+func (c *claim) stopTelling() {
+	if c.forget != nil {
+		c.forget()
+		c.forget = nil
+	}
 }

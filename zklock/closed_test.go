@@ -55,7 +55,7 @@ func TestGrantedWhileClosed(t *testing.T) {
 	for _, h := range held {
 		told(h)
 	}
-	d.WrapLock(late.Handle, &claim{ttl: time.Second})
+	d.WrapLock(late.Handle, &claim{class: d.main, session: d.main.session, ttl: time.Second})
 	told(late)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,13 +30,12 @@ func suiteOptions() *Options {
 	return &Options{SessionTimeout: suiteSession, TickTime: tick}
 }
 
+// sideBySide is how many checks of the suite run at once: nearly all that they do is to
+// wait for a session to expire.
+const sideBySide = 32
+
 func TestConformance(t *testing.T) {
-	s := servers.ForTest(t, servers.ZooKeeper)
-	admin, _, err := zk.Connect([]string{s.Addr()}, bound, zk.WithLogger(debugLog{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
+	s, admin := server(t), connect(t)
 	l, err := Open(t.Context(), s.URL(), suiteOptions())
 	if err != nil {
 		t.Fatal(err)
@@ -44,10 +44,16 @@ func TestConformance(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup"))
+	o := pin.Pinned(s, "fence/over-cleanup")
+	if o == nil {
+		o = new(conformance.Options)
+	}
+	o.Parallel = sideBySide
+	conformance.Run(t, harness{s, admin, caps}, o)
 }
 
-// harness lets the suite examine the driver on a server of its own.
+// harness lets the suite examine the driver on the server of the package. It stops and
+// kills that, so no other test runs meanwhile.
 type harness struct {
 	*servers.Server
 	admin *zk.Conn
@@ -99,6 +105,74 @@ func (h harness) Caps() conformance.Caps {
 }
 
 func (h harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
+
+// suiteOfNew is the environment variable that has the whole suite run on New.
+const suiteOfNew = "DISTLOCK_ZK_SUITE_OF_NEW"
+
+// TestConformanceOfNew: one session, which is the user's and outlives the Locker, has all
+// locks of a client. Most of the code is that of Open, so by default this is a slice of
+// the suite: what fails, is given up or is closed.
+func TestConformanceOfNew(t *testing.T) {
+	s := server(t)
+	h := onSessions{harness{s, connect(t), driver.Capabilities{}}, 8 * time.Second}
+	o := &conformance.Options{Parallel: sideBySide, Filter: func(k conformance.Check) bool {
+		return k.ID == "fault/long-outage" || k.Mandatory && slices.Contains([]string{"core", "cancel", "close"}, k.Group())
+	}}
+	if os.Getenv(suiteOfNew) != "" {
+		h.session, o.Filter = suiteSession, nil
+	}
+	l, err := h.openOn(t.Context(), t.Cleanup, s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.caps = l.Capabilities()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Run(t, h, o)
+}
+
+// onSessions lets the suite examine New on connections of its own.
+type onSessions struct {
+	harness
+	session time.Duration
+}
+
+func (h onSessions) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
+	return h.openOn(ctx, c.Cleanup, h.Addr())
+}
+
+func (h onSessions) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
+	p, err := netfault.NewTCPProxy(h.Addr(), 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Cleanup(func() { _ = p.Close() })
+	l, err := h.openOn(ctx, c.Cleanup, p.Addr())
+	return l, p, err
+}
+
+func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {
+	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(debugLog{}), inOrder())
+	if err != nil {
+		return nil, err
+	}
+	cleanUp(conn.Close)
+	for conn.State() != zk.StateHasSession {
+		select {
+		case <-events:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return New(conn, &Options{TickTime: tick})
+}
+
+func (h onSessions) Caps() conformance.Caps {
+	caps := h.harness.Caps()
+	caps.Child, caps.Namespaces = conformance.No, conformance.No // they are those of Open
+	return caps
+}
 
 // queue lists the claims on a name, first come, first.
 func (h harness) queue(name string) ([]node, error) {

@@ -28,6 +28,8 @@ type session struct {
 	dialer *dialer         // of conn; nil if conn is the user's
 	events <-chan zk.Event // closed when nothing of conn runs any more
 
+	leftovers leftovers
+
 	confirming semaphore
 	mu         sync.Mutex
 	confirmed  confirmation

@@ -10,6 +10,7 @@
 //	class.go    which locks share a session
 //	session.go  one session: its lease, its confirmation, requests
 //	dialer.go   the TCP connections of a session; stream.go: one of them
+//	leftover.go what has to be deleted after its release has failed
 //	names.go    what a name and a claim look like in the store
 //	operate.go  Inspect, List and Break
 //
@@ -91,9 +92,11 @@ func (l *Lock) Path() string { return l.path }
 // request. It fails with distlock.ErrInvalid if an option is not allowed, or if the
 // session time-out cannot be known.
 //
-// Closing the Locker leaves the connection as it was, with one exception. If a waiter
+// Closing the Locker leaves the connection as it was, with two exceptions. If a waiter
 // gave up, its watch stays on the node of the holder: the library cannot remove
-// watches.
+// watches. And nodes that could not be deleted, as no server answered, are deleted
+// later, by a goroutine that ends with the last of them, with the session or with the
+// connection.
 func New(conn *zk.Conn, o *Options) (*Locker, error) {
 	opts, err := o.checked()
 	if err != nil {
@@ -214,11 +217,18 @@ func (d *store) Claim(r driver.Request) driver.Claim {
 // WrapLock implements driver.LockWrapper. If the user closes the connection, the locks
 // on it end. Then each lock is extended, and that is refused for good. So the holder
 // learns of it at once. The next renewal would be too late: others would have had the
-// name for long.
+// name for long. If the Locker is closed and the connection stays, so does what Close
+// has not deleted: a record, or a lock that the servers did not answer for. It goes when
+// its term is over.
 func (d *store) WrapLock(h *driver.Handle, claimed driver.Claim) distlock.Lock {
 	c := claimed.(*claim)
 	if d.target == nil {
-		c.forget = context.AfterFunc(d.life, func() { _ = h.Extend(context.Background(), c.ttl) })
+		left := copyOf(c)
+		c.forget = context.AfterFunc(d.life, func() {
+			if _ = h.Extend(context.Background(), left.ttl); !left.session.isClosed() {
+				left.session.addLeftover(left, h.Deadline())
+			}
+		})
 	}
 	return &Lock{Handle: h, path: c.path}
 }

@@ -1,0 +1,132 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// leftovers are the claims of a session whose nodes may still be there although nobody
+// wants them: their release has failed. The engine repeats a release for the TTL and
+// the lag. A node ends with its session alone, and that may outlast every outage: a
+// server that restarts gives each session its full time-out, and without a quorum none
+// expires. So the session goes on deleting, also after the end of a Locker made by New:
+//
+//	Release fails     addLeftover: a goroutine, unless one runs
+//	every second      delete what is due, some side by side
+//	Release succeeds  drop
+//	nothing is left, or the connection was closed: the goroutine ends
+type leftovers struct {
+	mu      sync.Mutex
+	claims  map[string]leftover // by their stems, as these have the owners in them
+	running bool
+}
+
+// leftover is a copy of a claim. The engine may still call Release of the claim itself.
+type leftover struct {
+	claim
+	due time.Time // not to be deleted before
+}
+
+// leftoverPause is how long after a failure the next attempt comes.
+const leftoverPause = time.Second
+
+// copyOf returns what it takes to delete the node of a claim.
+func copyOf(c *claim) claim {
+	return claim{class: c.class, session: c.session, stem: c.stem, ttl: c.ttl, path: c.path, id: c.id, creation: c.creation}
+}
+
+// addLeftover has the node of a claim deleted, from due on.
+func (s *session) addLeftover(c claim, due time.Time) {
+	l := &s.leftovers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.claims == nil {
+		l.claims = make(map[string]leftover)
+	}
+	if _, known := l.claims[c.stem]; !known {
+		l.claims[c.stem] = leftover{c, due}
+	}
+	if !l.running {
+		l.running = true
+		go s.deleteLeftovers()
+	}
+}
+
+// drop reports whether the claim was one of those that are left.
+func (l *leftovers) drop(stem string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, there := l.claims[stem]
+	delete(l.claims, stem)
+	return there
+}
+
+func (l *leftovers) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claims, l.running = nil, false
+}
+
+// some returns a few that are due, in any order, and whether there is nothing left at
+// all. Then the goroutine that asks has to end.
+func (l *leftovers) some() (due []claim, none bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, left := range l.claims {
+		if len(due) == atOnce {
+			break
+		}
+		if !time.Now().Before(left.due) {
+			due = append(due, left.claim)
+		}
+	}
+	l.running = len(l.claims) > 0
+	return due, !l.running
+}
+
+func (s *session) deleteLeftovers() {
+	pause := time.NewTicker(leftoverPause)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-s.closed:
+			s.leftovers.clear() // the session ends, and with it all its nodes
+			return
+		}
+		for progress := true; progress; {
+			due, none := s.leftovers.some()
+			if none {
+				return
+			}
+			progress = s.deleteSome(due)
+		}
+	}
+}
+
+// deleteSome deletes the nodes of claims, side by side, and reports whether one is gone.
+// After an error it is gone if its session is, and all are if the connection was closed.
+func (s *session) deleteSome(due []claim) (progress bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	errs := make([]error, len(due))
+	var all sync.WaitGroup
+	for i := range due {
+		all.Go(func() { _, errs[i] = due[i].remove(ctx) })
+	}
+	all.Wait()
+	for i, err := range errs {
+		c := &due[i]
+		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && c.id != s.conn.SessionID() {
+			progress = true
+			if s.leftovers.drop(c.stem) {
+				c.class.leave()
+			}
+		}
+	}
+	return progress
+}

@@ -1,0 +1,151 @@
+package zklock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
+)
+
+// shortSession returns a connection whose session is as short as the servers allow, so
+// that a release is given up soon.
+func shortSession(t *testing.T) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{server(t).Addr()}, time.Second, zk.WithLogger(debugLog{}), inOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	testkit.Until(t, "a session", func() bool { return conn.State() == zk.StateHasSession })
+	return conn
+}
+
+// count returns how many are left, and -1 if nothing is done about them.
+func (l *leftovers) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.running {
+		return -1
+	}
+	return len(l.claims)
+}
+
+// TestGivenUp: the servers refuse to delete the node of a lock until its release is given
+// up, and its Locker closed. The session goes on, and ends when nothing is left.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	prefix, admin := freshPrefix(), connect(t)
+	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
+		t.Fatal(err)
+	}
+	gaveUp := make(chan error, 1)
+	opts, err := (&Options{Prefix: prefix, TickTime: tick, Options: distlock.Options{
+		TTL: 300 * time.Millisecond, Observer: &distlock.Observer{Released: func(r distlock.Released) { gaveUp <- r.Err }}}}).checked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newStoreOn(shortSession(t), opts, time.Second)
+	l, err := newLocker(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, l, "x")
+	parent := prefix + "/x"
+	if _, err := admin.SetACL(parent, zk.DigestACL(zk.PermAll, "admin", "pw"), -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Unlock(t.Context()); err == nil {
+		t.Fatal("unlocked, without the right to")
+	}
+	if err := <-gaveUp; err == nil {
+		t.Fatal("released, without the right to")
+	}
+	if err := l.Close(); err != nil {
+		t.Log(err)
+	}
+	if there, _, err := admin.Exists(held.Path()); err != nil || !there {
+		t.Fatal("the node is gone, which nobody may delete:", err)
+	}
+	left := &d.main.session.leftovers
+	if n := left.count(); n != 1 {
+		t.Errorf("%d claims are left, want 1", n)
+	}
+	if _, err := admin.SetACL(parent, zk.WorldACL(zk.PermAll), -1); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the node is gone", func() bool {
+		there, _, err := admin.Exists(held.Path())
+		return err == nil && !there
+	})
+	testkit.Until(t, "nothing is left", func() bool { return left.count() < 0 })
+}
+
+// TestRecordAfterClose: what is kept on Close stays for its term, and not for as long as
+// the user's connection.
+func TestRecordAfterClose(t *testing.T) {
+	t.Parallel()
+	prefix, conn, admin := freshPrefix(), connect(t), connect(t)
+	l, err := New(conn, &Options{Prefix: prefix, TickTime: tick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, l, "x", distlock.NoRenewal(), distlock.TTL(1500*time.Millisecond))
+	held.KeepOnClose()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	there := true
+	for there {
+		asked := time.Now()
+		if there, _, err = admin.Exists(held.Path()); err != nil {
+			t.Fatal(err)
+		}
+		if !there && asked.Before(held.Deadline().Add(-time.Second)) {
+			t.Error("the record was deleted before its term was over")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestLeftoversEnd: leftovers end with the connection, and with their session.
+func TestLeftoversEnd(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(*wire, *zk.Conn){
+		"the connection": func(_ *wire, conn *zk.Conn) { conn.Close() },
+		"the session":    func(w *wire, _ *zk.Conn) { w.expire() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			conn := w.connect()
+			c := claimOn(t, conn, freshPrefix(), "x", false)
+			if _, err := c.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s, users := c.session, c.class.users
+			w.on(func(op int32) fault {
+				if op == opDelete {
+					return refuse
+				}
+				return pass
+			})
+			for range 3 { // by the engine, which repeats it
+				if err := c.Release(t.Context()); err == nil {
+					t.Fatal("released")
+				}
+			}
+			if n := s.leftovers.count(); n != 1 {
+				t.Errorf("%d claims are left, want 1", n)
+			}
+			end(w, conn)
+			testkit.Until(t, "nothing is left", func() bool { return s.leftovers.count() < 0 })
+			if c.class.mu.Lock(); how == "the session" && c.class.users != users-1 {
+				t.Errorf("the session has %d users, want %d", c.class.users, users-1)
+			}
+			c.class.mu.Unlock()
+		})
+	}
+}
