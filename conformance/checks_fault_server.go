@@ -25,6 +25,10 @@ func serverFaultChecks() []Check {
 			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case",
 		},
 		{
+			ID: "fault/long-outage", Clause: "H6", Needs: []Cap{capProxy}, Alone: true, Run: longOutage,
+			Rule: "after an outage longer than a TTL and the lag, every name that was given up meanwhile, by Unlock, a loss, a cancelled wait or Close, is free within a TTL and the lag, and no entry is left",
+		},
+		{
 			ID: "fault/failover", Clause: "H1", Needs: []Cap{capFailover}, Alone: true, Run: failover,
 			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case",
 		},
@@ -135,6 +139,74 @@ func killedServer(c *C) {
 		c.Failf("the token fell over the restart, from %d to %d", h.Token(), next.Token())
 	}
 	_ = next.unlock()
+	c.warm(a)
+}
+
+// outage runs f while no client can reach the store. The server is killed and restarted
+// where the harness can do that. Elsewhere the links of the clients are cut.
+func (c *C) outage(clients []*client, f func()) {
+	if _, ok := can[Process](c, capProcess); !ok {
+		for _, p := range clients {
+			p.cutOff()
+		}
+		f()
+		for _, p := range clients {
+			p.revive()
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 8*patience)
+	defer cancel()
+	if err := c.process().Kill(ctx); err != nil {
+		c.Inconclusivef("the harness could not kill the server: %v", err)
+	}
+	back := false
+	defer func() { // also if f ends the check
+		if !back {
+			_ = c.process().Restart(ctx)
+		}
+	}()
+	f()
+	back = true
+	if err := c.process().Restart(ctx); err != nil {
+		c.Inconclusivef("the harness could not restart the server: %v", err)
+	}
+}
+
+// longOutage is long enough for every release to be given up. What was not released may
+// not live on because its client comes back, or because the server knows nothing of the
+// time that it was away.
+func longOutage(c *C) {
+	a, b, d := c.openVia("A"), c.openVia("B"), c.openVia("D")
+	unlocked, lost := a.mustTry(c.Name("unlocked"), "which is fresh"), a.mustTry(c.Name("lost"), "which is fresh")
+	waited, closed := a.mustTry(c.Name("waited"), "which is fresh"), d.mustTry(c.Name("closed"), "which is fresh")
+	w := b.begin(waited.Name())
+	c.awaitQueued(waited.Name(), 1)
+	given := unlocked.granted() + c.timing.ExpiryLag
+	closing := make(chan struct{})
+	c.outage([]*client{a, b, d}, func() {
+		down := c.now()
+		c.Go(func() { defer close(closing); _ = d.close() }) // it says what it could not release
+		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
+		defer cancel()
+		if err := unlocked.Unlock(ctx); err == nil {
+			c.Inconclusivef("the server is away since %s, but A has unlocked %q", millis(down), unlocked.Name())
+		}
+		w.cancel()
+		if !w.within(patience) {
+			c.Failf("the call of B for %q was cancelled at %s, the server being away, and has not returned within %v", w.name, millis(down), patience)
+		}
+		c.sleepUntil(down + given + c.Unit())
+		_, _ = lost.unlock(), waited.unlock() // they are lost, and released in the background
+	})
+	back := c.now()
+	e := c.open("E")
+	bound := given + c.soon() + patience
+	for _, h := range []*lease{unlocked, lost, waited, closed} {
+		c.pollFor(e, h.Name(), max(back+bound-c.now(), 0), fmt.Sprintf("the server was away for longer than a TTL and the lag, %v, and is back since %s; %s had given the name up", given, millis(back), h.p.who)).free()
+		c.records(h.Name(), fmt.Sprintf("after everybody has given it up, the last of them %s, with the server in order", e.who), 0)
+	}
+	c.within(closing, patience)
 	c.warm(a)
 }
 
