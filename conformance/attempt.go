@@ -32,6 +32,10 @@ func (s *suite) examine(k Check) Result {
 		c.verdict(status, why)
 		return s.pinned(s.result(c))
 	}
+	if k.Heavy {
+		s.heavy <- struct{}{}
+		defer func() { <-s.heavy }()
+	}
 	if k.Alone {
 		s.alone.Lock()
 		defer s.alone.Unlock()

@@ -30,9 +30,13 @@ type Check struct {
 	// Needs are capabilities: the check is skipped if one is absent.
 	Needs []Cap
 
-	// Alone is set where the check disturbs its neighbours, by load or by what it
-	// does to the server: it runs when no other does.
+	// Alone is set where the check stops the server, or changes its clock: it runs when
+	// no other does.
 	Alone bool
+
+	// Heavy is set where the check is a load for machine and server: it runs beside
+	// others, but beside one at the most that is heavy as well.
+	Heavy bool
 
 	// Run is the check itself. It ends the check with Failf, Skipf or
 	// Inconclusivef of C, and passes if it just returns.

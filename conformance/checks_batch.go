@@ -13,7 +13,7 @@ import (
 func batchChecks() []Check {
 	return []Check{
 		{
-			ID: "batch/each-renewed", Clause: "H5", Mandatory: true, Alone: true, Run: batchEachRenewed,
+			ID: "batch/each-renewed", Clause: "H5", Mandatory: true, Heavy: true, Run: batchEachRenewed,
 			Rule: "a client that holds more locks than fit into one request has every one of them renewed, in the store and for its holder",
 		},
 		{

@@ -49,7 +49,7 @@ func expiryChecks() []Check {
 			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before",
 		},
 		{
-			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Alone: true, Run: massExpiry,
+			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Heavy: true, Run: massExpiry,
 			Rule: "the bound on expiry holds as well for a client that dies with hundreds of locks",
 		},
 		{

@@ -16,7 +16,7 @@ func listChecks() []Check {
 			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing",
 		},
 		{
-			ID: "list/many", Clause: "O1", Mandatory: true, Alone: true, Run: listMany,
+			ID: "list/many", Clause: "O1", Mandatory: true, Heavy: true, Run: listMany,
 			Rule: "List returns all that are held, thousands as well, while other names come and go",
 		},
 		{

@@ -31,7 +31,7 @@ func lostChecks() []Check {
 			Rule: "Done returns a closed channel after the loss, each time the same",
 		},
 		{
-			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Alone: true, Run: pausedClient,
+			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Run: pausedClient,
 			Rule: "a holder that was stopped for longer than its TTL is told of its loss at its first look after it goes on",
 		},
 	}

@@ -47,7 +47,7 @@ func renewChecks() []Check {
 			Rule: "an extension that was not confirmed does not move the Deadline",
 		},
 		{
-			ID: "renew/boundary", Clause: "H1", Mandatory: true, Alone: true, Run: renewBoundary,
+			ID: "renew/boundary", Clause: "H1", Mandatory: true, Heavy: true, Run: renewBoundary,
 			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile",
 		},
 	}

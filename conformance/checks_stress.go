@@ -12,15 +12,15 @@ import (
 func stressChecks() []Check {
 	return []Check{
 		{
-			ID: "stress/counter", Clause: "H1", Mandatory: true, Alone: true, Run: stressCounter,
+			ID: "stress/counter", Clause: "H1", Mandatory: true, Heavy: true, Run: stressCounter,
 			Rule: "a counter that is read and written under the lock loses no addition",
 		},
 		{
-			ID: "stress/random-history", Clause: "H1", Mandatory: true, Alone: true, Run: stressRandom,
+			ID: "stress/random-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressRandom,
 			Rule: "whatever clients do at random, every answer can be explained by one lock with leases",
 		},
 		{
-			ID: "stress/boundary-history", Clause: "H1", Mandatory: true, Alone: true, Run: stressBoundary,
+			ID: "stress/boundary-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressBoundary,
 			Rule: "the same holds where locks are unlocked and extended within milliseconds of their end",
 		},
 		{
@@ -28,15 +28,15 @@ func stressChecks() []Check {
 			Rule: "the same holds for calls that do not overlap, where only one answer is right",
 		},
 		{
-			ID: "stress/many-names", Clause: "H5", Mandatory: true, Alone: true, Run: stressManyNames,
+			ID: "stress/many-names", Clause: "H5", Mandatory: true, Heavy: true, Run: stressManyNames,
 			Rule: "a client holds and renews a hundred locks as well as one",
 		},
 		{
-			ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Alone: true, Run: stressPool,
+			ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Heavy: true, Run: stressPool,
 			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds",
 		},
 		{
-			ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Alone: true, Run: stressHerd,
+			ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Heavy: true, Run: stressHerd,
 			Rule: "a release wakes the next waiter alone: the requests per hand-off do not grow with the waiters",
 		},
 	}

@@ -42,7 +42,7 @@ func renderChecks() string {
 %d checks, %d of them mandatory (★): a driver that does not pass those does not implement
 the [contract](contract.md). The others are skipped where a capability that they need is declared absent.
 An ID is also the name of the sub-test: `+"`go test -run 'TestConformance/owner/double-unlock'`"+`.
-A check marked "alone" loads or disturbs the server, and runs when no other does.
+A check marked "alone" disturbs the server, and runs when no other does; one marked "heavy" loads it, and runs beside one such at the most.
 `, len(checks), mandatory)
 	group := ""
 	for _, k := range checks {
@@ -60,6 +60,9 @@ A check marked "alone" loads or disturbs the server, and runs when no other does
 		}
 		if k.Alone {
 			needs = append(needs, "alone")
+		}
+		if k.Heavy {
+			needs = append(needs, "heavy")
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, k.Clause, strings.ReplaceAll(k.Rule, "|", `\|`), strings.Join(needs, ", "))
 	}

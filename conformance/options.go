@@ -14,6 +14,10 @@ import (
 // flags of its own.
 const seedVariable = "DISTLOCK_CONFORMANCE_SEED"
 
+// defaultParallel has the checks end soon after the longest of them. More would only take
+// connections, of which a server has some hundreds.
+const defaultParallel = 24
+
 // Options configures Run, Verify and Collect. The zero value, and nil, mean the
 // defaults.
 type Options struct {
@@ -46,7 +50,9 @@ type Options struct {
 	// before the first check.
 	Slack time.Duration
 
-	// Parallel is how many checks run side by side in real time, 8 by default.
+	// Parallel is how many checks run side by side in real time, 24 by default. Nearly
+	// all they do is to wait for a TTL to pass. A check has four clients in the mean,
+	// each with connections of its own.
 	Parallel int
 
 	// Progress is called by Verify after every check, in the order of their ends,
@@ -70,7 +76,7 @@ func (o *Options) withDefaults() Options {
 	if all.Progress == nil {
 		all.Progress = func(Result) {}
 	}
-	all.Parallel = max(cmp.Or(all.Parallel, 8), 1)
+	all.Parallel = max(cmp.Or(all.Parallel, defaultParallel), 1)
 	all.Artifacts = cmp.Or(all.Artifacts, os.TempDir())
 	if all.Seed == 0 {
 		all.Seed = environmentSeed()

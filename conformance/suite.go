@@ -35,11 +35,14 @@ type suite struct {
 	// that must run alone.
 	alone sync.RWMutex
 
+	heavy chan struct{} // has an element for every heavy check that runs
+
 	pulse pulse
 }
 
 func newSuite(ctx context.Context, h Harness, o *Options) *suite {
-	s := &suite{opts: o.withDefaults(), ctx: ctx, harness: h, caps: h.Caps(), timing: h.Timing(), started: time.Now()}
+	s := &suite{opts: o.withDefaults(), ctx: ctx, harness: h, caps: h.Caps(), timing: h.Timing(), started: time.Now(),
+		heavy: make(chan struct{}, maxHeavy)}
 	if s.opts.VirtualTime {
 		// What is outside of a bubble must not end what is inside.
 		s.ctx = context.WithoutCancel(ctx)
@@ -135,93 +138,6 @@ func (s *suite) all(progress func(Result)) []Result {
 	}
 	l.stop()
 	return l.done()
-}
-
-// launched is the checks of a suite, some of them under way.
-type launched struct {
-	futures []*future
-	end     context.CancelFunc
-	workers sync.WaitGroup
-}
-
-// future is the result of a check. It is computed once: by a worker, or by wait if
-// that comes first.
-type future struct {
-	alone  bool
-	once   sync.Once
-	run    func() Result
-	result Result
-	done   bool // whether run has ended
-}
-
-func (f *future) get() Result {
-	f.once.Do(func() { f.result, f.done = f.run(), true })
-	return f.result
-}
-
-// launch starts workers on the checks likely to be asked for, in the order of the
-// table. The guess need not be right: the others run when they are waited for, and
-// only what is waited for is reported.
-func (s *suite) launch(likely func(Check) bool, tell func(Result)) *launched {
-	ctx, end := context.WithCancel(s.ctx)
-	l := &launched{end: end}
-	var queue []*future
-	for _, k := range s.checks {
-		f := &future{alone: k.Alone, run: func() Result {
-			r := s.examine(k)
-			tell(r)
-			return r
-		}}
-		l.futures = append(l.futures, f)
-		if likely(k) && !k.Alone {
-			queue = append(queue, f)
-		}
-	}
-	next := make(chan *future, len(queue))
-	for _, f := range queue {
-		next <- f
-	}
-	close(next)
-	for range min(s.opts.Parallel, len(queue)) {
-		l.workers.Go(func() {
-			for f := range next {
-				if ctx.Err() != nil {
-					return
-				}
-				f.get()
-			}
-		})
-	}
-	return l
-}
-
-// wait returns the result of the i-th check. The workers are let finish before one
-// that must run alone: in the midst of them it would hold up all, until the longest
-// of those under way is over.
-func (l *launched) wait(i int) Result {
-	f := l.futures[i]
-	if f.alone {
-		l.workers.Wait()
-	}
-	return f.get()
-}
-
-// stop waits for the checks under way and starts no other.
-func (l *launched) stop() {
-	l.end()
-	l.workers.Wait()
-}
-
-// done returns the results so far, in the order of the table. It is for after stop:
-// a worker may have ended a check that nothing has waited for.
-func (l *launched) done() []Result {
-	var done []Result
-	for _, f := range l.futures {
-		if f.done {
-			done = append(done, f.result)
-		}
-	}
-	return done
 }
 
 // selected guesses whether go test was told to run the test of this name.

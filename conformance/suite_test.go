@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -345,6 +348,52 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s needs %q, which is no capability", k.ID, need)
 			}
 		}
+	}
+}
+
+// TestSchedule: what is said to take long is in the table, and does not run alone. In real time checks run side by
+// side, those that are heavy two at a time, and those that must run alone after all others.
+func TestSchedule(t *testing.T) {
+	table := Checks()
+	for i, id := range longest {
+		k := slices.IndexFunc(table, func(k Check) bool { return k.ID == id })
+		if k < 0 || table[k].Alone || slices.Index(longest, id) != i {
+			t.Errorf("%s is not in the table, or runs alone, or is listed twice", id)
+		}
+	}
+	var running, heavy atomic.Int32
+	var met sync.WaitGroup
+	met.Add(3)
+	busy := func(c *C) {
+		if n := heavy.Add(1); n > maxHeavy {
+			c.Failf("%d heavy checks run at a time", n)
+		}
+		time.Sleep(time.Millisecond)
+		heavy.Add(-1)
+	}
+	meets := func(c *C) { // each waits for the others
+		running.Add(1)
+		defer running.Add(-1)
+		met.Done()
+		met.Wait()
+	}
+	checks := []Check{
+		check("alone", func(c *C) {
+			if n := running.Load(); n != 0 {
+				c.Failf("%d others run", n)
+			}
+		}),
+		check("meets-1", meets), check("meets-2", meets), check("meets-3", meets),
+	}
+	checks[0].Alone, checks[1].Heavy = true, true
+	for i := range 5 {
+		k := check(fmt.Sprint("heavy-", i), busy)
+		k.Heavy = true
+		checks = append(checks, k)
+	}
+	report := Verify(t.Context(), stub{}, &Options{Parallel: 3, Artifacts: t.TempDir(), Filter: own, Checks: checks})
+	if n := report.Count(Passed); n != len(checks) {
+		t.Errorf("%d of %d checks have passed: %s", n, len(checks), report.Summary())
 	}
 }
 
