@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,10 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{}) // each refused connection is a line
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // the tests mostly wait
+		_ = f.Value.Set("4")
+	}
 	pin.Main(m, openURL)
 }
 
@@ -29,6 +34,7 @@ func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error
 // TestConformance runs the groups that take seconds. With DISTLOCK_REDLOCK_CONFORMANCE=all it runs
 // the whole suite, which takes minutes.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	groups := []string{"meta", "core", "held", "owner", "fence", "cancel", "inspect", "list", "break"}
 	all := os.Getenv("DISTLOCK_REDLOCK_CONFORMANCE") == "all"
 	g := five(t)

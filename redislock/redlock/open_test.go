@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // What is wrong with a URL is said before a server is asked, with what is allowed, and without the
@@ -65,7 +66,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	l := open(t, "redlock://locker:s3cret@"+strings.Join(g.addrs(), ",")+"?max_ttl=1s")
 	var held distlock.Lock
-	until(t, "the servers are trusted", func() (ok bool) {
+	testkit.Until(t, "the servers are trusted", func() (ok bool) {
 		var err error
 		held, err = l.TryLock(t.Context(), "x", distlock.TTL(time.Second))
 		return err == nil
@@ -79,6 +80,6 @@ func TestLeastRights(t *testing.T) {
 		t.Fatalf("%v, %v, want one lock", list, err)
 	}
 	must(t, l.Break(t.Context(), "x", list[0].Token))
-	until(t, "the holder knows", func() bool { return errors.Is(held.Err(), distlock.ErrLost) })
+	testkit.Until(t, "the holder knows", func() bool { return errors.Is(held.Err(), distlock.ErrLost) })
 	must(t, lock(t, l, "x").Unlock(t.Context()))
 }
