@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
@@ -100,12 +104,13 @@ func occupy(t *testing.T, d *store, p *checkpoint, judge func(error)) (free func
 // waiting waits until n requests are.
 func waiting(t *testing.T, d *store, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d requests wait", n), func() bool {
+	testkit.Until(t, fmt.Sprintf("%d requests wait", n), func() bool {
 		return d.batcher.Waiting() == n
 	})
 }
 
 func TestRequestsGoTogether(t *testing.T) {
+	t.Parallel()
 	const many = endpoint.MaxBatch + 20
 	var mu sync.Mutex
 	var sizes []int
@@ -154,13 +159,15 @@ func TestRequestsGoTogether(t *testing.T) {
 
 // A request leaves nothing and delays no other if it is cancelled before it was sent.
 func TestCancelledRequestIsNotSent(t *testing.T) {
+	t.Parallel()
 	d, free := busyStore(t, new(checkpoint), time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	var cancelled, others sync.WaitGroup
 	for i := range 20 {
 		cancelled.Go(func() {
-			if _, err := d.claim(fmt.Sprint("cancelled", i), long).Try(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("Try whose context ended: %v", err)
+			c := d.claim(fmt.Sprint("cancelled", i), long)
+			if _, err := c.Try(ctx); !errors.Is(err, context.Canceled) || driver.FateOf(err) != driver.NotSent || c.ambiguous {
+				t.Errorf("Try whose context ended: %v (%v), ambiguous %v", err, driver.FateOf(err), c.ambiguous)
 			}
 		})
 		others.Go(func() {
@@ -184,6 +191,7 @@ func TestCancelledRequestIsNotSent(t *testing.T) {
 
 // A pipeline without replies delays its callers only: locks are acquired and released, each once.
 func TestPipelineWithItsRepliesLost(t *testing.T) {
+	t.Parallel()
 	for _, applied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("applied=%v", applied), func(t *testing.T) {
 			lossy := &lossy{applied: applied, seen: make(map[string]bool)}
@@ -210,7 +218,7 @@ func TestPipelineWithItsRepliesLost(t *testing.T) {
 			if lossy.lost < 3 {
 				t.Error("the requests did not come at the same time: the test is none")
 			}
-			eventually(t, "nothing is left but tombstones", func() bool {
+			testkit.Until(t, "nothing is left but tombstones", func() bool {
 				for i := range 64 {
 					if st, err := distlock.Inspect(t.Context(), l, fmt.Sprint("x", i)); err != nil || st.Held || st.Waiters > 0 {
 						return false
@@ -223,15 +231,17 @@ func TestPipelineWithItsRepliesLost(t *testing.T) {
 }
 
 // lossy connects a client, and closes the connection of every third pipeline at the time of
-// sending: before it arrives, or before its replies do. Not when it is sent once more.
+// sending: before it arrives, or before its replies do. Not if a request of the claim was lost before.
 type lossy struct {
 	applied bool
 
 	mu   sync.Mutex
 	sent int
 	lost int
-	seen map[string]bool
+	seen map[string]bool // by owner
 }
+
+var owners = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
 
 func (l *lossy) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -247,12 +257,15 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 	l := c.lossy
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if bytes.Count(p, []byte("evalsha")) < 2 || l.seen[string(p)] {
+	if l.sent++; bytes.Count(p, []byte("evalsha")) < 2 || l.sent%3 != 0 {
 		return c.Conn.Write(p)
 	}
-	l.seen[string(p)] = true
-	if l.sent++; l.sent%3 != 0 {
+	claims := owners.FindAllString(string(p), -1)
+	if slices.ContainsFunc(claims, func(owner string) bool { return l.seen[owner] }) {
 		return c.Conn.Write(p)
+	}
+	for _, owner := range claims {
+		l.seen[owner] = true
 	}
 	l.lost++
 	n := len(p)
@@ -268,6 +281,7 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 
 // When no answer comes back, no request waits for long: other connections may work.
 func TestRequestsPassConnectionsThatHang(t *testing.T) {
+	t.Parallel()
 	d, _ := busyStore(t, new(checkpoint), endpoint.MaxDelay)
 	a := d.claim("x", long)
 	grants(t, a)
@@ -276,6 +290,7 @@ func TestRequestsPassConnectionsThatHang(t *testing.T) {
 
 // Where no connection can be made, every caller is told why, in the server's words.
 func TestPipelineWithoutAConnection(t *testing.T) {
+	t.Parallel()
 	s, admin := own(t)
 	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
 	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())

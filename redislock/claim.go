@@ -24,12 +24,17 @@ const tombstoneTime = 5 * time.Minute
 
 var (
 	// errReleased is the answer to a Try that arrives after the claim was released.
-	errReleased = errors.New("redislock: the claim has been released")
+	errReleased error = &driver.Fault{Fate: driver.Answered, Err: errors.New("redislock: the claim has been released")}
 
 	// errResent is the error of a Release if go-redis has sent it twice and it found nothing:
 	// the first copy may have removed the entry. The engine releases again, and knows that
 	// this one was ambiguous.
 	errResent = errors.New("redislock: the release was sent twice, its outcome is not known")
+
+	// errNotBarred is the error of a Release that has removed all that there was, on a server
+	// without memory for a tombstone.
+	errNotBarred = errors.New("redislock: the server has no memory to refuse a request of the claim that may still arrive: " +
+		"it may block the name for its TTL")
 )
 
 // claim is one acquisition. One call at a time uses its fields. A request may go on after its
@@ -51,24 +56,29 @@ type claim struct {
 	waiter    *waiter // nil unless it waits: a held lock is to be small
 }
 
+// maxRetry is for how long a Try is repeated whose failure passes.
+const maxRetry = 10 * time.Second
+
 // Try implements driver.Claim. It asks again while the server answers that it cannot yet. A claim
 // in the queue also asks again while the server cannot be reached: its lease there outlives an
 // outage of seconds, and so must the call.
-func (c *claim) Try(ctx context.Context) (grant driver.Grant, err error) {
-	temporary := func(err error) bool {
-		return notYet(err) || errors.Is(err, errForgotten) || c.queued && unanswered(err)
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	pause := driver.Retry{First: 50 * time.Millisecond, Most: 200 * time.Millisecond}
+	for ends := time.Now().Add(maxRetry); ; {
+		grant, err := c.try(ctx)
+		passes := false
+		switch driver.FateOf(err) {
+		case driver.Again:
+			passes = true
+		case driver.NotNow:
+			passes = !c.request.NoWait
+		case driver.NotSent, driver.Unknown:
+			passes = c.queued && !errors.Is(err, errUnreplicated)
+		}
+		if !passes || time.Now().After(ends) || pause.Pause(ctx) != nil {
+			return grant, err
+		}
 	}
-	err = repeat(ctx, temporary, func() error {
-		grant, err = c.try(ctx)
-		return err
-	})
-	return grant, err
-}
-
-// unanswered reports whether err comes from the way to the server and back.
-func unanswered(err error) bool {
-	said := endpoint.Answered(err) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, errReleased) || errors.Is(err, errUnreplicated)
-	return err != nil && !said && !errors.Is(err, distlock.ErrClosed)
 }
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
@@ -97,25 +107,32 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
 		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, test)
 	// This is never taken back: a later answer does not tell what becomes of an earlier copy.
-	c.ambiguous = c.ambiguous || resent
+	c.ambiguous = c.ambiguous || resent || err != nil && driver.FateOf(err) == driver.Unknown
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	return c.decide(ctx, sent, cmd.Val())
+}
+
+// decide takes in what try.lua has answered.
+func (c *claim) decide(ctx context.Context, sent time.Time, answer any) (driver.Grant, error) {
 	// The answers of try.lua:
 	//
 	//	a number above 0   granted; this is the token
 	//	0                  the claim was released before
 	//	a list             held: in how many ms to look again, and the entry
-	switch answer := cmd.Val().(type) {
+	switch told := answer.(type) {
 	case int64:
-		if answer == 0 {
+		if told == 0 {
 			return driver.Grant{}, errReleased
 		}
-		return c.win(ctx, driver.Grant{Token: answer, TTL: time.Duration(ttl) * time.Millisecond})
+		if told > 0 {
+			return c.win(ctx, driver.Grant{Token: told, TTL: time.Duration(endpoint.Millis(c.request.TTL)) * time.Millisecond})
+		}
 	case []any:
-		return driver.Grant{}, c.refused(ctx, sent, answer)
+		return driver.Grant{}, c.refused(ctx, sent, told)
 	}
-	return driver.Grant{}, fmt.Errorf("redislock: unexpected answer to an acquisition: %v", cmd.Val())
+	return driver.Grant{}, fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 }
 
 // win notes the grant. A renewal and a release name its token. Without the token, a late Try of
@@ -134,8 +151,11 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 	if len(answer) != 2 {
 		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
-	left, _ := answer[0].(int64)
-	text, _ := answer[1].(string)
+	left, ok1 := answer[0].(int64)
+	text, ok2 := answer[1].(string)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
+	}
 	c.token = 0 // if there was a grant, it was not confirmed, and is over
 	held := &driver.HeldError{Remaining: time.Duration(left) * time.Millisecond}
 	if e, ok := names.ParseEntry(text); ok {
@@ -187,7 +207,8 @@ func (c *claim) Release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := cmd.Int64()
+	told, err := cmd.Int64()
+	held := told & 1
 	switch {
 	case err != nil:
 		return err
@@ -198,6 +219,9 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.token = 0
+	if told > 1 {
+		return errNotBarred
+	}
 	return nil
 }
 
@@ -245,7 +269,7 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 			addr = master.Options().Addr
 			via = d.replicas.via(d.cluster, master)
 		} else if d.replicas.needed > 0 {
-			batch[i].Answer(driver.Grant{}, fault(ctx, err))
+			batch[i].Answer(driver.Grant{}, fault(ctx, err, false))
 			continue
 		}
 		masters[addr], clients[addr] = append(masters[addr], []int{i}), via
@@ -270,9 +294,10 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 // renew sends a script for each group of claims, all in one pipeline. A server that does not know
 // the script refuses single commands. They are sent again with the source of the script.
 func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
-	for _, how := range [][2]string{{"evalsha", renewScript.Digest}, {"eval", renewScript.Source}} {
+	name, what := "evalsha", renewScript.Digest
+	for resends := min(d.resends, 1); ; {
 		pipe := via.Pipeline()
-		cmds := make([]*command, len(groups))
+		cmds := make([]command, len(groups))
 		for n, group := range groups {
 			var keys []string
 			var args []any
@@ -281,7 +306,7 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 				keys = append(keys, c.key.entry())
 				args = append(args, c.mark(), endpoint.Millis(batch[i].TTL))
 			}
-			cmds[n] = newCommand(ctx, how[0], how[1], keys, args)
+			cmds[n] = newCommand(ctx, name, what, keys, args)
 			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
 		}
 		acks := d.replicas.ask(ctx, pipe, leastTTL(batch, groups)/3)
@@ -290,26 +315,34 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 			endpoint.Execute(ctx, pipe)
 			return nil, nil
 		})
-		var unknown [][]int
+		var unknown, silent [][]int
 		for n, group := range groups {
 			lasts, err := []any(nil), late
 			if late == nil {
-				lasts, err = cmds[n].Slice()
+				lasts, err = answers(cmds[n].Cmd, len(group))
 			}
-			if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			switch {
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
 				unknown = append(unknown, group)
+			case err != nil && late == nil && endpoint.FateOf(err) == driver.Unknown:
+				silent = append(silent, group)
 			}
 			for k, i := range group {
-				batch[i].Err = fault(ctx, err)
+				batch[i].Err = fault(ctx, err, false)
 				if err == nil {
 					renewed(&batch[i], lasts[k])
 				}
 				if batch[i].Err == nil {
-					batch[i].Err = fault(ctx, d.replicas.judge(acks))
+					batch[i].Err = fault(ctx, d.replicas.judge(acks), false)
 				}
 			}
 		}
-		if groups = unknown; len(groups) == 0 {
+		switch {
+		case len(unknown) > 0 && name == "evalsha":
+			name, what, groups = "eval", renewScript.Source, unknown
+		case len(silent) > 0 && resends > 0 && ctx.Err() == nil: // its connection was broken; a copy does no harm
+			resends, groups = resends-1, silent
+		default:
 			return
 		}
 	}

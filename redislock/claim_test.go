@@ -14,9 +14,11 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestTryAndRelease(t *testing.T) {
+	t.Parallel()
 	c, prefix := client(t, server(t).URL()), freshPrefix()
 	d := driverOn(t, c, prefix)
 	for _, name := range oddNames {
@@ -49,6 +51,7 @@ func TestTryAndRelease(t *testing.T) {
 }
 
 func TestMillisecondsAreRoundedUp(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	const asked, want = long + time.Nanosecond, long + time.Millisecond
@@ -72,6 +75,7 @@ func TestMillisecondsAreRoundedUp(t *testing.T) {
 // A request is sent twice if its reply was lost. The second one gets the answer that the first
 // one would have had.
 func TestTryWithItsReplyLost(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
@@ -106,7 +110,8 @@ func TestTryWithItsReplyLost(t *testing.T) {
 // A Try that was overtaken by its Release, in whatever socket it was stuck, must not
 // take the name for a caller that has left.
 func TestTryThatArrivesLate(t *testing.T) {
-	s := server(t)
+	t.Parallel()
+	s, _ := own(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
 	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
@@ -115,17 +120,20 @@ func TestTryThatArrivesLate(t *testing.T) {
 		name := fmt.Sprint("x", noWait)
 		a := d.claim(name, long)
 		a.request.NoWait = noWait
+		before := proxy.Fired()
 		proxy.HoldRequest(1)
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := a.Try(ctx)
+		ctx, cancel := context.WithCancel(t.Context())
+		tried := make(chan error, 1)
+		go func() { tried <- second(a.Try(ctx)) }()
+		testkit.Until(t, "the request is under way", func() bool { return proxy.Fired() > before })
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
+		if err := <-tried; !errors.Is(err, context.Canceled) {
 			t.Fatalf("Try without an answer: %v, want the error of its context", err)
 		}
 		releases(t, a)
 		scripts := scriptRuns(t, rival)
 		proxy.Release()
-		eventually(t, "the late request has arrived", func() bool { return scriptRuns(t, rival) > scripts })
+		testkit.Until(t, "the late request has arrived", func() bool { return scriptRuns(t, rival) > scripts })
 		b := rival.tryOnly(name, long)
 		for range 50 {
 			grants(t, b)
@@ -154,6 +162,7 @@ func scriptRuns(t *testing.T, d *store) (n int) {
 // What refuses late requests is itself removed, also from a hash that others keep in
 // use.
 func TestEndedClaimsAreForgotten(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	a, b := d.claim("x", long), d.claim("x", long)
@@ -174,6 +183,7 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 // The engine does not release a refused TryLock. One that go-redis has sent twice releases
 // itself.
 func TestTryOnlyWithItsReplyLost(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
@@ -191,6 +201,7 @@ func TestTryOnlyWithItsReplyLost(t *testing.T) {
 }
 
 func TestReleaseWithItsReplyLost(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
@@ -237,6 +248,7 @@ func warmUp(t *testing.T, d *store) {
 }
 
 func TestRenew(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	a := d.claim("x", long)
@@ -285,7 +297,8 @@ func TestRenew(t *testing.T) {
 }
 
 func TestRenewBatch(t *testing.T) {
-	c := client(t, server(t).URL())
+	t.Parallel()
+	_, c := own(t)
 	for _, split := range []bool{false, true} {
 		t.Run(fmt.Sprintf("split=%v", split), func(t *testing.T) {
 			d := driverOn(t, c, freshPrefix())
@@ -332,7 +345,8 @@ func flush(t *testing.T, c *redis.Client) {
 }
 
 func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
-	c := client(t, server(t).URL())
+	t.Parallel()
+	_, c := own(t)
 	d := driverOn(t, c, freshPrefix())
 	for range 2 {
 		a, b := d.claim("x", long), d.claim("x", long)
@@ -363,6 +377,7 @@ func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
 }
 
 func TestTokensRise(t *testing.T) {
+	t.Parallel()
 	ctx, c := t.Context(), client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	a := d.claim("x", long)
@@ -403,6 +418,7 @@ func TestTokensRise(t *testing.T) {
 }
 
 func TestBreakEndsTheHoldThatItSaw(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	if err := breakSeen(t.Context(), d, "x"); !errors.Is(err, distlock.ErrLost) {
@@ -427,6 +443,7 @@ func TestBreakEndsTheHoldThatItSaw(t *testing.T) {
 }
 
 func TestInspectAndList(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t).URL())
 	prefix := freshPrefix()
 	l := lockerOn(t, c, &Options{Prefix: prefix})

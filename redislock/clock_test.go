@@ -11,6 +11,7 @@ import (
 // TestServerClock runs the checks that TestConformance has to skip. The test can move the clock
 // of this server.
 func TestServerClock(t *testing.T) {
+	t.Parallel()
 	s := servers.ClockedForTest(t, servers.Redis)
 	conformance.Run(t, clocked{harness{s, client(t, s.URL())}}, pin.OnClock())
 }

@@ -16,17 +16,24 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
+// sideBySide is how many checks run at once: they mostly wait.
+const sideBySide = 12
+
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Redis)
-	conformance.Run(t, harness{s, client(t, s.URL())}, pin.Pinned(s, "fence/over-cleanup"))
+	o := pin.Pinned(s, "fence/over-cleanup")
+	o.Parallel = sideBySide
+	conformance.Run(t, harness{s, client(t, s.URL())}, o)
 }
 
 // The way without wake-ups: the server's rules forbid channels, so waiters poll. The
 // checks of waiting and fairness must hold all the same.
 func TestConformanceWithoutWakeUps(t *testing.T) {
+	t.Parallel()
 	s, admin := own(t)
 	must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
-	conformance.Run(t, silentHarness{harness{s, admin}}, &conformance.Options{Filter: func(c conformance.Check) bool {
+	conformance.Run(t, silentHarness{harness{s, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {
 		family, _, _ := strings.Cut(c.ID, "/")
 		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation"
 	}})

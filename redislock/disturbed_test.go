@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Connections are killed, scripts flushed and the server is paused all the time, while many lock
@@ -22,6 +23,7 @@ import (
 // wake-up lost for good shows as a wait of ten seconds, the longest poll. Nor may anybody see an
 // error, other than that all four connections that go-redis tries for a request were killed.
 func TestDisturbed(t *testing.T) {
+	t.Parallel()
 	s, admin := own(t)
 	var holds atomic.Int64
 	end, last := time.Now().Add(3*time.Second), time.Now().Add(time.Minute)
@@ -67,7 +69,7 @@ func TestDisturbed(t *testing.T) {
 	if n := holds.Load(); n < 100 {
 		t.Errorf("only %d holds: the test is none", n)
 	}
-	eventually(t, "nobody holds a name or waits", func() bool {
+	testkit.Until(t, "nobody holds a name or waits", func() bool {
 		for i := range names {
 			k := keyOf(defaultPrefix, fmt.Sprint("x", i))
 			if admin.Exists(t.Context(), k.entry(), k.queue()).Val() > 0 {

@@ -20,6 +20,7 @@ import (
 // so the lock of a holder is lost. The driver declares that this may happen, and is reported with
 // that limit. The lock of the tutorials is declared to be safe, and is caught.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		driver func(*pair) driver.Driver
 		status conformance.Status
@@ -69,11 +70,9 @@ type pair struct {
 // container does not reach another by a loopback address.
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	t.Setenv("DISTLOCK_REDIS_URL", "")
-	t.Setenv("DISTLOCK_SERVERS", "local")
 	p := &pair{t: t}
 	for i := range p.at {
-		p.at[i] = servers.ForTest(t, servers.Redis)
+		p.at[i] = servers.ConfiguredForTest(t, servers.Redis)
 	}
 	if err := p.follow(t.Context()); err != nil {
 		t.Fatal(err)

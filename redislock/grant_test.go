@@ -10,11 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock/driver"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A release makes the first waiter the holder, and the message is all that the waiter
 // needs: it has its whole TTL from the release, and counts it from no later.
 func TestReleaseGrants(t *testing.T) {
+	t.Parallel()
 	drivers, prefix := stores(t, 2)
 	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	first := grants(t, a)
@@ -26,7 +29,7 @@ func TestReleaseGrants(t *testing.T) {
 	before := time.Now()
 	releases(t, a)
 	after := time.Now()
-	hears(t, b, true)
+	hears(t, b)
 	admin := client(t, server(t).URL())
 	lasts := admin.PTTL(t.Context(), b.key.entry()).Val()
 	if early := time.Until(before.Add(long)) - lasts; early > 2*time.Millisecond {
@@ -69,6 +72,7 @@ func forget(t *testing.T, d *store, c *claim) driver.Grant {
 // A grant by an earlier Try than the latest may be over: it is a wake-up, no more. So
 // is what is no grant at all.
 func TestStaleGrants(t *testing.T) {
+	t.Parallel()
 	for _, payload := range []string{" 9000000000000000 1 5", " 9000000000000000 3 5",
 		" 9000000000000000 2", " x 2 5", " -1 2 5", " 9000000000000000 2 -5", " 9000000000000000 0 5", ""} {
 		t.Run(fmt.Sprintf("%q", payload), func(t *testing.T) {
@@ -80,10 +84,10 @@ func TestStaleGrants(t *testing.T) {
 			refuses(t, b) // by Try number 2
 			admin := client(t, server(t).URL())
 			must(t, admin.Publish(t.Context(), b.waiter.channel, b.request.Owner+payload).Err())
-			hears(t, b, true)
+			hears(t, b)
 			refuses(t, b)
 			releases(t, a)
-			hears(t, b, true)
+			hears(t, b)
 			grants(t, b)
 			releases(t, b)
 		})
@@ -93,13 +97,14 @@ func TestStaleGrants(t *testing.T) {
 // If the server's clock jumps forward while a claim waits, its lease is not believed to
 // begin later than it can.
 func TestGrantBesideAJumpOfTheClock(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	admin := client(t, server(t).URL())
 	must(t, admin.Publish(t.Context(), b.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 20000", b.request.Owner, b.tries)).Err())
-	hears(t, b, true)
+	hears(t, b)
 	heard := time.Now()
 	if g := forget(t, drivers[1], b); g.Sent.Add(g.TTL).After(heard.Add(long)) {
 		t.Errorf("the lease is said to begin %v after it was heard of", g.Sent.Add(g.TTL-long).Sub(heard))
@@ -109,6 +114,7 @@ func TestGrantBesideAJumpOfTheClock(t *testing.T) {
 // A claim that has not been heard of for half of its lease may be dead: it is only called,
 // and the others do not wait for a whole lease of it.
 func TestSilentWaiterIsOnlyCalled(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
@@ -118,7 +124,7 @@ func TestSilentWaiterIsOnlyCalled(t *testing.T) {
 	must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner,
 		fmt.Sprintf("%d %s %d %d test", ends, b.waiter.channel, long.Milliseconds(), b.tries)).Err())
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 0 {
 		t.Error("the release has made the waiter the holder")
 	}
@@ -130,15 +136,16 @@ func TestSilentWaiterIsOnlyCalled(t *testing.T) {
 
 // A waiter that was granted the name and has left before it heard of that leaves nothing.
 func TestGrantToAWaiterThatHasLeft(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 3)
 	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	queues(t, c)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	releases(t, b) // without a Try
-	hears(t, c, true)
+	hears(t, c)
 	grants(t, c)
 	releases(t, c)
 }
@@ -146,6 +153,7 @@ func TestGrantToAWaiterThatHasLeft(t *testing.T) {
 // What a claim was granted is over once the server has told it that another holds the
 // name, though the message was late: it came while that Try was under way.
 func TestGrantThatIsOverBeforeItIsHeardOf(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 1)
 	late := &lateGrant{t: t, admin: client(t, server(t).URL())}
 	c := client(t, server(t).URL())
@@ -181,7 +189,7 @@ func (h *lateGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c := h.claim.Swap(nil); c != nil {
 			must(h.t, h.admin.Publish(ctx, c.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.waiter.number)).Err())
-			eventually(h.t, "the grant has been heard of", func() bool { return c.driver.subscriber.granted(c).Token != 0 })
+			testkit.Until(h.t, "the grant has been heard of", func() bool { return c.driver.subscriber.granted(c).Token != 0 })
 		}
 		return next(ctx, cmd)
 	}

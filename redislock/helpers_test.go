@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,14 +36,28 @@ const childURL = "DISTLOCK_REDISLOCK_CHILD_URL"
 // shared is the server of the tests that change nothing about it; each has a prefix
 // of its own there.
 var shared = sync.OnceValues(func() (*servers.Server, error) {
+	sharedUsed = true
 	return servers.Start(context.Background(), servers.Redis)
 })
 
 var sharedUsed bool
 
+// libraryLog is what go-redis would write to the standard error.
+var libraryLog logBook
+
+// Printf implements the logger of go-redis.
+func (b *logBook) Printf(_ context.Context, format string, v ...any) {
+	fmt.Fprintf(b, format+"\n", v...)
+}
+
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childURL); url != "" {
 		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) { return Open(ctx, url, nil) }))
+	}
+	redis.SetLogger(&libraryLog)
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // the tests mostly wait
+		_ = f.Value.Set("4")
 	}
 	code := m.Run()
 	if sharedUsed {
@@ -55,7 +70,6 @@ func TestMain(m *testing.M) {
 
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	sharedUsed = true
 	s, err := shared()
 	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
 		t.Skip(err)
@@ -167,17 +181,34 @@ func releases(t testing.TB, c *claim) {
 	}
 }
 
-// hears fails the test unless c is woken soon, or is not.
-func hears(t testing.TB, c *claim, want bool) {
+// hears waits until c is woken.
+func hears(t testing.TB, c *claim) {
 	t.Helper()
-	bound := 10 * time.Second
-	if !want {
-		bound = 50 * time.Millisecond
+	if err := c.Wait(t.Context()); err != nil {
+		t.Fatalf("Wait for %.20q: %v, want a wake-up", c.request.Name, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	if err := c.Wait(ctx); (err == nil) != want {
-		t.Fatalf("Wait for %.20q: %v, want a wake-up: %v", c.request.Name, err, want)
+}
+
+// unheard fails the test if c has been woken. Messages come in order, so one that is published now comes after all
+// that c could have been woken by.
+func unheard(t testing.TB, c *claim) {
+	t.Helper()
+	s, mark := c.driver.subscriber, &waiter{owner: owner(), channel: c.waiter.channel, wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	s.channels[mark.channel].waiters[mark.owner] = mark
+	s.mu.Unlock()
+	must(t, client(t, "redis://"+c.driver.client.(*redis.Client).Options().Addr).Publish(t.Context(), mark.channel, mark.owner).Err())
+	<-mark.wake
+	s.leave(mark, false)
+	if len(c.waiter.wake) != 0 {
+		t.Fatalf("the claim of %.20q was woken", c.request.Name)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -186,7 +217,7 @@ func queues(t testing.TB, c *claim) {
 	t.Helper()
 	refuses(t, c)
 	if !c.waiter.listens {
-		hears(t, c, true) // the confirmation
+		hears(t, c) // the confirmation
 		refuses(t, c)
 	}
 	if !c.waiter.listens {
@@ -234,16 +265,6 @@ func (s *subscriber) relies(c *claim) bool {
 	defer s.mu.Unlock()
 	ch := s.channels[s.newWaiter(c.key, c.request).channel]
 	return ch != nil && ch.works
-}
-
-// eventually polls until ok, or fails the test.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 15 s: %s", what)
-		}
-	}
 }
 
 // logBook is a Logger that can be read.

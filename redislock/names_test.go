@@ -20,6 +20,7 @@ var oddNames = []string{
 }
 
 func TestNamesAreEncodedInjectivelyAndBack(t *testing.T) {
+	t.Parallel()
 	seen := make(map[string]string)
 	all := append([]string(nil), oddNames...)
 	alphabet := []rune("ab%{}:7BD \x00\x7fé*?[]\\")
@@ -65,6 +66,7 @@ func hashTag(key string) string {
 }
 
 func TestForeignKeysAreNoNames(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{
 		"", "p", "p{", "p{}", "p{a", "pa}", "p{a}x", "p{a b}", "p{%}", "p{%4}", "p{%zz}", "p{%7d}", "p{%41}", "p{a}}", "q{a}", "P{a}",
 	} {
@@ -75,6 +77,7 @@ func TestForeignKeysAreNoNames(t *testing.T) {
 }
 
 func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
+	t.Parallel()
 	for _, start := range append([]string{""}, oddNames...) {
 		for _, name := range oddNames {
 			// path.Match has the rules of SCAN for what a pattern of ours contains,
@@ -92,6 +95,7 @@ func TestPatternFindsWhatStartsWithThePrefix(t *testing.T) {
 }
 
 func TestPrefix(t *testing.T) {
+	t.Parallel()
 	for _, good := range []string{"a", "a:b/c-d*", "%", strings.Repeat("p", names.MaxPrefix)} {
 		if err := names.CheckPrefix(good); err != nil {
 			t.Error(err)

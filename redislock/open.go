@@ -166,22 +166,39 @@ func checkTopology(u *openurl.URL, c *redis.UniversalOptions) string {
 	return ""
 }
 
+// maxProbe is for how long Open asks a server that cannot yet, and maxProbePause the longest pause.
+const (
+	maxProbe      = 10 * time.Second
+	maxProbePause = 200 * time.Millisecond
+)
+
 // page is where the errors of Open send the reader.
 const page = "docs/redis.md says what a Locker needs"
 
 // probe asks every master, in one request, whether it can do what the driver will ask for.
 // What makes locks impossible is an error, what makes them worse goes to logger. It asks
-// again where the answer is that the server cannot yet, for as long as run does.
+// again where the answer is that the server cannot yet.
 func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
-	return repeat(ctx, notYet, func() error {
-		return fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+	pause := driver.Retry{Most: maxProbePause}
+	ends := time.Now().Add(maxProbe)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(ends) {
+		ends = deadline
+	}
+	for {
+		err := fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 			key, ok := d.keyAt(ctx, master)
 			if !ok {
 				return master.Ping(ctx).Err() // it has no slot yet, or hardly any
 			}
 			return d.probeMaster(ctx, master, key, logger)
-		}))
-	})
+		}), false)
+		fate := driver.FateOf(err)
+		cannotYet := (fate == driver.NotNow || fate == driver.Again) && !redis.IsReadOnlyError(err)
+		// Before the end: what it cuts off says nothing, and would stand in place of the server's answer.
+		if !cannotYet || time.Until(ends) <= 2*maxProbePause || pause.Pause(ctx) != nil {
+			return err
+		}
+	}
 }
 
 // keyAt returns a key that belongs to master. No name has it: names are not empty.
@@ -218,7 +235,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 		case err == nil, redis.HasErrorPrefix(err, "NOSCRIPT"):
 		case redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
 			return nil // the slot has just moved: that server has been asked as well, or will tell
-		case notYet(err), redis.IsReadOnlyError(err):
+		case endpoint.FateOf(err) == driver.NotNow:
 			return err
 		default:
 			return fmt.Errorf("%w (%s)", err, page)
@@ -241,9 +258,9 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 
 // judge reads what the script says.
 func judge(cmd *redis.Cmd, logger *slog.Logger) error {
-	found, err := cmd.Slice()
-	if err != nil || len(found) != 3 {
-		return fmt.Errorf("unexpected answer to a script: %v, %v (%s)", cmd.Val(), err, page)
+	found, err := answers(cmd, 3)
+	if err != nil {
+		return fmt.Errorf("%w (%s)", err, page)
 	}
 	micros, _ := found[0].(int64)
 	failed, _ := found[1].(string)

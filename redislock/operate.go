@@ -24,10 +24,15 @@ func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, e
 	if err != nil {
 		return st, err
 	}
-	answer, err := cmd.Slice()
+	answer, err := answers(cmd, 4)
 	if err != nil {
 		return st, err
 	}
+	return statusOf(name, answer)
+}
+
+// statusOf reads what inspect.lua returns.
+func statusOf(name string, answer []any) (st distlock.Status, err error) {
 	text, ok1 := answer[0].(string)
 	lasts, ok2 := answer[1].(int64)
 	token, ok3 := answer[2].(string)
@@ -90,7 +95,7 @@ func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 			return it.Err()
 		})
 		slices.Sort(found)
-		return slices.Compact(found), fault(ctx, err) // SCAN may return a key twice
+		return slices.Compact(found), fault(ctx, err, false) // SCAN may return a key twice
 	})
 }
 

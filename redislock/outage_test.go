@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // network connects a client, unless it is down.
@@ -61,6 +62,7 @@ func (n *network) failed() int {
 // A waiter outlives an outage of the network, and stays in the queue. A claim that is not in
 // the queue fails at once.
 func TestWaiterOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
 	n := new(network)
 	c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: n.dial, ContextTimeoutEnabled: true,
 		DialerRetries: 1, MaxRetries: -1})
@@ -77,14 +79,14 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 	}
 	tried := make(chan error, 1)
 	go func() { _, err := b.Try(t.Context()); tried <- err }()
-	eventually(t, "it tries again", func() bool { return n.failed() >= 5 || len(tried) > 0 })
+	testkit.Until(t, "it tries again", func() bool { return n.failed() >= 5 || len(tried) > 0 })
 	n.set(false)
 	if err := <-tried; !errors.Is(err, distlock.ErrHeld) {
 		t.Fatalf("Try during an outage: %v, want ErrHeld after it", err)
 	}
 	queues(t, b)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	grants(t, b)
 	releases(t, b)
 	releases(t, last)
@@ -92,6 +94,7 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 
 // While the network is down a claim that waits heeds its context.
 func TestOutageLongerThanTheCall(t *testing.T) {
+	t.Parallel()
 	n := new(network)
 	c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: n.dial, ContextTimeoutEnabled: true, DialerRetries: 1})
 	t.Cleanup(func() { _ = c.Close() })
@@ -102,9 +105,8 @@ func TestOutageLongerThanTheCall(t *testing.T) {
 	n.set(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	if _, err := b.Try(ctx); err == nil || errors.Is(err, distlock.ErrHeld) || time.Since(began) > 5*time.Second {
-		t.Errorf("Try: %v after %v", err, time.Since(began))
+	if _, err := b.Try(ctx); err == nil || errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("Try: %v", err)
 	}
 	n.set(false)
 	releases(t, b)
@@ -112,48 +114,52 @@ func TestOutageLongerThanTheCall(t *testing.T) {
 }
 
 // A long script of another user makes a server refuse what comes meanwhile. It has run nothing of
-// that: a lock is renewed as soon as it can be, and a Try repeated.
+// that: a lock is renewed as soon as it can be, and Lock asks again.
 func TestServerInALongScript(t *testing.T) {
+	t.Parallel()
 	_, admin := own(t)
 	must(t, admin.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
-	const ttl = 2 * time.Second
-	lock, err := lockerOn(t, admin, nil).Lock(t.Context(), "x", distlock.TTL(ttl))
+	l := lockerOn(t, admin, nil)
+	lock, err := l.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
 	must(t, err)
 	other := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, ReadTimeout: -1, MaxRetries: -1})
 	defer other.Close()
 	released := make(chan struct{})
 	go func() { defer close(released); _ = other.Eval(context.Background(), "while true do end", nil).Err() }()
-	eventually(t, "the server is busy", func() bool { return redis.HasErrorPrefix(admin.Ping(t.Context()).Err(), "BUSY ") })
-	began, deadline := time.Now(), lock.Deadline()
-	timer := time.AfterFunc(ttl/2, func() { _ = admin.ScriptKill(context.Background()).Err() })
-	defer timer.Stop()
-	refuses(t, driverOn(t, admin, defaultPrefix).tryOnly("x", long))
-	if took := time.Since(began); took < ttl/3 {
-		t.Errorf("the server was busy for %v: the test is none", took)
+	testkit.Until(t, "the server is busy", func() bool { return redis.HasErrorPrefix(admin.Ping(t.Context()).Err(), "BUSY ") })
+	deadline := lock.Deadline()
+	if _, err := l.TryLock(t.Context(), "y"); !redis.HasErrorPrefix(err, "BUSY ") {
+		t.Errorf("TryLock: %v, want the server's answer", err)
 	}
+	timer := time.AfterFunc(time.Second, func() { _ = admin.ScriptKill(context.Background()).Err() })
+	defer timer.Stop()
+	waited, err := l.Lock(t.Context(), "y")
+	must(t, err)
+	must(t, waited.Unlock(t.Context()))
 	<-released
-	eventually(t, "it is renewed", func() bool { return lock.Deadline().After(deadline) || lock.Err() != nil })
+	testkit.Until(t, "it is renewed", func() bool { return lock.Deadline().After(deadline) || lock.Err() != nil })
 	must(t, lock.Unlock(t.Context()))
 }
 
 // A claim may be granted its name and not be told of it, though it listened. Then the next ones
 // look by themselves until a message has arrived.
 func TestMissedWakeUpHasTheChannelTested(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b, next := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	queues(t, b)
-	eventually(t, "the channel is confirmed", func() bool { return drivers[1].subscriber.relies(b) })
-	hears(t, b, false)
+	testkit.Until(t, "the channel is confirmed", func() bool { return drivers[1].subscriber.relies(b) })
+	drivers[1].subscriber.join(t.Context(), b.waiter)                         // as Wait does
 	must(t, client(t, server(t).URL()).Del(t.Context(), a.key.entry()).Err()) // tells no waiter
 	grants(t, b)
 	if drivers[1].subscriber.relies(b) {
 		t.Error("the channel is relied on")
 	}
 	refuses(t, next) // tests it
-	eventually(t, "the channel is confirmed again", func() bool { return drivers[1].subscriber.relies(next) })
+	testkit.Until(t, "the channel is confirmed again", func() bool { return drivers[1].subscriber.relies(next) })
 	releases(t, b)
-	hears(t, next, true)
+	hears(t, next)
 	grants(t, next)
 	if !drivers[1].subscriber.relies(next) {
 		t.Error("the channel is not relied on after a wake-up")
@@ -181,7 +187,7 @@ func testClusterHandOver(t *testing.T, addrs []string, nodes []*redis.Client) {
 		if err := how(); err != nil {
 			t.Errorf("it fails: %v", err)
 		}
-		hears(t, next, true)
+		hears(t, next)
 		g := next.driver.subscriber.granted(next)
 		entry := nodes[from].Get(t.Context(), key).Val()
 		if want := fmt.Sprintf("%s %d ", next.request.Owner, g.Token); !strings.HasPrefix(entry, want) {

@@ -19,6 +19,7 @@ import (
 // A missing right shows at Open, and its error names the page. Rights that only make locks slower
 // do not prevent it.
 func TestOpenFindsMissingRights(t *testing.T) {
+	t.Parallel()
 	s, admin := own(t)
 	rights := aclRule(t, false)
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, rights...)
@@ -49,6 +50,7 @@ func TestOpenFindsMissingRights(t *testing.T) {
 // The rule has no right that no script and no request of the driver needs, and the probe
 // tries all of them.
 func TestRightsAreNeeded(t *testing.T) {
+	t.Parallel()
 	called := regexp.MustCompile(`(?:call|run)\('([A-Z]+)'`)
 	commands := func(sources ...string) (list []string) {
 		for _, source := range sources {
@@ -77,6 +79,7 @@ func TestRightsAreNeeded(t *testing.T) {
 
 // Open asks all that it wants to know in one request, and later calls ask nothing more.
 func TestOpenSendsOneRequest(t *testing.T) {
+	t.Parallel()
 	s, admin := own(t)
 	ran := func(f func()) map[string]string {
 		t.Helper()
@@ -172,6 +175,7 @@ func readCommand(r *bufio.Reader) (name string, err error) {
 
 // Servers that speak the protocol and cannot keep a lock are refused, with the reason.
 func TestOpenRefusesWhatIsNoRedis(t *testing.T) {
+	t.Parallel()
 	const good = "*3\r\n:1795327616444465\r\n$0\r\n\r\n$0\r\n"
 	for what, c := range map[string]struct {
 		eval, want, log string
@@ -189,8 +193,12 @@ func TestOpenRefusesWhatIsNoRedis(t *testing.T) {
 			t.Parallel()
 			addr := standIn(t, map[string]string{"ping": "+PONG", "eval": c.eval, "evalsha": "-NOSCRIPT No matching script."})
 			var book logBook
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
+			ctx := t.Context()
+			if strings.Contains(c.eval, "LOADING") {
+				var cancel func()
+				ctx, cancel = context.WithTimeout(ctx, 3*time.Second) // which it asks until
+				defer cancel()
+			}
 			l, err := Open(ctx, "redis://"+addr, &Options{Options: distlock.Options{Logger: book.logger()}})
 			if err == nil {
 				must(t, l.Close())

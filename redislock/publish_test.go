@@ -3,12 +3,15 @@ package redislock
 import (
 	"strings"
 	"testing"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A message also reaches subscribers at a replica, and on a cluster behind one address those
 // at any server. The release does not know of them and gives them
 // nothing; so it must not tell them that it did.
 func TestWaiterThatListensElsewhereIsOnlyCalled(t *testing.T) {
+	t.Parallel()
 	pair := newPair(t)
 	primary, replica := pair.servers()
 	prefix := freshPrefix()
@@ -19,7 +22,7 @@ func TestWaiterThatListensElsewhereIsOnlyCalled(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	g := grants(t, b)
 	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 1 {
 		t.Errorf("the claim believes %+v, and the server knows nothing of that", g)
@@ -29,6 +32,7 @@ func TestWaiterThatListensElsewhereIsOnlyCalled(t *testing.T) {
 
 // A monitor that sees all messages does not stand in for a waiter that has died.
 func TestWatcherIsNoWaiter(t *testing.T) {
+	t.Parallel()
 	drivers, prefix := stores(t, 3)
 	admin := client(t, server(t).URL())
 	watcher := admin.PSubscribe(t.Context(), prefix+"*")
@@ -40,11 +44,11 @@ func TestWatcherIsNoWaiter(t *testing.T) {
 	queues(t, dead)
 	queues(t, c)
 	drivers[1].subscriber.close()
-	eventually(t, "the connection is gone", func() bool {
+	testkit.Until(t, "the connection is gone", func() bool {
 		return admin.PubSubNumSub(t.Context(), dead.waiter.channel).Val()[dead.waiter.channel] == 0
 	})
 	releases(t, a)
-	hears(t, c, true)
+	hears(t, c)
 	forget(t, drivers[2], c)
 	releases(t, c)
 	releases(t, dead)
@@ -52,6 +56,7 @@ func TestWatcherIsNoWaiter(t *testing.T) {
 
 // A user without the right to count subscribers calls the first waiter, and grants nothing.
 func TestReleaseWithoutTheRightToCount(t *testing.T) {
+	t.Parallel()
 	_, admin := own(t)
 	must(t, admin.ACLSetUser(t.Context(), "default", "-pubsub").Err())
 	prefix := freshPrefix()
@@ -60,7 +65,7 @@ func TestReleaseWithoutTheRightToCount(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	if n := admin.Exists(t.Context(), b.key.entry()).Val(); n != 0 {
 		t.Error("the release has made the waiter the holder")
 	}
@@ -70,6 +75,7 @@ func TestReleaseWithoutTheRightToCount(t *testing.T) {
 
 // A release needs no memory, also if it gives the name to a waiter.
 func TestReleaseGrantsWithoutMemory(t *testing.T) {
+	t.Parallel()
 	_, admin := own(t)
 	prefix := freshPrefix()
 	near, far := driverOn(t, admin, prefix), driverOn(t, client(t, "redis://"+admin.Options().Addr), prefix)
@@ -78,13 +84,14 @@ func TestReleaseGrantsWithoutMemory(t *testing.T) {
 	queues(t, b)
 	must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	forget(t, far, b)
 	releases(t, b)
 }
 
 // Each command of a script costs the server time, and it asks for that once.
 func TestScriptsAskForTheTimeOnce(t *testing.T) {
+	t.Parallel()
 	_, admin := own(t)
 	d := driverOn(t, admin, freshPrefix())
 	a, b, c := d.claim("x", long), d.claim("x", long), d.claim("y", long)
@@ -101,7 +108,7 @@ func TestScriptsAskForTheTimeOnce(t *testing.T) {
 			t.Errorf("%s: %s", what, stats)
 		}
 	}
-	hears(t, b, true)
+	hears(t, b)
 	releases(t, b)
 	releases(t, c)
 }

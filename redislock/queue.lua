@@ -22,19 +22,23 @@ local LEASE, SILENT_LEASE = 30000, 5000
 -- number is the number of the Try by which it got its lease. offer is '' for the marks.
 
 local function record_of(waiters, owner)
-  local record = redis.call('HGET', waiters, owner)
-  if record then
-    local lease, channel, offer = string.match(record, '^(%d+) (%S*) ?(.*)$')
+  local text = redis.call('HGET', waiters, owner)
+  if text then
+    local lease, channel, offer = string.match(text, '^(%d+) (%S*) ?(.*)$')
     return tonumber(lease), channel, offer
   end
 end
 
-local function set_record(waiters, owner, lease, channel, offer)
+local function record(lease, channel, offer)
   if offer ~= '' then
     offer = ' ' .. offer
   end
   -- Not by format alone: it ends a text at its first NUL.
-  redis.call('HSET', waiters, owner, string.format('%.0f ', lease) .. channel .. offer)
+  return string.format('%.0f ', lease) .. channel .. offer
+end
+
+local function set_record(waiters, owner, ...)
+  redis.call('HSET', waiters, owner, record(...))
 end
 
 -- outlast makes a key last for at least ms from now, and never shortens that.

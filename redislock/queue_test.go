@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/driver"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // stores returns n drivers, each on a connection of its own, as in another process.
@@ -20,6 +22,7 @@ func stores(t *testing.T, n int) (drivers []*store, prefix string) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
 	drivers, prefix := stores(t, 6)
 	holder := drivers[0].claim("x", long)
 	grants(t, holder)
@@ -40,9 +43,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 		refuses(t, drivers[0].tryOnly("x", long)) // does not overtake
 		for _, other := range waiters[i+1:] {
 			refuses(t, other)
-			hears(t, other, false) // only the first is woken
+			unheard(t, other) // only the first is woken
 		}
-		hears(t, c, true)
+		hears(t, c)
 		grants(t, c)
 		holder = c
 	}
@@ -53,15 +56,16 @@ func TestFirstComeFirstServed(t *testing.T) {
 }
 
 func TestWaiterThatLeavesCallsTheNext(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 3)
 	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, b)
 	queues(t, c)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	releases(t, b) // called, and gone before it came
-	hears(t, c, true)
+	hears(t, c)
 	grants(t, c)
 	releases(t, c)
 }
@@ -69,12 +73,13 @@ func TestWaiterThatLeavesCallsTheNext(t *testing.T) {
 // The subscription may be confirmed, for another claim, between the Try of a claim and
 // its Wait: then the server does not know where to wake it.
 func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b, other := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	refuses(t, b)
 	queues(t, other)
-	hears(t, b, true)
+	hears(t, b)
 	releases(t, other)
 	releases(t, b)
 	releases(t, a)
@@ -83,6 +88,7 @@ func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
 // A waiter that was out of touch for longer than its TTL stays in the queue if no other
 // has looked and removed it.
 func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 3)
 	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
 	grants(t, a)
@@ -96,10 +102,10 @@ func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
 	}
 	refuses(t, b)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	grants(t, b)
 	releases(t, b)
-	hears(t, c, true)
+	hears(t, c)
 	grants(t, c)
 	releases(t, c)
 }
@@ -107,6 +113,7 @@ func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
 // Calls that give up while the name stays held leave nothing, also behind a
 // waiter.
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
@@ -125,6 +132,7 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 
 // A waiter is passed over at once if its process has died and its connection is gone.
 func TestDeadWaiterWithoutConnection(t *testing.T) {
+	t.Parallel()
 	drivers, prefix := stores(t, 4)
 	a, c := drivers[0].claim("x", long), drivers[3].claim("x", long)
 	grants(t, a)
@@ -139,12 +147,12 @@ func TestDeadWaiterWithoutConnection(t *testing.T) {
 		b.driver.subscriber.close()
 	}
 	admin := client(t, server(t).URL())
-	eventually(t, "the connections are gone", func() bool {
+	testkit.Until(t, "the connections are gone", func() bool {
 		ch := admin.PubSubNumSub(t.Context(), dead[0].waiter.channel, dead[1].waiter.channel).Val()
 		return ch[dead[0].waiter.channel]+ch[dead[1].waiter.channel] == 0
 	})
 	releases(t, a)
-	hears(t, c, true)
+	hears(t, c)
 	grants(t, c)
 
 	// They were not dead after all: then they still are the first.
@@ -167,6 +175,7 @@ func TestDeadWaiterWithoutConnection(t *testing.T) {
 // A stopped or cut-off waiter is dead although its connection is there. It stops the others until
 // its lease ends, and they know when.
 func TestDeadWaiterWithConnection(t *testing.T) {
+	t.Parallel()
 	const ttl = 600 * time.Millisecond
 	drivers, _ := stores(t, 3)
 	a, dead, c := drivers[0].claim("x", long), drivers[1].claim("x", ttl), drivers[2].claim("x", long)
@@ -179,7 +188,7 @@ func TestDeadWaiterWithConnection(t *testing.T) {
 	}
 	releases(t, a)
 	var g driver.Grant
-	eventually(t, "the one behind the dead waiter gets the name", func() bool {
+	testkit.Until(t, "the one behind the dead waiter gets the name", func() bool {
 		var err error
 		g, err = c.Try(t.Context())
 		return err == nil
@@ -191,6 +200,7 @@ func TestDeadWaiterWithConnection(t *testing.T) {
 }
 
 func TestQueueEndsWithItsWaiters(t *testing.T) {
+	t.Parallel()
 	drivers, prefix := stores(t, 2)
 	a := drivers[0].claim("x", long)
 	grants(t, a)
@@ -198,11 +208,12 @@ func TestQueueEndsWithItsWaiters(t *testing.T) {
 	refuses(t, drivers[1].claim("x", 200*time.Millisecond))
 	releases(t, a)
 	admin := client(t, server(t).URL())
-	eventually(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
+	testkit.Until(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
 }
 
 // Wake-ups are hints: any number of them, for whomever, changes nothing.
 func TestStrayWakeUps(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
@@ -212,10 +223,10 @@ func TestStrayWakeUps(t *testing.T) {
 		admin.Publish(t.Context(), b.waiter.channel, b.request.Owner)
 		admin.Publish(t.Context(), b.waiter.channel, fmt.Sprint("no owner", i))
 		admin.Publish(t.Context(), b.waiter.channel, "")
-		hears(t, b, true)
+		hears(t, b)
 		refuses(t, b)
 	}
-	hears(t, b, false)
+	unheard(t, b)
 	if _, err := a.Renew(t.Context(), long); err != nil {
 		t.Error(err)
 	}
@@ -225,6 +236,7 @@ func TestStrayWakeUps(t *testing.T) {
 
 // A subscription that breaks wakes its waiters, and is made anew.
 func TestConnectionLost(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, proxy := via(t, s)
 	prefix := freshPrefix()
@@ -233,10 +245,10 @@ func TestConnectionLost(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	proxy.CutAll()
-	hears(t, b, true)
+	hears(t, b)
 	queues(t, b)
 	releases(t, a)
-	hears(t, b, true)
+	hears(t, b)
 	grants(t, b)
 	releases(t, b)
 }

@@ -138,13 +138,19 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		memory:  endpoint.Millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
 		publish: "publish",
 	}
+	if single, ok := client.(*redis.Client); ok && single == nil {
+		return nil, fmt.Errorf("%w: the *redis.Client is nil", distlock.ErrInvalid)
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok && cluster == nil {
+		return nil, fmt.Errorf("%w: the *redis.ClusterClient is nil", distlock.ErrInvalid)
+	}
 	var heedsContexts bool
 	switch c := client.(type) {
 	case *redis.Client:
-		heedsContexts = c.Options().ContextTimeoutEnabled
+		heedsContexts, d.resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 	case *redis.ClusterClient:
-		heedsContexts = c.Options().ContextTimeoutEnabled
+		heedsContexts, d.resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 		// Sharded messages stay within their shard; others would go to every
 		// server of the cluster.
@@ -183,6 +189,7 @@ type store struct {
 	memory  int64       // of tokens, in ms
 	publish string      // the command
 	split   atomic.Bool // a script cannot have keys of several names
+	resends int         // of a request that had no answer
 
 	replicas   replicas
 	batcher    *endpoint.Batcher

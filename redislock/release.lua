@@ -3,7 +3,8 @@
 -- KEYS: entry, queue, waiters, token
 -- ARGV: owner, how its entry begins if it has won, for how many ms to refuse a Try that may still be under way or 0,
 -- "publish" or "spublish", how long to remember the token in ms
--- Returns 1 if it was the holder by the grant that it knows of, else 0.
+-- Returns 1 if it was the holder by the grant that it knows of, else 0; and 2 more if the server has no memory to spare for
+-- refusing such a Try.
 --
 -- Late or sent twice, it finds nothing of its owner any more; the wake-up is a hint and may come twice.
 local entry = redis.call('GET', KEYS[1])
@@ -26,14 +27,22 @@ end
 
 local owner, clock, tombstone = ARGV[1], micros(), tonumber(ARGV[3])
 local now = math.floor(clock / 1000)
--- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone.
-if redis.call('HDEL', KEYS[3], owner) == 1 then
-  redis.call('LREM', KEYS[2], 0, owner)
-end
-if entry and string.sub(entry, 1, #owner) == owner then
-  entry = false -- hand_over ends it
-end
+local full -- the refusal of the tombstone, for want of memory
 if tombstone > 0 then
+  -- The first write: later ones of a script pass a server's look at its memory.
+  local answer = redis.pcall('HSET', KEYS[3], owner, record(now + tombstone, TOMBSTONE, ''))
+  full = type(answer) == 'table' and answer
+  if full and not string.find(full.err, 'OOM', 1, true) then
+    return full
+  end
+end
+if full or tombstone == 0 then
+  -- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone.
+  if redis.call('HDEL', KEYS[3], owner) == 1 then
+    redis.call('LREM', KEYS[2], 0, owner)
+  end
+else
+  redis.call('LREM', KEYS[2], 0, owner)
   -- Removes the tombstones that have ended, but only after as many new ones as were left the last time. Otherwise a
   -- thousand claims given up while the server is slow would cost it a million steps.
   local _, _, countdown = record_of(KEYS[3], COUNTDOWN)
@@ -48,11 +57,13 @@ if tombstone > 0 then
       end
     end
   end
-  set_record(KEYS[3], owner, now + tombstone, TOMBSTONE, '')
   set_record(KEYS[3], COUNTDOWN, now + tombstone, TOMBSTONE, string.format('%.0f', countdown - 1))
   outlast(KEYS[3], tombstone)
+end
+if entry and string.sub(entry, 1, #owner) == owner then
+  entry = false -- hand_over ends it
 end
 if not entry then
   hand_over(KEYS[1], KEYS[4], KEYS[2], KEYS[3], clock, ARGV[5], ARGV[4])
 end
-return held
+return full and held + 2 or held

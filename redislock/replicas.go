@@ -99,7 +99,7 @@ func (c *claim) confirm(ctx context.Context) (driver.Grant, error) {
 	c.driver.Renew(ctx, one)
 	if errors.Is(one[0].Err, distlock.ErrLost) {
 		c.token = 0
-		return driver.Grant{}, errForgotten
+		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errForgotten}
 	}
 	return one[0].Grant, one[0].Err
 }

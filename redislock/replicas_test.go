@@ -17,6 +17,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // replicated starts a master and n replicas that follow it.
@@ -29,7 +30,7 @@ func replicated(t *testing.T, n int) (master *servers.Server, replicas []*server
 		replicas = append(replicas, servers.ConfiguredForTest(t, servers.Redis, "replicaof "+host+" "+port))
 	}
 	admin := client(t, master.URL())
-	eventually(t, "the replicas follow", func() bool {
+	testkit.Until(t, "the replicas follow", func() bool {
 		return strings.Count(admin.Info(t.Context(), "replication").Val(), "state=online") == n
 	})
 	return master, replicas
@@ -48,7 +49,7 @@ func waitsFor(t *testing.T, c redis.UniversalClient, n int) *store {
 // locksSoon locks a name. The replicas of a busy machine may take longer than a Lock waits for them.
 func locksSoon(t *testing.T, l *Locker, name string, opts ...distlock.Option) (lock distlock.Lock) {
 	t.Helper()
-	eventually(t, "it locks", func() bool {
+	testkit.Until(t, "it locks", func() bool {
 		var err error
 		if lock, err = l.Lock(t.Context(), name, opts...); err != nil && !errors.Is(err, errUnreplicated) {
 			t.Fatal(err)
@@ -61,6 +62,7 @@ func locksSoon(t *testing.T, l *Locker, name string, opts ...distlock.Option) (l
 // A master dies right after the grant. With WaitReplicas the lock is on the replica that becomes
 // the master: it refuses others, and the holder renews and releases its lock there.
 func TestReplicaHasTheLock(t *testing.T) {
+	t.Parallel()
 	master, replicas := replicated(t, 1)
 	var addr atomic.Value // of the master, as a sentinel would have it
 	addr.Store(master.Addr())
@@ -92,6 +94,7 @@ func TestReplicaHasTheLock(t *testing.T) {
 // A grant that too few replicas have is refused and undone, also if a release of another client has
 // made it. One frozen replica of two does no harm where one is enough.
 func TestTooFewReplicas(t *testing.T) {
+	t.Parallel()
 	master, replicas := replicated(t, 2)
 	admin := client(t, master.URL())
 	o := func(n int) *Options {
@@ -106,7 +109,7 @@ func TestTooFewReplicas(t *testing.T) {
 		_, err := both.Lock(t.Context(), "handed over")
 		waited <- err
 	}()
-	eventually(t, "a release would hand the name over", func() bool {
+	testkit.Until(t, "a release would hand the name over", func() bool {
 		record := admin.HVals(t.Context(), keyOf(defaultPrefix, "handed over").waiters()).Val()
 		return len(record) == 1 && strings.Contains(record[0], ":wake:")
 	})
@@ -137,11 +140,12 @@ func TestTooFewReplicas(t *testing.T) {
 	must(t, replicas[0].Resume(t.Context()))
 	must(t, locksSoon(t, both, "x").Unlock(t.Context()))
 	must(t, kept.Unlock(t.Context()))
-	eventually(t, "nothing is left behind", func() bool { return len(leftovers(t, admin, defaultPrefix)) == 0 })
+	testkit.Until(t, "nothing is left behind", func() bool { return len(leftovers(t, admin, defaultPrefix)) == 0 })
 }
 
 // A grant that a fail-over forgets before replicas had it was never believed. The claim tries again.
 func TestForgottenGrant(t *testing.T) {
+	t.Parallel()
 	master, _ := replicated(t, 1)
 	c := client(t, master.URL())
 	d := waitsFor(t, c, 1)
@@ -160,6 +164,7 @@ func TestForgottenGrant(t *testing.T) {
 // A TryLock may have a grant that was not confirmed, and then find the name taken. It is refused as any
 // other, also where a copy of its request may still arrive.
 func TestUnconfirmedGrantIsAnothers(t *testing.T) {
+	t.Parallel()
 	drivers, _ := stores(t, 2)
 	rival, a := drivers[0].claim("x", long), drivers[1].tryOnly("x", long)
 	grants(t, rival)
@@ -197,7 +202,7 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 	must(t, nodes[0].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	must(t, admin.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
 	id := nodeID(t, nodes[0])
-	eventually(t, "the replica follows", func() bool {
+	testkit.Until(t, "the replica follows", func() bool {
 		admin.Do(t.Context(), "CLUSTER", "REPLICATE", id) // it may not know that master yet
 		return strings.Contains(nodes[0].Info(t.Context(), "replication").Val(), "state=online")
 	})
@@ -224,12 +229,12 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 		return tooFew != follows[i]
 	}
 	for i, r := range batch {
-		eventually(t, "Try has its outcome", func() bool {
+		testkit.Until(t, "Try has its outcome", func() bool {
 			_, err := r.Claim.Try(t.Context())
 			return t.Failed() || judge("Try", i, err)
 		})
 	}
-	eventually(t, "Renew has its outcomes", func() bool {
+	testkit.Until(t, "Renew has its outcomes", func() bool {
 		d.Renew(t.Context(), batch)
 		first, second := judge("Renew", 0, batch[0].Err), judge("Renew", 1, batch[1].Err)
 		return t.Failed() || first && second
@@ -241,6 +246,7 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 
 // Open tells of too few replicas, and of a user that may not ask for them.
 func TestOpenWithReplicas(t *testing.T) {
+	t.Parallel()
 	master, _ := replicated(t, 1)
 	admin := client(t, master.URL())
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, false)...)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // BenchmarkHeld holds as many locks as -benchtime says, say 100000x, for a minute,
@@ -87,7 +88,7 @@ func BenchmarkWaiters(b *testing.B) {
 			}
 		})
 	}
-	eventually(b, "the first waits", func() bool {
+	testkit.Until(b, "the first waits", func() bool {
 		return admin.LLen(b.Context(), keyOf(prefix, "x").queue()).Val() == 1
 	})
 	requests, start := scripts(b, admin), time.Now()

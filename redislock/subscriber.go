@@ -22,7 +22,8 @@ const (
 	// nobody has needed it for as long.
 	idle = 30 * time.Second
 
-	// maxPause is the longest pause after a connection that was of no use.
+	// minPause is the pause after a connection that was of no use. It doubles up to maxPause.
+	minPause = 50 * time.Millisecond
 	maxPause = 30 * time.Second
 
 	// testEvery is how often the scripts are asked to publish on a channel without a message
@@ -103,8 +104,9 @@ func (s *subscriber) newWaiter(k key, r driver.Request) *waiter {
 // prepare is called before each Try of a claim that queues. It returns what a release has
 // granted, if anything, and sets listens: whether the claim hears what is published on its
 // channel from now on. The Try sees all that the claim was woken for before. If the channel is
-// untested, the script is asked to publish there. Nothing is prepared for a first Try while
-// nobody waits, as the name may be free.
+// untested, the script is asked to publish there; not where there is a grant, because such a Try
+// may need no request. Nothing is prepared for a first Try while nobody waits, as the name may be
+// free.
 func (s *subscriber) prepare(ctx context.Context, c *claim) (grant driver.Grant, untested bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +131,7 @@ func (s *subscriber) prepare(ctx context.Context, c *claim) (grant driver.Grant,
 		return w.grant, false
 	}
 	ch.waiters[w.owner] = w
-	if !ch.works && time.Since(ch.tested) >= testEvery {
+	if !ch.works && w.grant.Token == 0 && time.Since(ch.tested) >= testEvery {
 		ch.tested, untested = time.Now(), true
 	}
 	return w.grant, untested
@@ -296,9 +298,7 @@ func (s *subscriber) deliver(c *conn, msg any) {
 		if ch == nil || ch.conn != c {
 			return
 		}
-		if m.Payload == "" { // the test of try.lua
-			ch.works = true
-		}
+		ch.works = true // scripts alone publish here: the test of try.lua, a wake-up or a grant
 		owner, grant, _ := strings.Cut(m.Payload, " ")
 		if w := ch.waiters[owner]; w != nil {
 			w.accept(grant)

@@ -9,6 +9,7 @@ import (
 // Claims may be given up while their requests are ambiguous. They cost the server a few steps
 // each, however many there are, and are forgotten.
 func TestManyEndedClaims(t *testing.T) {
+	t.Parallel()
 	_, admin := own(t)
 	d := driverOn(t, admin, freshPrefix())
 	giveUp := func(n int) {

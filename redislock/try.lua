@@ -61,16 +61,16 @@ if entry then
   free = left >= 0 and now + math.max(left, 1) or nil
 end
 if ARGV[5] == '1' then
+  local keep = math.min(ttl, ARGV[6] == SILENT and SILENT_LEASE or LEASE)
+  set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
+  -- The keys of the queue end by themselves after the last lease, so that dead waiters leave nothing.
+  outlast(KEYS[4], keep)
   if not lease then
     redis.call('RPUSH', KEYS[3], owner)
   elseif channel == ABSENT then
     redis.call('LPUSH', KEYS[3], owner)
   end
-  local keep = math.min(ttl, ARGV[6] == SILENT and SILENT_LEASE or LEASE)
-  set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
-  -- The keys of the queue end by themselves after the last lease, so that dead waiters leave nothing.
   outlast(KEYS[3], keep)
-  outlast(KEYS[4], keep)
   if ARGV[8] ~= '' then
     redis.pcall(ARGV[8], ARGV[6], '') -- tells the Locker that its scripts may
   end

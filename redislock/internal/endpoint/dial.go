@@ -8,6 +8,7 @@ package endpoint
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -41,7 +42,7 @@ func DialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context
 			return conn, nil
 		}
 		_ = raw.Close()
-		if bounded.Err() != nil && ctx.Err() == nil {
+		if bounded.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			err = fmt.Errorf("no answer from %s to the TLS handshake within %v: it may be a port without TLS", addr, limit)
 		}
 		return nil, err

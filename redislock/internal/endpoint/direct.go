@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"net"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,11 +13,21 @@ import (
 // one goroutine instead of two, which are often on two processors.
 
 // direct is a client with one connection, for one request at a time. go-redis does not return
-// from a read when a context is cancelled, but it does when its client is closed. The request
+// from a read when a context is cancelled, but it does when the connection is closed. The request
 // may still arrive, as that of any caller that leaves.
 type direct struct {
 	*redis.Client
-	leave context.CancelFunc // ends an attempt to connect
+	wire *wire
+}
+
+// wire is what a direct has beneath its client. To close the client instead, while an answer comes, makes
+// go-redis write to the standard error.
+type wire struct {
+	open  context.Context // ends with an attempt to connect
+	leave context.CancelFunc
+
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
 // maxDials is the size of a pool that has one connection at the most. go-redis stops connecting
@@ -25,23 +36,48 @@ const maxDials = 8
 
 // newDirect returns a direct to the server of o. It does not connect yet.
 func newDirect(o *redis.Options) direct {
-	open, leave := context.WithCancel(context.Background())
+	w := new(wire)
+	w.open, w.leave = context.WithCancel(context.Background())
 	own := *o
 	own.PoolSize, own.MinIdleConns = maxDials, 0
 	own.PipelinePoolSize = -1 // none, which makes a new client cheaper
 	own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(open, cancel)()
-		return o.Dialer(ctx, network, addr)
+		defer context.AfterFunc(w.open, cancel)()
+		return w.add(o.Dialer(ctx, network, addr))
 	}
-	return direct{redis.NewClient(&own), leave}
+	return direct{redis.NewClient(&own), w}
+}
+
+func (w *wire) add(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open.Err() != nil {
+		_ = c.Close()
+		return nil, &NotSentError{w.open.Err()}
+	}
+	w.conns = append(w.conns, c)
+	return c, nil
+}
+
+// cut closes what there is, and ends an attempt to connect.
+func (w *wire) cut() {
+	w.leave()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
 }
 
 // Close closes the connection. It also ends an attempt to connect, which go-redis would go on
 // with: callers that leave a server that hangs would open sockets without bound.
 func (d direct) Close() error {
-	d.leave()
+	d.wire.leave()
 	return d.Client.Close()
 }
 
@@ -52,14 +88,15 @@ func (d direct) process(ctx context.Context, cmd redis.Cmder) (again bool, err e
 	if ctx.Err() != nil {
 		return true, &NotSentError{ctx.Err()}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = d.Close() })
+	stop := context.AfterFunc(ctx, d.wire.cut)
 	err = d.Process(ctx, cmd)
-	switch open := stop(); {
-	case err == nil || Answered(err):
-		return open, err
-	case !open:
-		return false, ctx.Err() // instead of that of the closed client
+	open, answered := stop(), err == nil || Answered(err)
+	if open && answered {
+		return true, err
 	}
 	_ = d.Close()
+	if !open && !answered {
+		err = ctx.Err() // instead of that of the closed connection
+	}
 	return false, err
 }

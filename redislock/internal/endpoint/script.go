@@ -1,11 +1,17 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Script is a Lua script and its digest. A server knows it by the digest, once it has seen the
@@ -40,6 +46,51 @@ func Execute(ctx context.Context, pipe redis.Pipeliner) {
 			cmd.SetErr(err)
 		}
 	}
+}
+
+// FateOf says what a request may have done that ended with err. It speaks of one copy of the request.
+func FateOf(err error) driver.Fate {
+	var dial *net.OpError
+	code := codeOf(err)
+	switch {
+	case errors.As(err, new(*NotSentError)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.As(err, &dial) && dial.Op == "dial":
+		return driver.NotSent
+	case code == "":
+		return driver.Unknown
+	case slices.Contains(elsewhere, code):
+		return driver.Again
+	case slices.Contains(passing, code), strings.Contains(err.Error(), "max number of clients reached"),
+		strings.Contains(err.Error(), "while the cluster is down"):
+		return driver.NotNow
+	case strings.Contains(err.Error(), "access a non local key"): // in the midst of a script, whose slot is being moved
+		return driver.Unknown
+	}
+	return driver.Answered
+}
+
+var (
+	// elsewhere are the answers of a server that has run nothing, because another may, or the source has to come along.
+	elsewhere = []string{"NOSCRIPT", "MOVED", "ASK"}
+
+	// passing are the refusals before the first write, for a state of the server: Redis looks at it before a command, and
+	// in a script before the first one that writes.
+	passing = []string{"READONLY", "NOREPLICAS", "MISCONF", "OOM", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "BUSY"}
+)
+
+// codeOf returns the first word of a server's answer; "" if err is none. Redis 6.2 and others have a text before it: "ERR " or
+// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -".
+func codeOf(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := answer.Error()
+	if _, inner, ok := strings.Cut(text, "@user_script: "); ok && strings.HasPrefix(text, "ERR ") {
+		_, text, _ = strings.Cut(inner, ": -")
+	}
+	code, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
+	return cmp.Or(code, "ERR")
 }
 
 // Answered reports whether a server has said err.

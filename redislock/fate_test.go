@@ -1,0 +1,254 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
+)
+
+// said is what a server has answered.
+type said string
+
+func (s said) Error() string { return string(s) }
+func (s said) RedisError()   {}
+
+var _ redis.Error = said("")
+
+// What a request may have done is told by its error alone, in the words of all servers.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err  error
+		want driver.Fate
+	}{
+		{io.EOF, driver.Unknown},
+		{context.Canceled, driver.Unknown},
+		{&net.OpError{Op: "read", Err: io.EOF}, driver.Unknown},
+		{&net.OpError{Op: "dial", Err: errDown}, driver.NotSent},
+		{&endpoint.NotSentError{Err: context.Canceled}, driver.NotSent},
+		{redis.ErrPoolTimeout, driver.NotSent},
+		{said("NOSCRIPT No matching script."), driver.Again},
+		{said("MOVED 1 127.0.0.1:1"), driver.Again},
+		{said("ASK 1 127.0.0.1:1"), driver.Again},
+		{said("READONLY You can't write against a read only replica."), driver.NotNow},
+		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -READONLY You can't write against a read only replica."), driver.NotNow},
+		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -OOM command not allowed when used memory > 'maxmemory'."), driver.NotNow},
+		{said("NOREPLICAS Not enough good replicas to write."), driver.NotNow},
+		{said("ERR CLUSTERDOWN Hash slot not served"), driver.NotNow},
+		{said("ERR max number of clients reached"), driver.NotNow},
+		{said("ERR Script attempted to execute a command while the cluster is down"), driver.NotNow},
+		{said("ERR Script attempted to access a non local key in a cluster node script: f_1"), driver.Unknown},
+		{said("NOPERM this user has no permissions"), driver.Answered},
+		{said("WRONGTYPE Operation against a key holding the wrong kind of value"), driver.Answered},
+		{said("ERR unknown command 'EVALSHA'"), driver.Answered},
+		{said(""), driver.Answered},
+		{fmt.Errorf("wrapped: %w", said("LOADING Redis is loading the dataset in memory")), driver.NotNow},
+	} {
+		if got := endpoint.FateOf(tc.err); got != tc.want {
+			t.Errorf("%v: %v, want %v", tc.err, got, tc.want)
+		}
+	}
+}
+
+// A server that is up and refuses has run nothing: one request for a call, nothing left behind, and nothing
+// to be refused later.
+func TestRefusedBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
+	for code, refuse := range map[string]func(c *redis.Client) error{
+		"NOREPLICAS": func(c *redis.Client) error { return c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err() },
+		"READONLY":   func(c *redis.Client) error { return c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err() },
+		"OOM":        func(c *redis.Client) error { return c.ConfigSet(t.Context(), "maxmemory", "1").Err() },
+		"right":      func(c *redis.Client) error { return c.ACLSetUser(t.Context(), "default", "-set").Err() },
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			_, c := own(t)
+			d := driverOn(t, c, freshPrefix())
+			warmUp(t, d)
+			must(t, refuse(c))
+			ran := scriptRuns(t, d)
+			a := d.tryOnly("x", long)
+			_, err := a.Try(t.Context())
+			want := driver.NotNow
+			if code == "right" {
+				want = driver.Answered
+			} else if !redis.HasErrorPrefix(err, code) {
+				t.Errorf("Try: %v, want %s", err, code)
+			}
+			if driver.FateOf(err) != want || a.ambiguous {
+				t.Errorf("Try: %v, which is %v, want %v; ambiguous %v", err, driver.FateOf(err), want, a.ambiguous)
+			}
+			if n := scriptRuns(t, d) - ran; n != 1 {
+				t.Errorf("%d requests for a Try", n)
+			}
+			_ = a.Release(t.Context()) // nothing may follow from it
+			if left := leftovers(t, c, d.prefix); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// A message that a script published proves the channel, be it a wake-up or a grant; and what a Try would have
+// asked a script to publish is asked for by the next one, if that Try needs no request. Otherwise few clients that
+// alternate look ten times a second instead of being woken.
+func TestGrantsProveTheChannel(t *testing.T) {
+	t.Parallel()
+	drivers, _ := stores(t, 2)
+	near, far := drivers[0], drivers[1]
+	unproven := func() {
+		far.subscriber.mu.Lock()
+		defer far.subscriber.mu.Unlock()
+		for _, ch := range far.subscriber.channels {
+			ch.works, ch.tested = false, time.Time{}
+		}
+	}
+	a, b := near.claim("x", long), far.claim("x", long)
+	grants(t, a)
+	queues(t, b)
+	testkit.Until(t, "the channel works", func() bool { return far.subscriber.relies(b) })
+	unproven()
+	releases(t, a)
+	hears(t, b)
+	if !far.subscriber.relies(b) {
+		t.Error("a grant has come, and the channel is not relied on")
+	}
+	unproven()
+	forget(t, far, b) // without a request
+	next := near.claim("x", long)
+	queues(t, next)
+	releases(t, b)
+	hears(t, next)
+	grants(t, next)
+	c := far.claim("x", long)
+	refuses(t, c)
+	testkit.Until(t, "the channel was tested", func() bool { return far.subscriber.relies(c) })
+	releases(t, c)
+	releases(t, next)
+}
+
+// instant cancels a context when an answer has come and nobody has it yet.
+type instant struct {
+	net.Conn
+	cancel *atomic.Pointer[context.CancelFunc]
+}
+
+func (c instant) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if cancel := c.cancel.Swap(nil); cancel != nil {
+		(*cancel)()
+		for c.SetDeadline(time.Time{}) == nil { // until the caller has cut the connection
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return n, err
+}
+
+// An answer may come at the instant of a cancel. It counts, and go-redis has nothing to say of it on the standard
+// error of the program.
+func TestAnswerAtTheInstantOfACancel(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t).URL())
+	d := driverOn(t, c, freshPrefix())
+	var cancel atomic.Pointer[context.CancelFunc]
+	o := *c.Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return instant{conn, &cancel}, err
+	}
+	d.batcher.SendDirectly(&o)
+	warmUp(t, d)
+	for i := range 5 {
+		a := d.tryOnly(fmt.Sprint("x", i), long)
+		ctx, end := context.WithCancel(t.Context())
+		cancel.Store(&end)
+		if g, err := a.Try(ctx); err != nil || g.Token == 0 || ctx.Err() == nil {
+			t.Errorf("Try: %+v, %v; its context: %v", g, err, ctx.Err())
+		}
+		releases(t, a)
+	}
+	if text := libraryLog.String(); strings.Contains(text, "Unexpected conn") {
+		t.Errorf("go-redis has logged: %s", text)
+	}
+}
+
+// FuzzAnswers feeds everything that reads what a script or a message says. No answer makes it panic, and none but a
+// token is a grant.
+func FuzzAnswers(f *testing.F) {
+	for _, text := range []string{"", "[]", "[0 ]", "7", "0", "-1", "[5 'o_7_8_h ]", "[5 'o_7_8_h [[]]]", "['x 5 '7 0 ]", "['o_7_8_h 5 '7 1 ]",
+		"[1795327616444465 ' ' ]", "e", "[e ]", "[n ]", " 7 3 5", "[[1 ] [2 ] ]", "[0 0 0 0 ]", "[9223372036854775807 99999999999999999999 ]"} {
+		f.Add(text)
+	}
+	d, err := newStore(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), new(Options).clone(), false)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		val, _ := parseAnswer(text)
+		cmd := redis.NewCmd(t.Context())
+		cmd.SetVal(val)
+		for _, noWait := range []bool{false, true} {
+			c := d.Claim(driver.Request{Name: "x", Owner: owner(), TTL: long, NoWait: noWait}).(*claim)
+			g, err := c.decide(t.Context(), time.Now(), val)
+			if token, ok := val.(int64); (err == nil) != (ok && token > 0) || err == nil && g.Token != token {
+				t.Errorf("%q: %+v, %v", text, g, err)
+			}
+			r := driver.Renewal{Claim: c, TTL: long}
+			if lasts, err := answers(cmd, 1); err == nil {
+				if renewed(&r, lasts[0]); r.Err == nil && r.Grant.TTL > long {
+					t.Errorf("%q: renewed for %v", text, r.Grant.TTL)
+				}
+			}
+			c.stopWaiting(false)
+		}
+		if list, err := answers(cmd, 4); err == nil {
+			_, _ = statusOf("x", list)
+		}
+		if err := judge(cmd, (*Options)(nil).clone().Logger); err == nil && len(val.([]any)) != 3 {
+			t.Errorf("%q is taken for the answer of a server that can", text)
+		}
+		w := &waiter{number: 3, ttl: long, sent: time.Now()}
+		if w.accept(text); w.grant.Token < 0 || w.grant.TTL > long {
+			t.Errorf("%q is taken for the grant %+v", text, w.grant)
+		}
+	})
+}
+
+// parseAnswer makes an answer as go-redis gives it: "[" begins a list and "]" ends it, "n " is nil, "e " an error, digits
+// are a number, and all else is a text; a blank ends each. It returns what is left of text.
+func parseAnswer(text string) (val any, rest string) {
+	if list, ok := strings.CutPrefix(text, "["); ok {
+		all := []any{}
+		for list != "" && len(all) < 100 {
+			if rest, ok := strings.CutPrefix(list, "]"); ok {
+				return all, rest
+			}
+			val, list = parseAnswer(list)
+			all = append(all, val)
+		}
+		return all, ""
+	}
+	word, rest, _ := strings.Cut(text, " ")
+	var n int64
+	switch _, err := fmt.Sscanf(word, "%d", &n); {
+	case word == "n":
+		return nil, rest
+	case word == "e":
+		return errors.New("ERR"), rest
+	case err == nil:
+		return n, rest
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(word, "'"), "_", " "), rest
+}
