@@ -14,9 +14,7 @@ import (
 )
 
 // A store of the user's is frozen and let go by commands of the user's.
-func TestChaos(t *testing.T) {
-	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
+func chaosByCommands(t *testing.T, s *servers.Server) {
 	if s.PID() == 0 {
 		t.Skip("only a local process is frozen by a command of the shell")
 	}

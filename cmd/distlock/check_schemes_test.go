@@ -30,38 +30,47 @@ const suspects = "^(core/(acquire-release|cross-process|down-is-not-held|stale-r
 
 // A correct backend is not accused, by whatever URL it is reached.
 func TestCheckAccusesNobody(t *testing.T) {
-	t.Run("mem", func(t *testing.T) { t.Parallel(); innocent(t, "mem://innocent") })
-	t.Run("mysql with TLS", func(t *testing.T) { innocent(t, secureMySQL(t)) })
-	t.Run("redis cluster", func(t *testing.T) {
-		var hosts []string
-		for _, s := range servers.ClusterForTest(t, 3) {
-			hosts = append(hosts, s.Addr())
-		}
-		innocent(t, "redis://"+strings.Join(hosts, ",")+"?cluster=true")
-	})
-	t.Run("redis sentinel", func(t *testing.T) {
-		sentinel := servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis))
-		innocent(t, "redis+sentinel://"+sentinel.Addr()+"?master=main")
-	})
+	urls := map[string]func(*testing.T) string{
+		"mem":            func(*testing.T) string { return "mem://innocent" },
+		"mysql with TLS": secureMySQL, // it begins in plain text, which front cannot do
+		"redis cluster": func(t *testing.T) string {
+			var hosts []string
+			for _, s := range servers.ClusterForTest(t, 3) {
+				hosts = append(hosts, s.Addr())
+			}
+			return "redis://" + strings.Join(hosts, ",") + "?cluster=true"
+		},
+		"redis sentinel": func(t *testing.T) string {
+			return "redis+sentinel://" + servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis)).Addr() + "?master=main"
+		},
+		"redis with TLS": func(t *testing.T) string { return secured(t, servers.Redis, 1) },
+		"etcd with TLS":  func(t *testing.T) string { return secured(t, servers.Etcd, 1) },
+		"zk with TLS":    func(t *testing.T) string { return secured(t, servers.ZooKeeper, 1) },
+		"etcd, several hosts": func(t *testing.T) string {
+			s := sharedServer(t, servers.Etcd)
+			return s.URLVia(s.Addr() + "," + front(t, s.Addr(), nil))
+		},
+		"zk, several hosts, with TLS": func(t *testing.T) string { return secured(t, servers.ZooKeeper, 2) },
+	}
 	for _, kind := range servers.Kinds {
-		t.Run(string(kind), func(t *testing.T) {
+		urls[string(kind)] = func(t *testing.T) string { return sharedURL(t, kind) }
+	}
+	for name, url := range urls {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := servers.ForTest(t, kind)
-			t.Run("plain", func(t *testing.T) { innocent(t, backendURL(s)) })
-			if kind != servers.MySQL { // begins in plain text: see secureMySQL
-				t.Run("TLS", func(t *testing.T) {
-					addr, ca := front(t, s.Addr(), true)
-					innocent(t, string(kind)+"s://"+addr+"?tls_ca="+url.QueryEscape(ca))
-				})
-			}
-			if kind == servers.ZooKeeper || kind == servers.Etcd {
-				t.Run("several hosts", func(t *testing.T) {
-					other, _ := front(t, s.Addr(), false)
-					innocent(t, string(kind)+"://"+s.Addr()+","+other)
-				})
-			}
+			innocent(t, url(t))
 		})
 	}
+}
+
+// secured is the URL of a shared server behind TLS, by so many addresses.
+func secured(t *testing.T, kind servers.Kind, hosts int) string {
+	certificate, ca := selfSigned(t)
+	var addrs []string
+	for range hosts {
+		addrs = append(addrs, front(t, sharedServer(t, kind).Addr(), &certificate))
+	}
+	return string(kind) + "s://" + strings.Join(addrs, ",") + "?tls_ca=" + url.QueryEscape(ca)
 }
 
 func innocent(t *testing.T, rawURL string) {
@@ -81,36 +90,33 @@ func innocent(t *testing.T, rawURL string) {
 	}
 }
 
-// A store that stops for a while makes checks inconclusive, and does not make it break
-// the contract.
-func TestCheckOfAStoreThatStops(t *testing.T) {
-	for _, kind := range servers.Kinds {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			s := servers.ForTest(t, kind)
-			if !s.Controlled() {
-				t.Skip("a server given by URL is not stopped")
-			}
-			cmd := exec.CommandContext(t.Context(), "distlock", "check", "--run", "^(core|owner)/")
-			cmd.Env = append(os.Environ(), "DISTLOCK_URL="+backendURL(s))
-			stderr, err := cmd.StderrPipe()
-			must(t, err, cmd.Start())
-			var told strings.Builder
-			stopped := false
-			for lines := bufio.NewScanner(stderr); lines.Scan(); {
-				told.WriteString(lines.Text() + "\n")
-				if !stopped && strings.HasPrefix(lines.Text(), "passed") {
-					stopped = true
-					must(t, s.Pause(t.Context()))
-					time.AfterFunc(20*time.Second, func() { s.Resume(t.Context()) })
-				}
-			}
-			_ = cmd.Wait() // its outcome is read from ProcessState
-			inconclusive := regexp.MustCompile(`(?m)^\S+ inconclusive \(`).MatchString(told.String())
-			if status := cmd.ProcessState.ExitCode(); status != statusUnavailable || !inconclusive {
-				t.Errorf("exit status %d: %s", status, &told)
-			}
-		})
+// checkOfAStoreThatStops: a store that stops for a while makes checks inconclusive, and does not make
+// it break the contract.
+func checkOfAStoreThatStops(t *testing.T, s *servers.Server) {
+	cmd := exec.CommandContext(t.Context(), "distlock", "check", "--run", "^core/")
+	cmd.Env = append(os.Environ(), "DISTLOCK_URL="+backendURL(s))
+	stderr, err := cmd.StderrPipe()
+	must(t, err, cmd.Start())
+	inconclusive := regexp.MustCompile(`^\S+ inconclusive \(`)
+	var told strings.Builder
+	stopped, resumed := false, false
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		told.WriteString(lines.Text() + "\n")
+		switch {
+		case !stopped && strings.HasPrefix(lines.Text(), "passed"):
+			stopped = true
+			must(t, s.Pause(t.Context()))
+		case stopped && !resumed && inconclusive.MatchString(lines.Text()):
+			resumed = true
+			must(t, s.Resume(t.Context()))
+		}
+	}
+	_ = cmd.Wait() // its outcome is read from ProcessState
+	if status := cmd.ProcessState.ExitCode(); status != statusUnavailable || !resumed {
+		t.Errorf("exit status %d: %s", status, &told)
+	}
+	if !resumed {
+		must(t, s.Resume(t.Context()))
 	}
 }
 
@@ -128,16 +134,13 @@ func secureMySQL(t *testing.T) string {
 	return strings.Replace(s.URL(), "mysql://", "mysqls://", 1) + "?create=true&tls_ca=" + url.QueryEscape(ca)
 }
 
-// front is a port before the one of a server, with TLS or without, and a file with the
-// authority to trust.
-func front(t *testing.T, target string, secure bool) (addr, ca string) {
+// front is a port before the one of a server, with TLS if there is a certificate.
+func front(t *testing.T, target string, certificate *tls.Certificate) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	if secure {
-		var certificate tls.Certificate
-		certificate, ca = selfSigned(t)
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+	if certificate != nil {
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2"}})
 	}
 	t.Cleanup(func() { listener.Close() })
 	go func() {
@@ -149,7 +152,7 @@ func front(t *testing.T, target string, secure bool) (addr, ca string) {
 			go pass(client, target)
 		}
 	}()
-	return listener.Addr().String(), ca
+	return listener.Addr().String()
 }
 
 // pass connects client with target until one of them ends.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestKeeps has names kept by --once-per and --min-hold: for what was asked, whatever
@@ -18,81 +20,62 @@ func TestKeeps(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := servers.ForTest(t, kind)
-			k := &keeper{url: backendURL(s)}
-			t.Run("min-hold", func(t *testing.T) { t.Parallel(); k.minHold(t) })
+			k := &keeper{url: sharedURL(t, kind)}
+			t.Run("min-hold", func(t *testing.T) { t.Parallel(); k.keeps(t, 3*time.Second, 3*time.Second, "30s", "--min-hold") })
 			t.Run("once-per", func(t *testing.T) { t.Parallel(); k.oncePer(t, "4s") })
-			t.Run("once-per shorter than the TTL", func(t *testing.T) { t.Parallel(); k.oncePer(t, "20s") })
+			t.Run("once-per shorter than the TTL", func(t *testing.T) { t.Parallel(); k.oncePer(t, "30s") })
 		})
 	}
 }
 
 type keeper struct{ url string }
 
-// run starts the command and returns when it has begun, and when it was seen to.
-func (k *keeper) run(t *testing.T, args ...string) (started time.Time, cmd *exec.Cmd) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "ran")
-	cmd = exec.CommandContext(t.Context(), "distlock", append(append([]string{"run"}, args...), "--", "touch", file)...)
+// command returns a run of the command.
+func (k *keeper) command(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), "distlock", append([]string{"run"}, args...)...)
 	cmd.Env = append(os.Environ(), "DISTLOCK_URL="+k.url)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the command", func() bool { _, err := os.Stat(file); return err == nil })
-	return time.Now(), cmd
+	return cmd
 }
 
 // status runs a command that takes no time, and returns its exit status.
 func (k *keeper) status(t *testing.T, args ...string) int {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "distlock", append(append([]string{"run"}, args...), "--", "true")...)
-	cmd.Env = append(os.Environ(), "DISTLOCK_URL="+k.url)
+	cmd := k.command(t, append(args, "--", "true")...)
 	_ = cmd.Run() // its outcome is read from ProcessState
 	return cmd.ProcessState.ExitCode()
 }
 
-// minHold: three seconds are not thirty, the TTL of the lock.
-func (k *keeper) minHold(t *testing.T) {
-	begin := time.Now()
-	seen, cmd := k.run(t, "--min-hold", "3s", "hold")
-	if status := k.status(t, "--wait", "60s", "hold"); status != 0 {
-		t.Errorf("the next one ended with %d", status)
-	}
-	if took := time.Since(begin); took < 3*time.Second {
-		t.Errorf("the name was free after %v", took)
-	}
-	if took := time.Since(seen); took > 13*time.Second {
-		t.Errorf("the name was free after %v only", took)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+// oncePer: cron starts the next run a period after this one, not sooner than a tenth before its end.
+func (k *keeper) oncePer(t *testing.T, ttl string) {
+	const period = 6 * time.Second
+	k.keeps(t, period, period*9/10, ttl, "--once-per")
 }
 
-// oncePer: cron starts the next run a period after this one, not sooner, and at most
-// once in it.
-func (k *keeper) oncePer(t *testing.T, ttl string) {
-	const period = 20 * time.Second
-	args := []string{"--no-wait", "--ttl", ttl, "--once-per", period.String(), "job/" + ttl}
-	begin := time.Now()
-	seen, cmd := k.run(t, args...)
-	for _, early := range []time.Duration{0, period / 2, period * 8 / 10} {
-		time.Sleep(time.Until(seen.Add(early)))
-		status := k.status(t, args...)
-		if took := time.Since(begin); status != statusBusy && took < period*9/10 {
-			t.Errorf("another run, after %v, ended with %d", took, status)
+// keeps has a name kept by a flag for a term, of which at least the time least must pass
+// before another can have it. What was asked for is shorter than some TTL that the name would be
+// held for otherwise, by more than the bound allows.
+func (k *keeper) keeps(t *testing.T, term, least time.Duration, ttl, flag string) {
+	testkit.WithinFresh(t, term+10*time.Second, func() func() {
+		name, file := "kept/"+rand.Text(), filepath.Join(t.TempDir(), "ran")
+		begin := time.Now()
+		first := k.command(t, "--no-wait", "--ttl", ttl, flag, term.String(), name, "--", "touch", file)
+		must(t, first.Start())
+		testkit.Until(t, "the command", func() bool { _, err := os.Stat(file); return err == nil })
+		return func() {
+			// Without the flag: on a machine that is late it may find the name free, and must not keep it.
+			if status := k.status(t, "--no-wait", "--ttl", ttl, name); status != statusBusy && time.Since(begin) < least {
+				t.Errorf("another run ended with %d while the name was kept", status)
+			}
+			if status := k.status(t, "--ttl", ttl, name); status != 0 {
+				t.Errorf("the next run ended with %d", status)
+			}
+			if took := time.Since(begin); took < least {
+				t.Errorf("the name was free after %v", took)
+			}
+			if err := first.Wait(); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	time.Sleep(time.Until(seen.Add(period)))
-	// It waits, as on a busy machine the first one is late in giving the name back.
-	if status := k.status(t, "--wait", "60s", "--ttl", ttl, "job/"+ttl); status != 0 {
-		t.Errorf("the run of the next period ended with %d", status)
-	}
-	if took := time.Since(seen); took > period+10*time.Second {
-		t.Errorf("the run of the next period ended after %v only", took)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	})
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A password changed while a lock is held ends its renewals; the message of the
 // loss says that it is the password.
 func TestLossTellsItsReason(t *testing.T) {
-	s := servers.ForTest(t, servers.Redis)
+	t.Parallel()
+	s := sharedServer(t, servers.Redis)
 	if !s.Controlled() {
 		t.Skip("the users of a server that was given are not changed")
 	}
@@ -28,12 +30,12 @@ func TestLossTellsItsReason(t *testing.T) {
 	}
 	user("s3cret")
 	file := t.TempDir() + "/held"
-	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--ttl", "4s", "job", "--", "sh", "-c", `touch "$1"; exec sleep 1000`, "sh", file)
+	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--ttl", "4s", "of a user", "--", "sh", "-c", `touch "$1"; exec sleep 1000`, "sh", file)
 	cmd.Env = append(os.Environ(), "DISTLOCK_URL=redis://app:s3cret@"+s.Addr())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	must(t, cmd.Start())
-	eventually(t, "the lock", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Until(t, "the lock", func() bool { _, err := os.Stat(file); return err == nil })
 	user("an0ther")
 	must(t, admin.Do(t.Context(), "client", "kill", "user", "app").Err())
 	_ = cmd.Wait() // its outcome is read from ProcessState

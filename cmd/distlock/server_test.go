@@ -4,8 +4,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -20,28 +19,20 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestServers is what scripts cannot say of each backend.
 func TestServers(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
-			url := backendURL(servers.ForTest(t, kind))
-			t.Run("interrupted", func(t *testing.T) { interruptedWait(t, url) })
-			t.Run("break", func(t *testing.T) { breakEndsVictim(t, url) })
-			t.Run("break asks", func(t *testing.T) { breakWhatWasSeen(t, url) })
-			t.Run("secrets", func(t *testing.T) { secrets(t, url) })
+			t.Parallel()
+			url := sharedURL(t, kind)
+			t.Run("interrupted", func(t *testing.T) { t.Parallel(); interruptedWait(t, url) })
+			t.Run("break", func(t *testing.T) { t.Parallel(); breakEndsVictim(t, url) })
+			t.Run("break asks", func(t *testing.T) { t.Parallel(); breakWhatWasSeen(t, url) })
+			t.Run("secrets", func(t *testing.T) { t.Parallel(); secrets(t, url) })
 		})
-	}
-}
-
-// eventually waits until what must come to be true is.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
 	}
 }
 
@@ -52,71 +43,49 @@ func interruptedWait(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	held, err := l.Lock(t.Context(), "interrupted")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
-		var err error
-		for range 3 { // the machine may stall, but not each time
-			if err = interruptWait(t, url, l, sig); err == nil {
-				break
-			}
-			t.Log(err)
-		}
-		if err != nil {
-			t.Errorf("%v: %v", sig, err)
-		}
-	}
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Error(err)
+		testkit.WithinFresh(t, time.Second, func() func() { return interruptWait(t, url, l, sig) })
 	}
 }
 
-func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Signal) error {
+// interruptWait has the command wait, and returns a function that interrupts it.
+func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Signal) func() {
+	name := "interrupted/" + rand.Text()
+	if _, err := l.Lock(t.Context(), name); err != nil { // until l is closed
+		t.Fatal(err)
+	}
 	waiters := func() int {
-		st, err := distlock.Inspect(t.Context(), l, "interrupted")
+		st, err := distlock.Inspect(t.Context(), l, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st.Waiters
 	}
-	before := waiters() // what an attempt that was too slow has left
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "distlock", "run", "-v", "--url", url, "interrupted", "--", "true")
+	cmd := exec.CommandContext(t.Context(), "distlock", "run", "-v", "--url", url, name, "--", "true")
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err, cmd.Start())
 	told := bufio.NewScanner(stderr)
 	for told.Scan() && !strings.Contains(told.Text(), "is held by") {
 	}
-	if before < 0 { // not counted on this backend
+	if waiters() < 0 { // not counted on this backend
 		time.Sleep(100 * time.Millisecond) // for it to wait; sooner is no different
 	} else {
-		eventually(t, "a waiter", func() bool { return waiters() > before })
+		testkit.Until(t, "a waiter", func() bool { return waiters() > 0 })
 	}
-	start := time.Now()
-	if err := cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
+	return func() {
+		must(t, cmd.Process.Signal(sig))
+		start := time.Now()
+		_ = cmd.Wait() // its outcome is read from ProcessState
+		took := time.Since(start)
+		ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if sig == syscall.SIGINT && ws.Signal() != sig || sig != syscall.SIGINT && ws.ExitStatus() != 128+int(sig) {
+			t.Errorf("ended with %v after %v", cmd.ProcessState, sig)
+		}
+		// In that time it gives up what it had not tidied away by then.
+		if left := waiters(); left > 0 && took < time.Second {
+			t.Errorf("%d waiters are left", left)
+		}
 	}
-	_ = cmd.Wait() // its outcome is read from ProcessState
-	took := time.Since(start)
-	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if sig == syscall.SIGINT && ws.Signal() != sig || sig != syscall.SIGINT && ws.ExitStatus() != 128+int(sig) {
-		t.Errorf("ended with %v after %v", cmd.ProcessState, sig)
-	}
-	if took > time.Second {
-		return fmt.Errorf("it took %v", took)
-	}
-	if now := waiters(); now > before {
-		return fmt.Errorf("%d waiters are left", now)
-	}
-	return nil
 }
 
 // store is a file that refuses a write whose token is not above all that it has
@@ -135,12 +104,8 @@ fi
 // breakEndsVictim: the victim of break is told within a renewal period; what it writes before it has
 // heard of it is refused, because its token is out of date.
 func breakEndsVictim(t *testing.T, url string) {
-	dir := t.TempDir()
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const ttl, name = 6 * time.Second, "broken"
+	var dir string
 	read := func(name string) string {
 		text, _ := os.ReadFile(filepath.Join(dir, name)) // none is empty
 		return strings.TrimSpace(string(text))
@@ -150,31 +115,25 @@ func breakEndsVictim(t *testing.T, url string) {
 		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), "DISTLOCK_URL="+url), os.Stderr
 		return cmd
 	}
-	write("store", store)
-	write("go", "")
-	write("victim", `touch held; while [ -f go ]; do sleep 0.01; done; sh store late; touch wrote; exec sleep 1000`)
-
-	// Renewed every four seconds.
-	victim := distlock("run", "--ttl", "12s", "broken", "--", "sh", "victim")
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the victim's lock", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
-	if err := distlock("break", "--yes", "broken").Run(); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	if err := distlock("run", "--wait", "10s", "broken", "--", "sh", "store", "early").Run(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "go")); err != nil {
-		t.Fatal(err)
-	}
-	_ = victim.Wait() // its outcome is read from ProcessState
-	// The period, and half as much for the machine.
-	if took := time.Since(start); victim.ProcessState.ExitCode() != statusLost || took > 6*time.Second {
-		t.Errorf("the victim ended with %v after %v", victim.ProcessState, took)
-	}
+	// The period is a third of the TTL; half as much is for the programs.
+	testkit.WithinFresh(t, ttl/3*3/2, func() func() {
+		dir = t.TempDir()
+		for file, text := range map[string]string{"store": store, "go": "",
+			"victim": `touch held; while [ -f go ]; do sleep 0.01; done; sh store late; touch wrote; exec sleep 1000`} {
+			must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+		}
+		victim := distlock("run", "--ttl", ttl.String(), name, "--", "sh", "victim")
+		must(t, victim.Start())
+		testkit.Until(t, "the victim's lock", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
+		must(t, distlock("break", "--yes", name).Run())
+		return func() {
+			must(t, distlock("run", name, "--", "sh", "store", "early").Run(), os.Remove(filepath.Join(dir, "go")))
+			_ = victim.Wait() // its outcome is read from ProcessState
+			if victim.ProcessState.ExitCode() != statusLost {
+				t.Errorf("the victim ended with %v", victim.ProcessState)
+			}
+		}
+	})
 	if got := read("store.data"); got != "early" {
 		t.Errorf("the store has %q", got)
 	}
@@ -219,71 +178,62 @@ func secrets(t *testing.T, raw string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	urls := map[string]string{} // by the password
+	type secret struct{ password, url string }
+	var secrets []secret
 	if password, ok := u.User.Password(); ok {
-		urls[password] = raw
+		secrets = append(secrets, secret{password, raw})
 	}
 	u.User = url.UserPassword("someone", "wrongs3cret") // some servers refuse it, and some ignore it
-	urls["wrongs3cret"] = u.String()
+	secrets = append(secrets, secret{"wrongs3cret", u.String()})
 	u.Host, u.RawQuery = "127.0.0.1:1", "dial_timeout=300ms"
 	u.User = url.UserPassword("someone", "downs3cret")
-	urls["downs3cret"] = u.String()
-	u.User = url.UserPassword("someone", "unknowns3cret")
-	u.RawQuery = "no_such_parameter=x"
-	urls["unknowns3cret"] = u.String()
-	for password, given := range urls {
-		for name, way := range ways(t, given) {
-			for _, out := range outputs(t, way) {
-				if strings.Contains(out, password) {
-					t.Errorf("by %s: a password is shown: %s", name, out)
-				}
+	secrets = append(secrets, secret{"downs3cret", u.String()})
+	u.User, u.RawQuery = url.UserPassword("someone", "unknowns3cret"), "no_such_parameter=x"
+	secrets = append(secrets, secret{"unknowns3cret", u.String()})
+	// Each command meets each secret, by ways that take turns: all commands read a URL in one place.
+	for i, args := range secretive {
+		for j, s := range secrets {
+			name, flags, environ := way(t, i+j, s.url)
+			if out := output(t, args, flags, environ); strings.Contains(out, s.password) {
+				t.Errorf("by %s: a password is shown: %v: %s", name, args, out)
 			}
 		}
 	}
 }
 
-// way is how a URL is given.
-type way struct {
-	flags   []string
-	environ []string
+// secretive are the commands that could show a password.
+var secretive = [][]string{
+	// The environment is handed down: DISTLOCK_URL is no more secret than it was.
+	{"run", "-v", "secret", "--", "env", "-u", "DISTLOCK_URL"},
+	{"run", "-v", "--ttl", "-1s", "secret", "--", "true"},
+	{"run", "-v", "secret", "--", "distlock", "run", "-v", "-n", "secret", "--", "true"},
+	{"inspect", "secret"},
+	{"inspect", "--json"},
+	{"break", "--yes", "secret"},
+	{"check", "--run", "^core/acquire-release$", "--json", "-"},
 }
 
-func ways(t *testing.T, url string) map[string]way {
+// way is one of the three in which a URL is given.
+func way(t *testing.T, turn int, url string) (name string, flags, environ []string) {
+	switch turn % 3 {
+	case 0:
+		return "flag", []string{"--url", url}, nil
+	case 1:
+		return "environment", nil, []string{"DISTLOCK_URL=" + url}
+	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "url: %q\n", url), 0o600); err != nil {
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "url: %q\n", url), 0o600))
+	return "file", []string{"--config", file}, nil
+}
+
+// output is what a command prints.
+func output(t *testing.T, args, flags, environ []string) string {
+	cmd := exec.CommandContext(t.Context(), "distlock", append(args[:1:1], append(flags, args[1:]...)...)...)
+	cmd.Env = append(os.Environ(), environ...)
+	out, err := cmd.CombinedOutput()
+	var exitErr *exec.ExitError
+	if err != nil && !errors.As(err, &exitErr) {
 		t.Fatal(err)
 	}
-	return map[string]way{
-		"flag":        {flags: []string{"--url", url}},
-		"environment": {environ: []string{"DISTLOCK_URL=" + url}},
-		"file":        {flags: []string{"--config", file}},
-	}
-}
-
-// outputs are what each command prints.
-func outputs(t *testing.T, w way) (outs []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, args := range [][]string{
-		// The environment is handed down: DISTLOCK_URL is no more secret than it was.
-		{"run", "-v", "secret", "--", "env", "-u", "DISTLOCK_URL"},
-		{"run", "-v", "--ttl", "-1s", "secret", "--", "true"},
-		{"run", "-v", "secret", "--", "distlock", "run", "-v", "-n", "secret", "--", "true"},
-		{"inspect", "secret"},
-		{"inspect", "--json"},
-		{"break", "--yes", "secret"},
-		{"check", "--run", "^core/acquire-release$", "--json", "-"},
-	} {
-		cmd := exec.CommandContext(ctx, "distlock", append(args[:1:1], append(w.flags, args[1:]...)...)...)
-		cmd.Env = append(os.Environ(), w.environ...)
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		err := cmd.Run()
-		var exitErr *exec.ExitError
-		if err != nil && !errors.As(err, &exitErr) {
-			t.Fatal(err)
-		}
-		outs = append(outs, fmt.Sprintf("%v\n%s", args, &out))
-	}
-	return outs
+	return string(out)
 }

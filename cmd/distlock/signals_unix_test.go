@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A signal that was ignored when the program began stays ignored, by it and by the
@@ -27,7 +29,7 @@ func TestInheritedIgnoredSignals(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the command", func() bool { _, err := os.Stat(file); return err == nil })
+			testkit.Until(t, "the command", func() bool { _, err := os.Stat(file); return err == nil })
 			for range 2 { // the second would end the program, should the first be heeded
 				for _, s := range signals {
 					if err := cmd.Process.Signal(s); err != nil {

@@ -21,25 +21,19 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// TestCheckLeavesNothing: a check leaves on the server what was there before and
-// nothing else, also after Ctrl-C.
-func TestCheckLeavesNothing(t *testing.T) {
-	for _, kind := range servers.Kinds {
-		t.Run(string(kind), func(t *testing.T) {
-			s := servers.ForTest(t, kind)
-			look := lookinto.Server(t, s)
-			// What others have left on it may go meanwhile, and a lease without a key
-			// ends by itself.
-			before := append(look(t), "a lease")
-			for name, interrupt := range map[string]bool{"to the end": false, "interrupted": true} {
-				t.Run(name, func(t *testing.T) {
-					checkOnce(t, s.URL(), interrupt)
-					for _, thing := range look(t) {
-						if !slices.Contains(before, thing) {
-							t.Errorf("the check has left %q", thing)
-						}
-					}
-				})
+// checkLeavesNothing: a check leaves on the server what was there before and nothing else, also
+// after Ctrl-C.
+func checkLeavesNothing(t *testing.T, s *servers.Server) {
+	look := lookinto.Server(t, s)
+	// A lease without a key ends by itself.
+	before := append(look(t), "a lease")
+	for name, interrupt := range map[string]bool{"to the end": false, "interrupted": true} {
+		t.Run(name, func(t *testing.T) {
+			checkOnce(t, s.URL(), interrupt)
+			for _, thing := range look(t) {
+				if !slices.Contains(before, thing) {
+					t.Errorf("the check has left %q", thing)
+				}
 			}
 		})
 	}
@@ -86,7 +80,8 @@ func checkOnce(t *testing.T, url string, interrupt bool) {
 // TestCheckWithoutRights: a user without the right to create tables is told so, and can check in
 // an existing table.
 func TestCheckWithoutRights(t *testing.T) {
-	s := servers.ForTest(t, servers.MySQL)
+	t.Parallel()
+	s := sharedServer(t, servers.MySQL)
 	if s.AdminURL() == "" {
 		t.Skip("there is nobody who may create a user")
 	}
@@ -102,7 +97,7 @@ func TestCheckWithoutRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	defer db.Exec("DROP USER checker") // the server is this test's, or stops soon
+	defer db.Exec("DROP USER checker") // nobody else asks for it
 	check := func(url string, args ...string) (int, string) {
 		cmd := exec.CommandContext(t.Context(), "distlock", append([]string{"check", "--run", "^core/acquire-release$", "--url", url}, args...)...)
 		out, _ := cmd.CombinedOutput() // its outcome is read from ProcessState
@@ -139,7 +134,8 @@ func adminOf(t *testing.T, s *servers.Server) *sql.DB {
 // TestCheckOfShortSessions: on ZooKeeper a check takes as long as the sessions, so they
 // are short unless the user has said how long a lease is.
 func TestCheckOfShortSessions(t *testing.T) {
-	u := backendURL(servers.ForTest(t, servers.ZooKeeper))
+	t.Parallel()
+	u := sharedURL(t, servers.ZooKeeper)
 	ten := backends.Duration(10 * time.Second)
 	for _, c := range []struct {
 		config backends.Config

@@ -19,6 +19,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // console is a terminal, with an interactive shell if nothing else, in a folder of its own.
@@ -95,31 +96,33 @@ func (c *console) send(text string) {
 	}
 }
 
-// await waits until the screen shows what matches a pattern, after what was last
-// expected, and returns all up to that.
-func (c *console) await(pattern string, patience time.Duration) (text string, ok bool) {
-	re := regexp.MustCompile(pattern)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		c.mu.Lock()
-		at := re.FindStringIndex(c.text)
-		if at != nil {
-			text, c.text = c.text[:at[1]], c.text[at[1]:]
-		}
-		c.mu.Unlock()
-		if at != nil || time.Now().After(end) {
-			return text, at != nil
-		}
+// take returns what the screen shows up to the end of what matches a pattern, after what was last
+// expected, and reports whether it shows that by now.
+func (c *console) take(re *regexp.Regexp) (text string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := re.FindStringIndex(c.text)
+	if at == nil {
+		return "", false
 	}
+	text, c.text = c.text[:at[1]], c.text[at[1]:]
+	return text, true
 }
 
-func (c *console) expect(pattern string) string {
+// expect waits until the screen shows what matches a pattern, and returns all up to that.
+func (c *console) expect(pattern string) (text string) {
 	c.t.Helper()
-	text, ok := c.await(pattern, 30*time.Second)
-	if !ok {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.t.Fatalf("the terminal does not show %q, but %q", pattern, c.text)
-	}
+	re, shown := regexp.MustCompile(pattern), false
+	defer func() {
+		if c.mu.Lock(); !shown {
+			c.t.Logf("the terminal does not show %q, but %q", pattern, c.text)
+		}
+		c.mu.Unlock()
+	}()
+	testkit.Until(c.t, pattern, func() bool {
+		text, shown = c.take(re)
+		return shown
+	})
 	return text
 }
 
@@ -228,12 +231,13 @@ func TestBackground(t *testing.T) {
 
 	// One that reads stops, as any job would, and reads in the foreground.
 	c.send("distlock run job -- cat &\n")
-	for range 100 {
-		if _, ok := c.await("(?i)stopped", 100*time.Millisecond); ok {
-			break
-		}
+	stopped := regexp.MustCompile("(?i)stopped")
+	testkit.Until(t, "a job that has stopped", func() bool {
 		c.send("jobs\n")
-	}
+		time.Sleep(100 * time.Millisecond)
+		_, ok := c.take(stopped)
+		return ok
+	})
 	c.send("fg\n")
 	c.expect("distlock run")
 	c.send("some words\n")
@@ -275,9 +279,7 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 	c.send(ctrlC)
 	c.send(`echo "cat $?"` + "\n")
 	c.expect("cat 130\r")
-	for strings.Count(c.file("log"), "\n") == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Until(t, "the signal", func() bool { return strings.Contains(c.file("log"), "\n") })
 	time.Sleep(100 * time.Millisecond)
 	if log := c.file("log"); log != "int\n" {
 		t.Errorf("the command has seen %q", log)
@@ -286,7 +288,8 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 
 // A person sees why nothing was run; a script has the status.
 func TestBusyAtATerminal(t *testing.T) {
-	url := "DISTLOCK_URL=" + backendURL(servers.ForTest(t, servers.Redis))
+	t.Parallel()
+	url := "DISTLOCK_URL=" + sharedURL(t, servers.Redis)
 	c := newTerminalWith(t, url, "distlock", "run", "busy", "--", "sh", "-c",
 		`distlock run -n busy -- true; echo "status $?"; distlock run -n busy -- true 2> file; echo "file has $(wc -c < file)"`)
 	c.expect("busy.*held by another")
