@@ -20,7 +20,6 @@ var unconverted = []string{
 	"cmd/distlock",
 	"conformance",
 	"conformance/netfault",
-	"etcdlock",
 	"examples/service",
 	"integrations/asynqrecipe",
 	"integrations/gocronlock",

@@ -18,6 +18,7 @@ import (
 // Whatever becomes of requests, no two hold a name at once, tokens rise, and soon
 // after the last fault all names are free, though requests from before it still come.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
 	const names, processes = 3, 3
 	faults := []fault{loseReply, late, silent, hang, overQuota, deposed}

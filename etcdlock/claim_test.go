@@ -93,9 +93,13 @@ func testLostReplyOfRevoke(t *testing.T, s *servers.Server) {
 		}
 		return pass
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := c.Release(ctx); err == nil {
+	ctx, cancel := context.WithCancel(t.Context())
+	released := make(chan error, 1)
+	revoked := st.wire.count("LeaseRevoke")
+	go func() { released <- c.Release(ctx) }()
+	st.eventually("the revocation has failed", func() bool { return st.wire.count("LeaseRevoke") > revoked })
+	cancel()
+	if err := <-released; err == nil {
 		t.Fatal("Release has ended well, but the lease is not revoked")
 	}
 	st.wire.faults(nil)
@@ -205,11 +209,14 @@ func testDeletedWaiter(t *testing.T, s *servers.Server) {
 		c := st.claim("x", nil)
 		st.held(c)
 		if watching {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("Wait: %v, want %v", err, context.DeadlineExceeded)
-			}
+			ctx, cancel := context.WithCancel(t.Context())
+			waited := make(chan error, 1)
+			go func() { waited <- c.Wait(ctx) }()
+			st.eventually("there is a watch", func() bool { return st.wire.count("WatchCreate") > 0 })
 			cancel()
+			if err := <-waited; !errors.Is(err, context.Canceled) {
+				t.Fatalf("Wait: %v, want %v", err, context.Canceled)
+			}
 		}
 		if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
 			t.Fatal(err)
@@ -314,6 +321,7 @@ func testMoveOfLostLock(t *testing.T, s *servers.Server) {
 // watches of a process share one stream.
 func testOneStreamForAllWaiters(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
+	st.watches.limit = time.Hour // after it, there would be another stream
 	var waiters sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	var claims []*claim

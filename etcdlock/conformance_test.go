@@ -2,6 +2,8 @@ package etcdlock
 
 import (
 	"context"
+	"flag"
+	"strconv"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,15 +14,43 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, openURL) }
+// Most of what the tests do is to wait, for servers and for leases to end. So many more
+// run side by side than there are processors.
+const sideBySide = 32
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", strconv.Itoa(sideBySide)) // the command line still overrides it
+	harness.Main(m, openURL)
+}
 
 func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error) {
 	return Open(ctx, url, &Options{Prefix: namespace})
 }
 
+// TestConformance is before all tests that run side by side: the suite measures first how
+// fast machine and server are. The checks that must run alone, as they stop the server,
+// have a server of their own, so that the others need not wait for them.
 func TestConformance(t *testing.T) {
+	t.Run("serving", func(t *testing.T) {
+		t.Parallel()
+		examine(t, func(k conformance.Check) bool { return !k.Alone })
+	})
+	t.Run("stopping", func(t *testing.T) {
+		t.Parallel()
+		examine(t, func(k conformance.Check) bool { return k.Alone })
+	})
+}
+
+// examine runs those checks of the suite that are selected, on a server of their own.
+func examine(t *testing.T, selected func(conformance.Check) bool) {
+	t.Helper()
 	h := harness.New(t, servers.Etcd, openURL)
-	conformance.Run(t, inspected{h, newClient(t, h.Addr())}, harness.Pinned(h.Server, "fence/over-cleanup", "isolate/stuck-name", "isolate/stuck-holder"))
+	o := harness.Pinned(h.Server, "fence/over-cleanup", "isolate/stuck-name", "isolate/stuck-holder")
+	if o == nil {
+		o = new(conformance.Options)
+	}
+	o.Filter = selected
+	conformance.Run(t, inspected{h, newClient(t, h.Addr())}, o)
 }
 
 // inspected looks into the store without the driver.

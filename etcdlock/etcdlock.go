@@ -141,7 +141,8 @@ type store struct {
 	background sync.WaitGroup
 
 	mu     sync.Mutex
-	leases []*lease // the shared ones, until they are known to be dead
+	leases []*lease  // the shared ones, until they are known to be dead
+	dialed time.Time // when the connection was last told to try again
 }
 
 var (
@@ -166,7 +167,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		prefix:    prefix,
 		owned:     owned,
 		keys:      newKeys(),
-		watches:   &idleWatches{period: idlePeriod, byKey: make(map[string]idleWatch)},
+		watches:   &idleWatches{period: idlePeriod, limit: watchLimit, byKey: make(map[string]idleWatch)},
 		beginning: make(chan struct{}, 1),
 		life:      life,
 		end:       end,

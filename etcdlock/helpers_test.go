@@ -17,10 +17,8 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
-
-// bound is how long a test waits for something that takes milliseconds.
-const bound = 20 * time.Second
 
 // onServer are the tests that share a server; each has a prefix of its own.
 var onServer = map[string]func(t *testing.T, s *servers.Server){
@@ -62,7 +60,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"KeptOnClose":                   testKeptOnClose,
 	"Cmp":                           testCmp,
 	"Compaction":                    testCompaction,
-	"WakeIsNotPolled":               testWakeIsNotPolled,
+	"WatchBeginsNow":                testWatchBeginsNow,
 	"Look":                          testLook,
 	"LookTogether":                  testLookTogether,
 	"WatchesBeginInTurn":            testWatchesBeginInTurn,
@@ -89,6 +87,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 }
 
 func TestOnServer(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
 	for name, test := range onServer {
 		t.Run(name, func(t *testing.T) {
@@ -237,11 +236,7 @@ func (st *fixture) revokeAsAdmin(l *lease) {
 // waiting calls Wait in the background and returns the channel that tells its outcome.
 func (st *fixture) waiting(c *claim) <-chan error {
 	done := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(st.t.Context(), bound)
-	go func() {
-		defer cancel()
-		done <- c.Wait(ctx)
-	}()
+	go func() { done <- c.Wait(st.t.Context()) }()
 	return done
 }
 
@@ -260,11 +255,7 @@ func isKey(key string) func(*mvccpb.KeyValue) bool {
 // eventually waits until ok returns true.
 func (st *fixture) eventually(what string, ok func() bool) {
 	st.t.Helper()
-	for end := time.Now().Add(bound); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			st.t.Fatalf("not so after %v: %s", bound, what)
-		}
-	}
+	testkit.Until(st.t, what, ok)
 }
 
 // breakSeen ends whatever hold there is on a name; ErrLost if there is none.

@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A learner among the endpoints gets half of the requests, and refuses them all. No
 // call of a Locker of Open fails for it, nor does a keep-alive.
 func TestLearner(t *testing.T) {
+	t.Parallel()
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := context.WithoutCancel(t.Context())
 	if err := e.AddLearner(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +47,13 @@ func TestLearner(t *testing.T) {
 		}
 		waited <- err
 	}()
-	for waiters := 0; waiters == 0; time.Sleep(5 * time.Millisecond) {
+	testkit.Until(t, "there is a waiter", func() bool {
 		st, err := distlock.Inspect(ctx, l, "held")
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiters = st.Waiters
-	}
+		return st.Waiters > 0
+	})
 	if err := held.Unlock(ctx); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,22 +124,31 @@ func testCompaction(t *testing.T, s *servers.Server) {
 	t.Cleanup(func() { _ = proxy.Close() })
 	st := newStore(t, s)
 	holder := st.won("x", nil)
-	through, err := Open(t.Context(), s.URLVia(proxy.Addr()), &Options{Prefix: st.prefix})
+	w := newWire()
+	through, err := New(w.client(t, proxy.Addr()), &Options{Prefix: st.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = through.Close() })
-	got := make(chan distlock.Lock, 1)
+	var released atomic.Bool
+	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), bound)
-		defer cancel()
-		lock, err := through.Lock(ctx, "x")
-		if err != nil {
-			t.Error("Lock:", err)
+		lock, err := through.Lock(t.Context(), "x")
+		if err == nil && !released.Load() {
+			err = errors.New("it has returned while the name was held")
 		}
-		got <- lock
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		done <- err
 	}()
-	st.eventually("the waiter is queued", func() bool { return len(st.keys()) == 2 })
+	watches := 0
+	watched := func() bool { // since the last time
+		last := watches
+		watches = w.count("WatchCreate")
+		return watches > last
+	}
+	st.eventually("the waiter watches", watched)
 	for range 3 {
 		resp, err := st.admin.Put(t.Context(), "elsewhere of "+st.prefix, "x")
 		if err != nil {
@@ -150,71 +160,37 @@ func testCompaction(t *testing.T, s *servers.Server) {
 		if _, err := st.admin.Compact(t.Context(), resp.Header.Revision); err != nil {
 			t.Fatal(err)
 		}
+		st.eventually("the waiter watches again", watched)
 	}
-	select {
-	case <-got:
-		t.Fatal("Lock has returned while the name was held")
-	case <-time.After(50 * time.Millisecond):
-	}
+	released.Store(true)
 	st.release(holder, nil)
-	select {
-	case lock := <-got:
-		if lock != nil && lock.Unlock(t.Context()) != nil {
-			t.Error("the lock was not held")
-		}
-	case <-time.After(bound):
-		t.Fatal("the waiter was not woken")
+	if err := <-done; err != nil {
+		t.Error("Lock:", err)
 	}
 }
 
 // A watch of a past revision is served by a loop that runs every 100 ms. On a store
-// that others write to, a waiter must not depend on it: its wake-ups are compared
-// with those of such a watch, beside it, on the same server.
-func testWakeIsNotPolled(t *testing.T, s *servers.Server) {
+// that others write to, a waiter must not depend on it: its watches begin now.
+func testWatchBeginsNow(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
-	stop := make(chan struct{})
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				if _, err := st.admin.Put(context.Background(), "noise of "+st.prefix, "x"); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	}()
-	var ours, polled []time.Duration
-	for range 15 {
-		holder := st.won("x", nil)
-		c := st.claim("x", nil)
+	for _, name := range []string{"x", "y", "z"} { // each with a watch of its own
+		holder := st.won(name, nil)
+		c := st.claim(name, nil)
 		st.held(c)
 		// The other writer may not have held the lock since.
 		if _, err := st.admin.Put(t.Context(), "noise of "+st.prefix, "y"); err != nil {
 			t.Fatal(err)
 		}
-		past := st.admin.Watch(t.Context(), holder.key, clientv3.WithRev(c.asOf+1), clientv3.WithFilterPut())
+		watches := st.wire.count("WatchCreate")
 		woken := st.waiting(c)
-		time.Sleep(time.Millisecond) // any number will do; a longer hold only favours the poller
-		released := time.Now()
+		st.eventually("there is a watch", func() bool { return st.wire.count("WatchCreate") > watches })
 		st.release(holder, nil)
 		st.woken(woken)
-		ours = append(ours, time.Since(released))
-		<-past
-		polled = append(polled, time.Since(released))
 		st.grant(c)
 		st.release(c, nil)
 	}
-	close(stop)
-	<-written
-	slices.Sort(ours)
-	slices.Sort(polled)
-	if a, b := ours[len(ours)/2], polled[len(polled)/2]; a > b/2 {
-		t.Errorf("a release wakes a waiter after %v (median), a watch of the past after %v", a, b)
+	if n := st.wire.count("WatchPast"); n != 0 {
+		t.Errorf("%d watches begin at a revision of the past", n)
 	}
 }
 
@@ -226,6 +202,7 @@ func testInspect(t *testing.T, s *servers.Server) {
 		t.Fatal(err)
 	}
 	holders := make(map[string]*claim)
+	began := time.Now()
 	for _, name := range []string{"jobs/b", "jobs/a", "jobs", "käse", "jo!bs%"} {
 		holders[name] = st.won(name, nil)
 	}
@@ -234,7 +211,8 @@ func testInspect(t *testing.T, s *servers.Server) {
 	}
 	got, err := st.Inspect(t.Context(), "jobs")
 	want := distlock.Status{Name: "jobs", Held: true, Holder: "tester", Token: holders["jobs"].rev, Waiters: 2, Remaining: got.Remaining}
-	if err != nil || got != want || got.Remaining < 20*time.Second || got.Remaining > 32*time.Second {
+	// The server rounds down to whole seconds, and the lease is one of 32.
+	if least := 31*time.Second - time.Since(began); err != nil || got != want || got.Remaining < least || got.Remaining > 32*time.Second {
 		t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
 	}
 	const odd = "a\x00b\nc"
@@ -288,6 +266,7 @@ func testBreak(t *testing.T, s *servers.Server) {
 
 // TestNothingLeft has a server of its own, so that it can count all leases.
 func TestNothingLeft(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
 	admin := newClient(t, s.Addr())
 	a, err := Open(t.Context(), s.URL(), nil)

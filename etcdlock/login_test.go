@@ -13,11 +13,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // The login of a stream is missing, because users came after it, or it runs out. The
 // server refuses each new watch on it from then on, so there has to be a new stream.
 func TestShortLogin(t *testing.T) {
+	t.Parallel()
 	key := t.TempDir() + "/key"
 	if err := os.WriteFile(key, []byte("some secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -25,32 +27,22 @@ func TestShortLogin(t *testing.T) {
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{
 		"--auth-token=jwt,sign-method=HS256,ttl=1s,priv-key=" + key, "--bcrypt-cost=4",
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := context.WithoutCancel(t.Context())
 	st := dialed(ctx, t, strings.Replace(e.URL(), "://", "://root:secret@", 1))
 	defer st.Close()
 	keepsStream := func() {
 		var w watch
-		for !w.begin(ctx, st, "y") {
-			if ctx.Err() != nil {
-				t.Fatal("no watch can begin")
-			}
-		}
+		testkit.Until(t, "a watch begins", func() bool { return w.begin(ctx, st, "y") })
 		t.Cleanup(w.end)
 	}
 	beginsAgain := func(what string) {
-		for refused := false; ; time.Sleep(10 * time.Millisecond) {
+		begins := func() bool {
 			var w watch
-			began := w.begin(ctx, st, "x")
-			w.end()
-			if began && refused {
-				return
-			}
-			refused = refused || !began
-			if ctx.Err() != nil {
-				t.Fatalf("no watch begins again after %s (has it? %t)", what, refused)
-			}
+			defer w.end()
+			return w.begin(ctx, st, "x")
 		}
+		testkit.Until(t, "no watch begins after "+what, func() bool { return !begins() })
+		testkit.Until(t, "a watch begins again after "+what, begins)
 	}
 	keepsStream()
 	admin := newClient(t, e.Addrs()[0])
@@ -154,15 +146,10 @@ func TestSlowLogin(t *testing.T) {
 	}
 	wantToken := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		testkit.Until(t, "requests are sent with the login "+want, func() bool {
 			sent, _ := l.GetRequestMetadata(t.Context())
-			if sent["token"] == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("requests are sent with %v, want the login %s", sent, want)
-			}
-		}
+			return sent["token"] == want
+		})
 	}
 
 	given, slow := begin(ctx)
@@ -200,17 +187,9 @@ func TestSlowLogin(t *testing.T) {
 	}
 	l.due = time.Now()
 	l.mu.Unlock()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		wantToken(token)
-		select {
-		case answer := <-server.asked:
-			answer <- "5"
-			wantToken("5")
-			return
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no other login was sent")
-		}
-	}
+	wantToken(token)
+	next := <-server.asked
+	wantToken(token)
+	next <- "5"
+	wantToken("5")
 }

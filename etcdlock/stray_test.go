@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -97,11 +96,9 @@ func testEpochAfterEpoch(t *testing.T, s *servers.Server) {
 			}
 			return pass
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), bound)
-		defer cancel()
 		sent := st.wire.count("Txn")
 		c := st.claim("x", with)
-		if _, err := c.Try(ctx); err != nil {
+		if _, err := c.Try(t.Context()); err != nil {
 			t.Fatalf("%s: Try: %v", name, err)
 		}
 		if n := st.wire.count("Txn") - sent; n != 3 {
@@ -147,7 +144,7 @@ func testStray(t *testing.T, s *servers.Server) {
 		t.Fatal(err)
 	}
 	st.eventually("the key is removed", func() bool { return len(st.keys()) == 1 })
-	time.Sleep(10 * time.Millisecond)
+	st.eventually("the removal is over", func() bool { return !other.lease.cleaning.Load() })
 	if resp, err := st.admin.Get(t.Context(), other.lease.epochKey); err != nil || resp.Count != 1 {
 		t.Error("the epoch is removed as well:", err)
 	}
@@ -158,6 +155,7 @@ func testStray(t *testing.T, s *servers.Server) {
 
 // A full store deletes all the same, even a key from a put without an answer.
 func TestReleaseOnFullStore(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
 	if !s.Controlled() {
 		t.Skip("a server given by URL is not the test's to set an alarm on")

@@ -58,18 +58,27 @@ func (c *claim) Wait(ctx context.Context) error {
 	for {
 		select {
 		case r, open := <-c.watch.events:
-			switch n := len(r.Events); {
-			case !open || r.Err() != nil:
-				c.watch.end()
-			case n == 0 || r.Events[n-1].Kv.ModRevision <= c.asOf:
-				continue // of an earlier claim that had the key
-			default:
-				c.moved = true
+			if !c.told(r, open) {
+				continue
 			}
 		case <-ctx.Done():
 		}
 		return ctx.Err()
 	}
+}
+
+// told reports whether Try has to look for what the watch has said.
+func (c *claim) told(r clientv3.WatchResponse, open bool) bool {
+	n := len(r.Events)
+	switch {
+	case !open || r.Err() != nil || n > 0 && r.Events[n-1].Kv == nil:
+		c.watch.end()
+	case n == 0 || r.Events[n-1].Kv.ModRevision <= c.asOf:
+		return false // of an earlier claim that had the key
+	default:
+		c.moved = true
+	}
+	return true
 }
 
 // arm has the key before the own one watched. It reports false if Try has to look at
@@ -136,7 +145,7 @@ func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	life, cancel := context.WithCancel(life)
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
-	limit := time.AfterFunc(watchLimit, cancel)
+	limit := time.AfterFunc(s.watches.limit, cancel)
 	defer limit.Stop()
 	*w = watch{key: key, events: s.client.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel: cancel}
 	select {
@@ -175,6 +184,7 @@ const (
 // watches.
 type idleWatches struct {
 	period time.Duration
+	limit  time.Duration // of the beginning of a watch
 
 	mu     sync.Mutex
 	closed bool

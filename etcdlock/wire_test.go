@@ -168,7 +168,9 @@ type wired struct {
 
 func (s wired) SendMsg(m any) error {
 	if r, ok := m.(*pb.WatchRequest); ok && r.GetCreateRequest() != nil {
-		s.wire.see("WatchCreate")
+		if s.wire.see("WatchCreate"); r.GetCreateRequest().StartRevision != 0 {
+			s.wire.see("WatchPast")
+		}
 	}
 	return s.ClientStream.SendMsg(m)
 }
