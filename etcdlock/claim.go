@@ -51,8 +51,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	var err error
 	if c.rev == 0 {
 		err = c.join(ctx, until)
-	} else if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
-		err = c.look(ctx)
+	} else {
+		err = c.lookAgain(ctx, until)
 	}
 	switch {
 	case err == nil:
@@ -83,8 +83,8 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		if err != nil {
 			return err
 		}
-		if len(queue.Kvs) > 0 {
-			return heldBy(queue.Kvs[0])
+		if holder := queue.first(); holder != nil {
+			return heldBy(holder)
 		}
 	}
 	for range 3 {
@@ -132,7 +132,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 // moves the key to the shared lease.
 func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	free := clientv3.Compare(clientv3.CreateRevision(c.key), "=", 0)
-	state := clientv3.OpGet(c.key, clientv3.WithKeysOnly())
+	state := clientv3.OpGet(c.key)
 	if c.request.NoWait {
 		// True of every key in the queue only if there is none: a TryLock neither
 		// stays in the queue nor overtakes. Its own key can only be the oldest.
@@ -145,31 +145,33 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 		conditions = append(conditions, c.lease.inEpoch(c.epoch))
 		otherwise = append(otherwise, clientv3.OpGet(c.lease.epochKey, clientv3.WithKeysOnly()))
 	}
-	resp, err := c.store.write(ctx, clientv3.OpTxn(conditions, []clientv3.Op{
+	then := []clientv3.Op{
 		clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
-		clientv3.OpGet(c.queue, lastTwo...),
-	}, otherwise), c.failed)
-	if err == nil && len(resp.Responses) == 0 {
-		err = errGarbled
-		c.failed(err)
+		clientv3.OpGet(c.queue, lastThree...),
 	}
+	resp, err := c.store.write(ctx, clientv3.OpTxn(conditions, then, otherwise), c.failed)
 	if err != nil {
 		return err
 	}
-	found := (*clientv3.GetResponse)(resp.Responses[len(resp.Responses)-1].GetResponseRange())
-	if resp.Succeeded {
-		c.rev, c.mod = resp.Header.Revision, resp.Header.Revision
-		return c.judge(resp.Header.Revision, found)
+	read, revision, err := reads(resp, then, otherwise)
+	if err != nil {
+		c.failed(err)
+		return err
 	}
-	own := (*clientv3.GetResponse)(resp.Responses[0].GetResponseRange())
-	switch {
-	case len(own.Kvs) > 0 && string(own.Kvs[0].Key) != c.key:
-		return heldBy(own.Kvs[0])
-	case len(own.Kvs) == 0: // only the epoch was another one
+	if resp.Succeeded {
+		c.rev, c.mod = revision, revision
+		return c.judge(read[1])
+	}
+	switch own := read[0].first(); {
+	case own != nil && string(own.Key) != c.key:
+		return heldBy(own)
+	case own == nil && !c.lease.shared:
+		return errGarbled // nothing has refused it
+	case own == nil: // only the epoch was another one
 		// A later answer with an older epoch costs one more transaction.
 		c.lease.epoch.Store(0)
-		if len(found.Kvs) > 0 {
-			c.lease.epoch.Store(found.Kvs[0].ModRevision)
+		if epoch := read[1].first(); epoch != nil {
+			c.lease.epoch.Store(epoch.ModRevision)
 		}
 		if again {
 			c.lease.leave(c.key)
@@ -179,13 +181,14 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 			}
 		}
 		return c.put(ctx, until, true)
-	case !c.ambiguous:
+	case !c.ambiguous || clientv3.LeaseID(own.Lease) != c.lease.id:
 		// It is the key of a copy of this process, with the same series: the machine
 		// was copied while it ran. We must not take what the copy holds for our own.
 		return errKeyTaken
+	default: // a reply was lost
+		c.rev, c.mod = own.CreateRevision, own.ModRevision
+		return c.look(ctx)
 	}
-	c.rev, c.mod = own.Kvs[0].CreateRevision, own.Kvs[0].ModRevision
-	return c.look(ctx)
 }
 
 // failed notes that a write of the key has failed with err. If it may come late, no

@@ -204,7 +204,7 @@ func (l *lease) renew(ctx context.Context) (note func(), err error) {
 	granter := l.store.granter
 	confirm := func(sent time.Time, seconds int64) func() {
 		return func() {
-			l.sent, l.ttl = sent, time.Duration(seconds)*time.Second
+			l.sent, l.ttl = sent, lifetime(seconds)
 			l.granted.Store(true)
 		}
 	}

@@ -13,14 +13,31 @@ var (
 	// oldest selects the holder's key of a queue.
 	oldest = append(clientv3.WithFirstCreate(), clientv3.WithPrefix())
 
-	// lastTwo selects the newest key of a queue and the one before it.
-	lastTwo = []clientv3.OpOption{clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)}
+	// lastThree selects the newest key of a queue and the two before it. The third one tells
+	// whether the second is the holder's. The count of an answer does not: a server counts
+	// before it leaves out what a condition excludes.
+	lastThree = []clientv3.OpOption{clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(3)}
 )
 
-// look finds the place of the own key in the queue. After a wait, it confirms
-// ownership: the read is linearizable. Before it, Try has made sure that the lease
-// lasts for the TTL, and so does the key that the read shows.
+// lookAgain looks for the place in the queue while the lease is kept alive, if it has to
+// be. A waiter that is woken over a slow network has its lock after one round trip then,
+// and not after two. A grant needs both. Their order does not matter: a lease that has
+// ended never comes back. So if a keep-alive is confirmed, and a read has shown the key,
+// the lease has lasted from the one to the other, and so has the key.
+func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
+	if _, err := c.lease.needed(until, time.Time{}); err != nil {
+		return err
+	}
+	err := c.look(ctx)
+	if err == nil {
+		err = c.lease.ensure(ctx, until, time.Time{})
+	}
+	return err
+}
+
+// look finds the place of the own key in the queue. It confirms ownership: the read is
+// linearizable.
 //
 // The read passes the whole queue in the server. So a waiter that was not woken asks
 // for two keys first, and most often that is all.
@@ -35,17 +52,17 @@ func (c *claim) look(ctx context.Context) error {
 		}
 		c.moved = true
 	}
-	found, err := c.store.get(ctx, c.queue, append(lastTwo[:len(lastTwo):len(lastTwo)], clientv3.WithMaxCreateRev(c.rev))...)
+	queue, err := c.store.get(ctx, c.queue, append(lastThree[:len(lastThree):len(lastThree)], clientv3.WithMaxCreateRev(c.rev))...)
 	if err != nil {
 		return err
 	}
-	return c.judge(found.Header.Revision, found)
+	return c.judge(queue)
 }
 
-// judge returns nil if the own key is the oldest. found is the end of the queue up to
-// the own key, newest first, as of a revision of the store.
-func (c *claim) judge(revision int64, found *clientv3.GetResponse) error {
-	kvs := found.Kvs
+// judge returns nil if the own key is the oldest. queue is the end of the queue up to
+// the own key, newest first.
+func (c *claim) judge(queue found) error {
+	kvs := queue.kvs
 	if len(kvs) == 0 || string(kvs[0].Key) != c.key || kvs[0].CreateRevision != c.rev {
 		return errDequeued
 	}
@@ -55,9 +72,9 @@ func (c *claim) judge(revision int64, found *clientv3.GetResponse) error {
 	if c.waiting == nil {
 		c.waiting = new(waiting)
 	}
-	c.before, c.beforeRev, c.asOf, c.moved = string(kvs[1].Key), kvs[1].CreateRevision, revision, false
+	c.before, c.beforeRev, c.asOf, c.moved = string(kvs[1].Key), kvs[1].CreateRevision, queue.revision, false
 	c.held = &driver.HeldError{} // the key before the own one is a waiter's
-	if found.Count <= 2 {
+	if len(kvs) == 2 {
 		c.held = heldBy(kvs[1])
 	}
 	return c.held
@@ -75,12 +92,11 @@ func (c *claim) unmoved(ctx context.Context) (bool, error) {
 		return false, p.err
 	}
 	for j, rev := range []int64{c.rev, c.beforeRev} {
-		kvs := p.found.Responses[i+j].GetResponseRange().Kvs
-		if len(kvs) != 1 || kvs[0].CreateRevision != rev {
+		if kv := p.found[i+j].first(); kv == nil || kv.CreateRevision != rev {
 			return false, nil
 		}
 	}
-	c.asOf = p.found.Header.Revision
+	c.asOf = p.found[i].revision
 	return true, nil
 }
 
@@ -92,7 +108,7 @@ const maxPeek = 64
 // server answers one by one. The answers were late then, and the waiters failed.
 type peek struct {
 	ops   []clientv3.Op
-	found *clientv3.TxnResponse
+	found []found // as many as ops
 	request
 }
 
@@ -136,11 +152,11 @@ func (l *lease) send(p *peek) {
 	defer close(p.done)
 	ctx, cancel := context.WithTimeout(l.store.life, time.Duration(l.seconds)*time.Second)
 	defer cancel()
-	p.found, p.err = repeat(ctx, l.store, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		resp, err := l.store.client.Do(ctx, clientv3.OpTxn(nil, p.ops, nil))
-		if err == nil && len(resp.Txn().Responses) != len(p.ops) {
-			err = errGarbled
+	p.found, p.err = repeat(ctx, l.store, func(ctx context.Context) (all []found, err error) {
+		resp, err := l.store.client.Txn(ctx).Then(p.ops...).Commit()
+		if err == nil {
+			all, _, err = reads(resp, p.ops, nil)
 		}
-		return resp.Txn(), err
+		return all, err
 	})
 }

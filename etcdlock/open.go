@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -97,7 +98,9 @@ func parse(rawURL string, o *Options) (clientv3.Config, Options, error) {
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  u.TLS(),
 		Logger:               zap.NewNop(), // what it logs are errors that callers get as well
-		DialOptions:          []grpc.DialOption{grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window)},
+	}
+	config.DialOptions = []grpc.DialOption{
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window), grpc.WithConnectParams(reconnection(config.DialTimeout)),
 	}
 	var login bool
 	config.Username, config.Password, login = u.User()
@@ -122,6 +125,16 @@ func parse(rawURL string, o *Options) (clientv3.Config, Options, error) {
 		opts.Prefix, err = checkPrefix(opts.Prefix)
 	}
 	return config, opts, err
+}
+
+// reconnection has the client back a second after the server, at the latest. By itself,
+// gRPC doubles its pauses up to two minutes, while leases go on running. An attempt to
+// connect has the time that Open has, and five seconds at the least: an attempt that has
+// lost its packets in an outage keeps the next one from beginning.
+func reconnection(dialTimeout time.Duration) grpc.ConnectParams {
+	b := backoff.DefaultConfig
+	b.MaxDelay = time.Second
+	return grpc.ConnectParams{Backoff: b, MinConnectTimeout: max(dialTimeout, defaultDial)}
 }
 
 // dial makes a client and asks the cluster for what a lock will need.

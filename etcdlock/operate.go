@@ -39,7 +39,7 @@ func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status,
 	var all []distlock.Status
 	index := make(map[string]int)
 	remaining := make(map[int64]time.Duration) // by lease: many share one
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.kvs {
 		name, ok := s.name(string(kv.Key))
 		if !ok {
 			continue // a foreign key
@@ -75,7 +75,7 @@ func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Durati
 	if err != nil {
 		return 0, err
 	}
-	return time.Duration(max(lease.TTL, 0)) * time.Second, nil // -1 if it has just ended
+	return lifetime(max(lease.TTL, 0)), nil // -1 if it has just ended
 }
 
 // Break implements distlock.Breaker. It deletes the holder's key. The next claim in the
@@ -87,10 +87,11 @@ func (s *store) Break(ctx context.Context, name string, token int64) error {
 	if err != nil {
 		return err
 	}
-	if len(resp.Kvs) == 0 || resp.Kvs[0].CreateRevision != token {
+	holder := resp.first()
+	if holder == nil || holder.CreateRevision != token {
 		return distlock.ErrLost
 	}
-	key := string(resp.Kvs[0].Key)
+	key := string(holder.Key)
 	var deleted *clientv3.TxnResponse
 	// One attempt: a second one could not tell the end of the hold from its own work.
 	_, err = s.attempt(ctx, func(ctx context.Context) error {

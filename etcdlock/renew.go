@@ -78,13 +78,14 @@ func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) er
 
 // attach writes the key as one of the next lease.
 func (c *claim) attach(ctx context.Context) error {
+	then := []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))}
+	otherwise := []clientv3.Op{clientv3.OpGet(c.key)}
 	resp, err := c.store.write(ctx, clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)},
-		[]clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
-		[]clientv3.Op{clientv3.OpGet(c.key)},
-	), func(error) {})
-	if err == nil && len(resp.Responses) == 0 {
-		err = errGarbled
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise), func(error) {})
+	var read []found
+	var revision int64
+	if err == nil {
+		read, revision, err = reads(resp, then, otherwise)
 	}
 	switch {
 	case mayApply(err):
@@ -93,14 +94,14 @@ func (c *claim) attach(ctx context.Context) error {
 		c.settle(c.lease)
 		return err
 	case resp.Succeeded:
-		c.mod = resp.Header.Revision
+		c.mod = revision
 	default:
-		own := resp.Responses[0].GetResponseRange().Kvs
+		own := read[0].first()
 		if !c.owns(own, c.next) {
 			c.settle(c.lease)
 			return distlock.ErrLost
 		}
-		c.mod = own[0].ModRevision // an earlier request has moved it
+		c.mod = own.ModRevision // an earlier request has moved it
 	}
 	c.settle(c.next)
 	return nil
@@ -120,14 +121,14 @@ func (c *claim) settle(l *lease) {
 func (c *claim) confirm(ctx context.Context) error {
 	// Not keys only: etcd 3.7 leaves the lease out of such answers, too.
 	resp, err := c.store.get(ctx, c.key)
-	if err == nil && !c.owns(resp.Kvs, c.lease) {
+	if err == nil && !c.owns(resp.first(), c.lease) {
 		err = distlock.ErrLost
 	}
 	return err
 }
 
-func (c *claim) owns(kvs []*mvccpb.KeyValue, l *lease) bool {
-	return len(kvs) == 1 && kvs[0].CreateRevision == c.rev && clientv3.LeaseID(kvs[0].Lease) == l.id
+func (c *claim) owns(kv *mvccpb.KeyValue, l *lease) bool {
+	return kv != nil && kv.CreateRevision == c.rev && clientv3.LeaseID(kv.Lease) == l.id
 }
 
 // Renew implements driver.Driver: one keep-alive and one listing of the keys for each

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
@@ -27,6 +28,9 @@ const (
 	// maxRepeat bounds what an operator's request takes. The engine leaves that to the
 	// caller, and its context may have no deadline.
 	maxRepeat = 10 * time.Second
+
+	// reconnectPeriod is how often requests have a lost connection tried again, at the most.
+	reconnectPeriod = 500 * time.Millisecond
 
 	// minAttempt is the least that an attempt may take, also where hardly any time is left.
 	minAttempt = 200 * time.Millisecond
@@ -57,6 +61,7 @@ func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T,
 				return got, err // the library would repeat the request for seconds
 			}
 			under++
+			s.reconnect()
 			s.background.Go(func() {
 				got, err := send(bounded)
 				answers <- answer{got, s.final(err)}
@@ -111,6 +116,7 @@ func (s *store) attempt(ctx context.Context, send func(context.Context) error) (
 	if err := s.final(s.client.Ctx().Err()); err != nil {
 		return false, err // the library would repeat the request for seconds
 	}
+	s.reconnect()
 	began, limit := time.Now(), max(remaining(ctx)/3, minAttempt)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -126,6 +132,23 @@ func (s *store) attempt(ctx context.Context, send func(context.Context) error) (
 	return took >= limit*9/10, err
 }
 
+// reconnect has the client try to connect at once, if it has no connection and pauses
+// between attempts. gRPC doubles these pauses up to two minutes, and a client of the user's
+// is likely to have it so. A server that is back for that long without a renewal that
+// reaches it costs locks. It does so once in reconnectPeriod at the most.
+func (s *store) reconnect() {
+	conn := s.client.ActiveConnection()
+	if conn.GetState() != connectivity.TransientFailure {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.dialed) >= reconnectPeriod {
+		s.dialed = time.Now()
+		conn.ResetConnectBackoff()
+	}
+}
+
 // remaining is how long a request may take.
 func remaining(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -135,9 +158,13 @@ func remaining(ctx context.Context) time.Duration {
 }
 
 // get reads keys. The read is linearizable.
-func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return repeat(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.client.Get(ctx, key, opts...)
+func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (found, error) {
+	return repeat(ctx, s, func(ctx context.Context) (found, error) {
+		resp, err := s.client.Get(ctx, key, opts...)
+		if err != nil {
+			return found{}, err
+		}
+		return readOf(resp)
 	})
 }
 
@@ -180,10 +207,6 @@ func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer from etcd
 
 // Timeout reports true, as on net.Error.
 func (e *noAnswerError) Timeout() bool { return true }
-
-// errGarbled is a transaction that was answered without the reads in it. So it was the
-// answer to another request: something between us and the servers has dropped bytes.
-var errGarbled = errors.New("etcd answered a transaction without its reads")
 
 // unanswered reports whether err is the end of a bound, of ours or of a context.
 func unanswered(err error) bool {
