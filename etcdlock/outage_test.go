@@ -1,0 +1,83 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// A lock is renewed, a waiter looks and a name is locked as soon as the server is back, also by
+// a client that pauses for an hour before it connects again: the next request ends the pause.
+func TestComesBack(t *testing.T) {
+	t.Parallel()
+	s := servers.ForTest(t, servers.Etcd)
+	if !s.Controlled() {
+		t.Skip("a server given by URL is not the test's to kill")
+	}
+	for what, use := range map[string]func(st *fixture, held, waiter *claim){
+		"renewal": func(st *fixture, held, _ *claim) {
+			held.lease.heard(20 * time.Second) // of 32
+			if err := st.renew(held)[0]; err != nil {
+				t.Error("the renewal:", err)
+			}
+		},
+		"look": func(st *fixture, _, waiter *claim) { st.held(waiter) },
+		"lock": func(st *fixture, _, _ *claim) {
+			c := st.claim("y", nil)
+			st.eventually("a free name is locked", func() bool {
+				_, err := c.Try(t.Context())
+				return err == nil
+			})
+		},
+	} {
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: []string{s.Addr()},
+			Logger:    zap.NewNop(),
+			DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour},
+				MinConnectTimeout: time.Minute,
+			})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := newDriver(client, what, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &fixture{t: t, store: d}
+		held, waiter := st.won("x", nil), st.claim("x", nil)
+		st.held(waiter)
+		if err := s.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		refused := func() bool { return client.ActiveConnection().GetState() == connectivity.TransientFailure }
+		st.eventually("the client has met a refusal", refused)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*reconnectPeriod)
+		batch := []driver.Renewal{{Claim: held, TTL: held.request.TTL}}
+		held.lease.heard(20 * time.Second)
+		if d.Renew(ctx, batch); batch[0].Err == nil {
+			t.Error("a renewal without a server has succeeded")
+		}
+		cancel()
+		st.eventually("it has met another", refused)
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		use(st, held, waiter)
+		st.release(held, nil)
+		_ = waiter.Release(t.Context())
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
