@@ -28,7 +28,6 @@ var unconverted = []string{
 	"mysqllock",
 	"redislock",
 	"redislock/redlock",
-	"zklock",
 }
 
 // A bound in real time fails on a busy machine, and says nothing then. So tests have none, but for those of

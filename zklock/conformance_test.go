@@ -30,10 +30,6 @@ func suiteOptions() *Options {
 	return &Options{SessionTimeout: suiteSession, TickTime: tick}
 }
 
-// sideBySide is how many checks of the suite run at once: nearly all that they do is to
-// wait for a session to expire.
-const sideBySide = 32
-
 func TestConformance(t *testing.T) {
 	s, admin := server(t), connect(t)
 	l, err := Open(t.Context(), s.URL(), suiteOptions())
@@ -44,12 +40,7 @@ func TestConformance(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o := pin.Pinned(s, "fence/over-cleanup")
-	if o == nil {
-		o = new(conformance.Options)
-	}
-	o.Parallel = sideBySide
-	conformance.Run(t, harness{s, admin, caps}, o)
+	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup"))
 }
 
 // harness lets the suite examine the driver on the server of the package. It stops and
@@ -115,7 +106,7 @@ const suiteOfNew = "DISTLOCK_ZK_SUITE_OF_NEW"
 func TestConformanceOfNew(t *testing.T) {
 	s := server(t)
 	h := onSessions{harness{s, connect(t), driver.Capabilities{}}, 8 * time.Second}
-	o := &conformance.Options{Parallel: sideBySide, Filter: func(k conformance.Check) bool {
+	o := &conformance.Options{Filter: func(k conformance.Check) bool {
 		return k.ID == "fault/long-outage" || k.Mandatory && slices.Contains([]string{"core", "cancel", "close"}, k.Group())
 	}}
 	if os.Getenv(suiteOfNew) != "" {

@@ -15,6 +15,7 @@ import (
 // TestOneCutCostsNothing breaks the connection once, at each request of each operation,
 // before and after the server has got it. No operation fails by that.
 func TestOneCutCostsNothing(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l, other := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	lock(t, other, "held")
@@ -111,6 +112,7 @@ func TestOneCutCostsNothing(t *testing.T) {
 // TestCutAgainAndAgain: while the connections of all break again and again, all that
 // wait for a name get it, one after the other, and nothing is left.
 func TestCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	lockers := []*Locker{open(t, w, prefix, 60*time.Second), open(t, w, prefix, 60*time.Second), open(t, w, prefix, 60*time.Second)}
 	quit := make(chan struct{})

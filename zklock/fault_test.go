@@ -11,12 +11,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestReplyCut breaks the connection at each request of a TryLock and an Unlock,
 // before and after the server has got it. Whatever the calls return, a lock that
 // was taken is one node, and nothing is left in the end.
 func TestReplyCut(t *testing.T) {
+	t.Parallel()
 	conn := connect(t)
 	for _, f := range []fault{loseRequest, loseReply} {
 		for k := 1; k <= 8; k++ {
@@ -38,7 +40,7 @@ func TestReplyCut(t *testing.T) {
 						t.Errorf("Unlock: %v", err)
 					}
 				}
-				eventually(t, bound, func() string {
+				eventually(t, func() string {
 					if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
 						return fmt.Sprintf("%d claims are left", n)
 					}
@@ -51,6 +53,7 @@ func TestReplyCut(t *testing.T) {
 
 // TestCreateCutOnce: the lost reply to a creation is found out, and the lock taken.
 func TestCreateCutOnce(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 30*time.Second)
 	unlock(t, lock(t, l, "x"))
@@ -69,6 +72,7 @@ func TestCreateCutOnce(t *testing.T) {
 // TestCreateCutForLong: no look-up succeeds either while the call lasts. The node is
 // there, unknown to all, and goes when the connection is back.
 func TestCreateCutForLong(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 30*time.Second)
 	unlock(t, lock(t, l, "x"))
@@ -90,7 +94,7 @@ func TestCreateCutForLong(t *testing.T) {
 		t.Fatalf("%d claims, want the unknown one", n)
 	}
 	w.on(nil)
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
 			return fmt.Sprintf("%d claims are left", n)
 		}
@@ -102,6 +106,7 @@ func TestCreateCutForLong(t *testing.T) {
 // attempt, but not for a session. What is left lives by the session, so it would
 // stay for ever if it were forgotten.
 func TestLongCutLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"silent", "refused"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +140,7 @@ func TestLongCutLeavesNothing(t *testing.T) {
 				w.gate.Unlock()
 			}
 			w.away.Store(false)
-			eventually(t, bound, func() string {
+			eventually(t, func() string {
 				if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
 					return fmt.Sprintf("%d claims are left", n)
 				}
@@ -148,6 +153,7 @@ func TestLongCutLeavesNothing(t *testing.T) {
 // TestForeignSessionIsNotAdopted: a node with our owner, but of another session, is a
 // leftover of an expired session. It is as good as gone.
 func TestForeignSessionIsNotAdopted(t *testing.T) {
+	t.Parallel()
 	prefix, dying, conn := freshPrefix(), connect(t), connect(t)
 	c := claimOn(t, conn, prefix, "x", false)
 	if err := c.class.session.makeNode(t.Context(), c.parent(), zk.FlagContainer); err != nil {
@@ -180,15 +186,12 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 // TestExpiredWhileHeld: the session ends under a lock; the holder hears of it, and
 // the next lock lives by the next session.
 func TestExpiredWhileHeld(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	l := open(t, w, prefix, 6*time.Second)
 	held := lock(t, l, "x")
 	w.expire()
-	select {
-	case <-held.Done():
-	case <-time.After(bound):
-		t.Fatal("the loss was not told")
-	}
+	<-held.Done()
 	if err := held.Err(); !errors.Is(err, distlock.ErrLost) {
 		t.Error(err)
 	}
@@ -205,12 +208,18 @@ func TestExpiredWhileHeld(t *testing.T) {
 // TestExpiredWhileWaiting: the session of a waiter has ended. The waiter is told soon,
 // and does not hold up the queue.
 func TestExpiredWhileWaiting(t *testing.T) {
+	t.Parallel()
+	// The library learns of it when it has reconnected. The next look would come later.
+	testkit.WithinFresh(t, 3*time.Second, func() func() { return expiredWhileWaiting(t) })
+}
+
+func expiredWhileWaiting(t *testing.T) func() {
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	holder, doomed, third := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	held := lock(t, holder, "x")
 	queued := func(n int) {
 		t.Helper()
-		eventually(t, bound, func() string {
+		eventually(t, func() string {
 			if got := len(claimsOf(t, conn, prefix, "x")); got != n {
 				return fmt.Sprintf("%d claims, want %d", got, n)
 			}
@@ -219,29 +228,27 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		_, err := doomed.Lock(context.WithoutCancel(t.Context()), "x")
+		_, err := doomed.Lock(context.WithoutCancel(t.Context()), "x", distlock.TTL(17*time.Second))
 		failed <- err
 	}()
 	queued(2)
 	won := make(chan *Lock, 1)
 	go func() { won <- lock(t, third, "x") }()
 	queued(3)
-	w.expire()
-	select {
-	case err := <-failed:
-		if errors.Is(err, distlock.ErrHeld) || !errors.Is(err, zk.ErrSessionExpired) {
+	return func() {
+		w.expire()
+		if err := <-failed; errors.Is(err, distlock.ErrHeld) || !errors.Is(err, zk.ErrSessionExpired) {
 			t.Error("the waiter got", err)
 		}
-	case <-time.After(3 * time.Second): // the library learns of it when it has reconnected
-		t.Error("the waiter was not told")
+		unlock(t, held)
+		unlock(t, <-won)
 	}
-	unlock(t, held)
-	unlock(t, <-won)
 }
 
 // TestFencedBeforeExpiry cuts a holder off. It must give up before the server lets
 // go of its node.
 func TestFencedBeforeExpiry(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 2*time.Second)
 	held := lock(t, l, "x")
@@ -252,7 +259,7 @@ func TestFencedBeforeExpiry(t *testing.T) {
 		<-held.Done()
 		fenced.Store(true)
 	}()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		before := fenced.Load()
 		if len(claimsOf(t, conn, prefix, "x")) != 0 {
 			return "the node of the dead session is still there"
@@ -270,6 +277,7 @@ func TestFencedBeforeExpiry(t *testing.T) {
 // TestExpiredClaim: a lock of a past session is lost, even if the servers have not come
 // to its node yet.
 func TestExpiredClaim(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	conn := w.connect()
 	c := claimOn(t, conn, prefix, "x", false)
@@ -277,7 +285,7 @@ func TestExpiredClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expire()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if id := conn.SessionID(); id == 0 || id == c.id {
 			return "no new session"
 		}
@@ -302,6 +310,10 @@ func TestExpiredClaim(t *testing.T) {
 // TestNodeDeletedByHand: the node of a waiter was deleted. The waiter is told, and
 // does not wait for the next poll to find out.
 func TestNodeDeletedByHand(t *testing.T) {
+	testkit.WithinFresh(t, 7*time.Second, func() func() { return nodeDeletedByHand(t) })
+}
+
+func nodeDeletedByHand(t *testing.T) func() {
 	prefix, conn := freshPrefix(), connect(t)
 	holder, waiter := open(t, nil, prefix, 90*time.Second), open(t, nil, prefix, 90*time.Second)
 	held := lock(t, holder, "x")
@@ -310,31 +322,31 @@ func TestNodeDeletedByHand(t *testing.T) {
 		_, err := waiter.Lock(context.WithoutCancel(t.Context()), "x", distlock.TTL(40*time.Second)) // polls after 10 s
 		failed <- err
 	}()
-	eventually(t, bound, func() string {
-		line := claimsOf(t, conn, prefix, "x")
-		if len(line) != 2 || monitor(t, "zk_watch_count") != "2" {
+	var line []node
+	eventually(t, func() string {
+		if line = claimsOf(t, conn, prefix, "x"); len(line) != 2 || monitor(t, "zk_watch_count") != "2" {
 			return "the waiter does not wait"
-		}
-		if err := conn.Delete(prefix+"/x/"+line[1].name, -1); err != nil {
-			t.Fatal(err)
 		}
 		return ""
 	})
-	select {
-	case err := <-failed:
-		if err == nil || errors.Is(err, distlock.ErrHeld) {
+	return func() {
+		if err := conn.Delete(prefix+"/x/"+line[1].name, -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-failed; err == nil || errors.Is(err, distlock.ErrHeld) {
 			t.Error("the waiter got", err)
 		}
-	case <-time.After(7 * time.Second):
-		t.Error("the waiter was not told")
+		unlock(t, held)
 	}
-	unlock(t, held)
 }
 
 // A read that hangs holds up no renewal beyond its context: five hundred locks go
 // together.
 func TestRenewalHeedsItsContext(t *testing.T) {
+	t.Parallel()
 	w, c, byHand := renewedOnce(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	returned := make(chan struct{})
 	w.on(func(op int32) fault {
 		switch op {
@@ -343,20 +355,15 @@ func TestRenewalHeedsItsContext(t *testing.T) {
 				t.Error(err)
 			}
 		case opGetData: // the next watch
-			select {
-			case <-returned:
-			case <-time.After(20 * time.Second):
-				t.Error("the renewal has not returned with its context")
-			}
+			cancel()
+			<-returned
 		}
 		return pass
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
 	_, err := c.Renew(ctx, time.Second)
 	close(returned)
 	w.on(nil)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Renew: %v", err)
 	}
 	if err := c.Release(t.Context()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"net"
 	"os"
 	"sync"
@@ -16,9 +17,11 @@ import (
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// shared is the server of all tests of the package: each has a prefix of its own.
+// shared is the server of all tests of the package: each has a prefix of its own. A test
+// that stops or kills it runs alone.
 var shared = sync.OnceValues(func() (*servers.Server, error) {
 	sharedUsed = true
 	return servers.Start(context.Background(), servers.ZooKeeper)
@@ -31,6 +34,11 @@ func TestMain(m *testing.M) {
 		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) {
 			return Open(ctx, url, suiteOptions())
 		}))
+	}
+	// The tests wait most of the time, so they need no processor each. A flag of the command
+	// line comes later, and counts more.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	if sharedUsed {
@@ -55,9 +63,6 @@ func server(t testing.TB) *servers.Server {
 
 // tick is the tickTime of the test server.
 const tick = 200 * time.Millisecond
-
-// bound is how long a test waits for something that takes milliseconds.
-const bound = 10 * time.Second
 
 // connect returns a connection of the test's own, past the driver.
 func connect(t testing.TB) *zk.Conn {
@@ -136,18 +141,20 @@ func newOwner() string {
 	return string(b)
 }
 
-// eventually waits until f returns "" and fails with what it returns otherwise.
-func eventually(t testing.TB, within time.Duration, f func() string) {
+// eventually waits until f returns "". What it returned last is logged if the test has
+// to end before that.
+func eventually(t testing.TB, f func() string) {
 	t.Helper()
-	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
-		last := f()
-		if last == "" {
-			return
+	last := ""
+	defer func() {
+		if last != "" {
+			t.Log("at last:", last)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("after %v: %s", within, last)
-		}
-	}
+	}()
+	testkit.Until(t, "the event that the test waits for", func() bool {
+		last = f()
+		return last == ""
+	})
 }
 
 // claimsOf lists the claims on a name as the server has them.

@@ -12,6 +12,7 @@ import (
 // TestContendedRequests: what is asked where others are, and when they have gone. The
 // token is the node's czxid.
 func TestContendedRequests(t *testing.T) {
+	t.Parallel()
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	other := claimOn(t, conn, prefix, "x", false)
 	first := claimOn(t, w.connect(), prefix, "x", false)
@@ -90,7 +91,7 @@ func TestHolderOfRefusal(t *testing.T) {
 		t.Errorf("before there is a watch: %+v", held)
 	}
 	go func() { _ = waiter.Wait(t.Context()) }()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if n := monitor(t, "zk_watch_count"); n != "2" {
 			return "the server has " + n + " watches, want 2"
 		}
@@ -103,6 +104,7 @@ func TestHolderOfRefusal(t *testing.T) {
 
 // TestDeletedWhileJoining: a node that goes between its creation and the list is no grant.
 func TestDeletedWhileJoining(t *testing.T) {
+	t.Parallel()
 	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
 	other, c := claimOn(t, byHand, prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
 	if _, err := other.Try(t.Context()); err != nil {

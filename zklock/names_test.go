@@ -9,6 +9,7 @@ import (
 )
 
 func TestEncode(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"jobs":      "jobs",
 		"jobs/a":    "jobs%2Fa",
@@ -55,6 +56,7 @@ func FuzzEncode(f *testing.F) {
 }
 
 func TestQueueOf(t *testing.T) {
+	t.Parallel()
 	const owner = "0123456789abcdef0123456789abcdef"
 	name := func(seq string) string { return claimPrefix + owner + "-" + seq }
 	for _, tc := range []struct {

@@ -7,22 +7,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // TestLastNumber: when there have been 2^31 claims on a name, the server gives every
 // claim the last number. They still exclude each other, and come in order.
 func TestLastNumber(t *testing.T) {
 	const prefix = "/over"
-	addr := countedTo(t, prefix+"/x", 2147483646)
-	conn := connectTo(t, addr)
+	countedTo(t, prefix+"/x", 2147483646)
+	addr, conn := server(t).Addr(), connect(t)
 	lockers := make([]*Locker, 4)
 	for i := range lockers {
 		l, err := Open(t.Context(), "zk://"+addr+prefix+"?tick_time=200ms&ttl=30s", nil)
@@ -41,9 +41,17 @@ func TestLastNumber(t *testing.T) {
 		lock *Lock
 	}
 	granted := make(chan grant, len(lockers))
+	var holders atomic.Int32
+	holders.Store(1)
 	for i := 1; i < len(lockers); i++ {
-		go func() { granted <- grant{i, lock(t, lockers[i], "x")} }()
-		eventually(t, bound, func() string {
+		go func() {
+			g := grant{i, lock(t, lockers[i], "x")}
+			if n := holders.Add(1); n != 1 {
+				t.Errorf("locker %d holds %s, and there are %d holders", i, g.lock.Path(), n)
+			}
+			granted <- g
+		}()
+		eventually(t, func() string {
 			if n := len(claimsOf(t, conn, prefix, "x")); n != i+1 {
 				return fmt.Sprintf("%d claims, want %d", n, i+1)
 			}
@@ -59,11 +67,14 @@ func TestLastNumber(t *testing.T) {
 		if err != nil || status.Token != token || status.Waiters != len(lockers)-i {
 			t.Errorf("the status is %+v, %v, want token %d", status, err, token)
 		}
-		select {
-		case g := <-granted:
-			t.Fatalf("locker %d holds %s beside another", g.i, g.lock.Path())
-		case <-time.After(200 * time.Millisecond):
-		}
+		// Each waiter has looked, and found itself behind another: it watches that.
+		eventually(t, func() string {
+			if n, err := strconv.Atoi(monitor(t, "zk_watch_count")); err != nil || n < len(lockers)-i {
+				return fmt.Sprintf("%d watches, %v", n, err)
+			}
+			return ""
+		})
+		holders.Add(-1)
 		unlock(t, held)
 		g := <-granted
 		if g.i != i || !strings.HasSuffix(g.lock.Path(), "-2147483647") || g.lock.Token() <= token {
@@ -76,10 +87,10 @@ func TestLastNumber(t *testing.T) {
 	}
 }
 
-// countedTo starts a server. The next claim on a node gets the number.
-func countedTo(t *testing.T, node string, number int) (addr string) {
+// countedTo restarts the server. The next claim on a node gets the number.
+func countedTo(t *testing.T, node string, number int) {
 	t.Helper()
-	s := servers.ForTest(t, servers.ZooKeeper)
+	s := server(t)
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID()))
 	if _, missing := exec.LookPath("javac"); err != nil || s.PID() == 0 || missing != nil {
 		t.Skip("the data of a server can be changed where it is a process of this machine, and there is a Java compiler")
@@ -114,5 +125,4 @@ func countedTo(t *testing.T, node string, number int) (addr string) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return s.Addr()
 }

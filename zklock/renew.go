@@ -35,12 +35,12 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // watch on each node. 10,000 locks cost one request, once their watches are armed.
 //
 //	arm       what has no watch, all at once: the first renewal, or after a change of a node
-//	check     wait for that; a node that is not there is ErrLost
 //	promise   confirm the session, unless that was done just now for others
-//	check     what was deleted before the write has made its watch fire by now
+//	check     wait for the watch; a node that is not there is ErrLost. What was deleted
+//	          before the write has made its watch fire by now
 //
-// Without the second check, a node would be renewed after it was deleted just before
-// the write.
+// So the write does not wait for the watches. A node that is there when its watch is
+// armed was there at the write, if that came first: it never comes back.
 //
 // How old the write may be counts from the start of the batch. Counted from now, a slow
 // write would be too old for the next claim, and each of them would send its own.
@@ -55,19 +55,14 @@ func (s *session) renew(ctx context.Context, part []*driver.Renewal) {
 	armAll(unarmed)
 	for _, r := range part {
 		c := r.Claim.(*claim)
-		var grant driver.Grant
-		err := c.check(ctx)
-		if err == nil {
-			grant.Token = c.czxid
-			grant.TTL, err = c.promise(ctx, began, r.TTL, r.TTL/sharing)
-		}
+		ttl, err := c.promise(ctx, began, r.TTL, r.TTL/sharing)
 		if err == nil {
 			err = c.check(ctx)
 		}
 		if errors.Is(err, zk.ErrSessionExpired) {
 			err = distlock.ErrLost
 		}
-		r.Answer(grant, err)
+		r.Answer(driver.Grant{Token: c.czxid, TTL: ttl}, err)
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestUnreadableName: a name that may not be read does not fail the whole List.
 func TestUnreadableName(t *testing.T) {
+	t.Parallel()
 	prefix, admin := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
 	held := lock(t, l, "open", distlock.Holder("a\x00b"))
@@ -35,20 +37,25 @@ func TestUnreadableName(t *testing.T) {
 		t.Error("Inspect of the one that may not be read:", err)
 	}
 	// Nor does trying to take it leave anything that would have to be cleaned up.
-	began := time.Now()
-	if _, err := l.TryLock(t.Context(), "secret"); !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, distlock.ErrHeld) {
-		t.Error("TryLock of the one that may not be touched:", err)
-	}
-	if err := l.Close(); err != nil || time.Since(began) > 3*time.Second {
-		t.Errorf("Close took %v: %v", time.Since(began), err)
-	}
+	testkit.WithinFresh(t, 3*time.Second, func() func() {
+		l := open(t, nil, prefix, 30*time.Second)
+		return func() {
+			if _, err := l.TryLock(t.Context(), "secret"); !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, distlock.ErrHeld) {
+				t.Error("TryLock of the one that may not be touched:", err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error("Close:", err)
+			}
+		}
+	})
 	unlock(t, secret)
-	_ = held.Err()
+	unlock(t, held)
 }
 
 // TestContainersDropTheConnection: ClickHouse Keeper before 26.7 closes the connection
 // at that request.
 func TestContainersDropTheConnection(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	w.on(func(op int32) fault {
 		if op == opContainer {
@@ -66,6 +73,7 @@ func TestContainersDropTheConnection(t *testing.T) {
 
 // TestWhyNoServer: what keeps the client from a server is in the error, with the host.
 func TestWhyNoServer(t *testing.T) {
+	t.Parallel()
 	addr, ca := tlsFront(t)
 	ours := "zks://me:s3cret@" + addr + freshPrefix() + "?tls_ca=" + url.QueryEscape(ca)
 	plain := server(t).Addr()
@@ -86,6 +94,7 @@ func TestWhyNoServer(t *testing.T) {
 
 // TestPasswords: what a URL quotes arrives as it is.
 func TestPasswords(t *testing.T) {
+	t.Parallel()
 	const password = `p@ss:w/o?r#d% ü"&=x`
 	prefix := freshPrefix()
 	at := func(password string) string {
@@ -105,23 +114,27 @@ func TestPasswords(t *testing.T) {
 	if _, _, err := conn.Get(held.Path()); err != nil {
 		t.Error("the same user and password may not read the node:", err)
 	}
-	wrong, err := Open(t.Context(), at("wrong"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if _, err := wrong.TryLock(t.Context(), "x"); !errors.Is(err, zk.ErrNoAuth) {
-		t.Error("a wrong password:", err)
-	}
-	if err := wrong.Close(); err != nil || time.Since(began) > 3*time.Second {
-		t.Errorf("Close with a wrong password took %v: %v", time.Since(began), err)
-	}
+	testkit.WithinFresh(t, 3*time.Second, func() func() {
+		wrong, err := Open(t.Context(), at("wrong"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if _, err := wrong.TryLock(t.Context(), "x"); !errors.Is(err, zk.ErrNoAuth) {
+				t.Error("a wrong password:", err)
+			}
+			if err := wrong.Close(); err != nil {
+				t.Error("Close with a wrong password:", err)
+			}
+		}
+	})
 	unlock(t, held)
 }
 
 // TestDocumentedRights: a user with the rights of docs/zookeeper.md, and no more, can
 // do everything.
 func TestDocumentedRights(t *testing.T) {
+	t.Parallel()
 	prefix, admin := freshPrefix(), connect(t)
 	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
 		t.Fatal(err)
@@ -140,7 +153,7 @@ func TestDocumentedRights(t *testing.T) {
 	defer l.Close()
 	held := lock(t, l, "x")
 	first := held.Deadline()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if !held.Deadline().After(first) {
 			return "not renewed"
 		}

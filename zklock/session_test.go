@@ -8,22 +8,28 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestOneTTLDoesNotBindTheOther: a short lock beside a long one is free soon after its
 // holder has died, and a long one can be had beside a short default. Locks of the same
 // TTL share a session.
 func TestOneTTLDoesNotBindTheOther(t *testing.T) {
+	t.Parallel()
+	// Two and a half TTLs, and three ticks.
+	testkit.WithinFresh(t, 5*time.Second+3*tick+time.Second, func() func() { return shortBesideLong(t) })
+}
+
+func shortBesideLong(t *testing.T) func() {
 	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=30s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	lock(t, l, "long")
-	lock(t, l, "short", distlock.TTL(time.Second))
-	lock(t, l, "short too", distlock.TTL(time.Second))
-	lock(t, l, "fixed", distlock.TTL(time.Second), distlock.NoRenewal())
+	lock(t, l, "short", distlock.TTL(2*time.Second))
+	lock(t, l, "short too", distlock.TTL(2*time.Second))
+	lock(t, l, "fixed", distlock.TTL(2*time.Second), distlock.NoRenewal())
 	owner := func(name string) int64 {
 		t.Helper()
 		_, stat, err := conn.Exists(prefix + "/" + encode(name) + "/" + claimsOf(t, conn, prefix, name)[0].name)
@@ -35,33 +41,33 @@ func TestOneTTLDoesNotBindTheOther(t *testing.T) {
 	if owner("short") != owner("short too") || owner("short") != owner("fixed") || owner("short") == owner("long") {
 		t.Error("the locks do not live by the session of their TTL")
 	}
-	if longer := lock(t, l, "longer", distlock.TTL(60*time.Second)); time.Until(longer.Deadline()) < 58*time.Second {
-		t.Errorf("a lock with TTL(1m) ends in %v", time.Until(longer.Deadline()))
+	before := time.Now()
+	if longer := lock(t, l, "longer", distlock.TTL(60*time.Second)); longer.Deadline().Sub(before) < 58*time.Second {
+		t.Errorf("a lock with TTL(1m) ends in %v", longer.Deadline().Sub(before))
 	}
-	// The process dies: nothing comes from it any more.
-	w.gate.Lock()
-	died := time.Now()
-	defer w.gate.Unlock()
-	for _, name := range []string{"short", "fixed"} {
-		eventually(t, bound, func() string {
-			if len(claimsOf(t, conn, prefix, name)) != 0 {
-				return "the name is still held"
-			}
-			return ""
-		})
-	}
-	// Two and a half TTLs, and three ticks.
-	if took := time.Since(died); took > 2500*time.Millisecond+3*tick+time.Second {
-		t.Errorf("the names of TTL 1 s were free after %v", took)
-	}
-	if n := len(claimsOf(t, conn, prefix, "long")); n != 1 {
-		t.Errorf("%d claims on the name of TTL 30 s", n)
+	return func() {
+		// The process dies: nothing comes from it any more.
+		w.gate.Lock()
+		defer l.Close()
+		defer w.gate.Unlock()
+		for _, name := range []string{"short", "fixed"} {
+			eventually(t, func() string {
+				if len(claimsOf(t, conn, prefix, name)) != 0 {
+					return "the name is still held"
+				}
+				return ""
+			})
+		}
+		if n := len(claimsOf(t, conn, prefix, "long")); n != 1 {
+			t.Errorf("%d claims on the name of TTL 30 s", n)
+		}
 	}
 }
 
 // TestShortDefaultTakesLong: a Locker for short locks takes longer ones, as MaxTTL
 // says. It closes their session when they have not been used for long.
 func TestShortDefaultTakesLong(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=2s", nil)
 	if err != nil {
@@ -72,9 +78,10 @@ func TestShortDefaultTakesLong(t *testing.T) {
 		t.Errorf("TTLs up to %v, which are not those of the longest session that the servers grant", got)
 	}
 	for _, ttl := range []time.Duration{3 * time.Second, 20 * time.Second} {
+		before := time.Now()
 		held := lock(t, l, "x", distlock.TTL(ttl))
-		if left := time.Until(held.Deadline()); left < ttl*9/10 || left > ttl {
-			t.Errorf("a lock with TTL %v ends in %v", ttl, left)
+		if end := held.Deadline(); end.Before(before.Add(ttl*9/10)) || end.After(time.Now().Add(ttl)) {
+			t.Errorf("a lock with TTL %v ends in %v", ttl, end.Sub(before))
 		}
 		unlock(t, held)
 	}
@@ -103,6 +110,7 @@ func openDriver(t *testing.T, url string) *store {
 // TestSessionsAreFew: sessions are opened when they are needed and closed when they
 // have not been used for long, but the Locker's own.
 func TestSessionsAreFew(t *testing.T) {
+	t.Parallel()
 	d := openDriver(t, server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=10s")
 	d.idleTime = 100 * time.Millisecond
 	open := func() int {
@@ -118,7 +126,7 @@ func TestSessionsAreFew(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if n := open(); n != 1 {
 			return fmt.Sprintf("%d sessions after Open", n)
 		}
@@ -150,7 +158,7 @@ func TestSessionsAreFew(t *testing.T) {
 		if err := c.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, bound, func() string {
+		eventually(t, func() string {
 			if n := open(); n != 1 {
 				return fmt.Sprintf("%d sessions when all locks are free", n)
 			}
@@ -162,6 +170,7 @@ func TestSessionsAreFew(t *testing.T) {
 // TestSessionsByDefault: how many sessions a Locker may have on servers with default
 // settings. They grant 4 s to 40 s.
 func TestSessionsByDefault(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{100 * time.Millisecond, 2 * time.Second, 10 * time.Second, 30 * time.Second} {
 		d := newStore(Options{})
 		d.target, d.longest = &target{}, 40*time.Second
@@ -182,17 +191,19 @@ func TestSessionsByDefault(t *testing.T) {
 // TestExtendBeyondTheSession: a renewed lock gets what its session can give. A fixed
 // term is refused what it cannot have.
 func TestExtendBeyondTheSession(t *testing.T) {
+	t.Parallel()
 	l, err := Open(t.Context(), server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	held, fixed := lock(t, l, "x", distlock.TTL(2*time.Second)), lock(t, l, "y", distlock.TTL(2*time.Second), distlock.NoRenewal())
+	before := time.Now()
 	if err := held.Extend(t.Context(), 20*time.Second); err != nil {
 		t.Error(err)
 	}
-	if left := time.Until(held.Deadline()); left < 1900*time.Millisecond || left > 6*time.Second {
-		t.Errorf("the extended lock ends in %v", left)
+	if end := held.Deadline(); end.Before(before.Add(1900*time.Millisecond)) || end.After(time.Now().Add(6*time.Second)) {
+		t.Errorf("the extended lock ends in %v", end.Sub(before))
 	}
 	if err := fixed.Extend(t.Context(), 2*time.Second); err != nil {
 		t.Error(err)

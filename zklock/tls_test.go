@@ -21,6 +21,7 @@ import (
 
 // TestTLS: zks means TLS, verified for the dialled host.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	addr, ca := tlsFront(t)
 	ours := "zks://" + addr + freshPrefix() + "?tls_ca=" + url.QueryEscape(ca)
 	l, err := Open(t.Context(), ours, nil)
@@ -46,6 +47,7 @@ func TestTLS(t *testing.T) {
 // TestClientCertificate: a server that wants a certificate of its clients gets it, and
 // without one, or with an expired one of its own, the error says what is wrong.
 func TestClientCertificate(t *testing.T) {
+	t.Parallel()
 	addr, ca, key := tlsFrontWith(t, tls.RequireAndVerifyClientCert, time.Now().Add(time.Hour))
 	ours := "zks://" + addr + freshPrefix() + "?tls_ca=" + url.QueryEscape(ca)
 	l, err := Open(t.Context(), ours+"&tls_cert="+url.QueryEscape(ca)+"&tls_key="+url.QueryEscape(key), nil)

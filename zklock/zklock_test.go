@@ -15,9 +15,7 @@ import (
 
 func lock(t testing.TB, l distlock.Locker, name string, opts ...distlock.Option) *Lock {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	held, err := l.Lock(ctx, name, opts...)
+	held, err := l.Lock(t.Context(), name, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +32,7 @@ func unlock(t testing.TB, l distlock.Lock) {
 // TestRequests pins what each operation costs: one round trip to take a free lock
 // and one to give it back.
 func TestRequests(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	a, b := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	expect := func(what string, want map[int32]int) {
@@ -63,6 +62,7 @@ func TestRequests(t *testing.T) {
 // TestWaiterRequests: to look again costs a waiter one small question, however long
 // the queue is, and to be woken nothing.
 func TestWaiterRequests(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
 	if _, err := holder.Try(t.Context()); err != nil {
@@ -75,7 +75,7 @@ func TestWaiterRequests(t *testing.T) {
 		}
 	}
 	held()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := waiter.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -113,6 +113,7 @@ func TestWaiterRequests(t *testing.T) {
 // TestWokenInTheMiddle: when the claim ahead has gone, the third in the queue is not the
 // first.
 func TestWokenInTheMiddle(t *testing.T) {
+	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	holder, middle := claimOn(t, conn, prefix, "x", false), claimOn(t, conn, prefix, "x", false)
 	last := claimOn(t, connect(t), prefix, "x", false)
@@ -145,6 +146,7 @@ func TestWokenInTheMiddle(t *testing.T) {
 
 // TestEntry looks at what is stored.
 func TestEntry(t *testing.T) {
+	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
 	held := lock(t, l, "a/b", distlock.Holder("me"))
@@ -182,6 +184,7 @@ func TestEntry(t *testing.T) {
 
 // TestForeignChildren: what others keep beside our claims holds no name.
 func TestForeignChildren(t *testing.T) {
+	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
 	unlock(t, lock(t, l, "x"))
@@ -204,11 +207,12 @@ func TestForeignChildren(t *testing.T) {
 // TestContainerGone: the server removes an empty name at any time, and counts from
 // 0 again when it comes back. Tokens rise nevertheless.
 func TestContainerGone(t *testing.T) {
+	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
 	first := lock(t, l, "x")
 	unlock(t, first)
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if there, _, err := conn.Exists(prefix + "/x"); err != nil || there {
 			return "the empty container is still there"
 		}
@@ -226,6 +230,7 @@ func TestContainerGone(t *testing.T) {
 
 // TestNoContainers: servers before 3.5 do not know them.
 func TestNoContainers(t *testing.T) {
+	t.Parallel()
 	w, prefix := newWire(t), freshPrefix()
 	w.on(func(op int32) fault {
 		if op == opContainer {
@@ -243,12 +248,13 @@ func TestNoContainers(t *testing.T) {
 
 // TestQueue: a TryLock does not overtake, and waiters come in order.
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	holder, waiter, other := open(t, nil, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	held := lock(t, holder, "x")
 	won := make(chan *Lock, 1)
 	go func() { won <- lock(t, waiter, "x") }()
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if len(claimsOf(t, conn, prefix, "x")) != 2 {
 			return "the waiter is not in the queue"
 		}
@@ -280,7 +286,7 @@ func TestWatchesDoNotPile(t *testing.T) {
 	}
 	// Each of the waiter's own nodes had a watch, and it has fired when the node was
 	// deleted. The holder has one too, once it has been renewed.
-	eventually(t, bound, func() string {
+	eventually(t, func() string {
 		if n := monitor(t, "zk_watch_count"); n != "1" && n != "2" {
 			return "the server has " + n + " watches, want 1, or 2"
 		}
