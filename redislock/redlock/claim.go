@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,21 @@ const (
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	grant, err := c.try(ctx)
+	if err != nil && !errors.Is(err, distlock.ErrHeld) && c.touched() {
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
+	}
+	return grant, err
+}
+
+// touched reports whether a server may have something of c, or get it.
+func (c *claim) touched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.at, func(p place) bool { return p.touched() })
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	pause := splitPause
 	for try := 1; ; try++ {
 		// The end of the caller's context does not end its requests: their outcome counts for others.
@@ -70,7 +86,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		switch {
 		case errors.As(err, &split):
 			err = split.held
-		case errors.Is(err, distlock.ErrHeld), ctx.Err() != nil:
+		case errors.Is(err, distlock.ErrHeld), ctx.Err() != nil, driver.FateOf(err) == driver.NotNow, driver.FateOf(err) == driver.Answered:
 			return driver.Grant{}, err
 		default: // a majority had no answer: connections may have been broken or cut off
 			try = max(try, maxSplits-1)

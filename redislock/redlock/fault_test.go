@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
@@ -337,9 +338,12 @@ func TestServerErrors(t *testing.T) {
 		switch {
 		case i < 2 && err != nil:
 			t.Errorf("%d of 5 servers refuse writes: %v", i+1, err)
-		case i == 2 && (err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "NOREPLICAS")):
-			t.Errorf("3 of 5 servers refuse writes: %v", err)
+		case i == 2 && (err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "NOREPLICAS") || driver.FateOf(err) != driver.NotNow):
+			t.Errorf("3 of 5 servers refuse writes: %v (%v)", err, driver.FateOf(err))
 		}
+	}
+	if at := g.entries(t, "y2"); len(at) > 0 {
+		t.Errorf("what was refused by a majority is left on %v", at)
 	}
 	if err := held.Extend(t.Context(), 20*time.Second); err == nil || errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Extend while 3 of 5 servers refuse writes: %v", err)

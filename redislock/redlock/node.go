@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
@@ -23,7 +24,7 @@ import (
 const maxSilent = 8
 
 // errSilent is the error of a request that was not sent.
-var errSilent = errors.New("it has not answered the requests before, so this one was not sent")
+var errSilent error = &endpoint.NotSentError{Err: errors.New("it has not answered the requests before, so this one was not sent")}
 
 // node is one of the servers. All its methods are safe for concurrent use.
 type node struct {
@@ -113,8 +114,8 @@ func (n *node) young() error {
 	if n.wait == 0 || left <= 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: it has restarted and may have forgotten locks: it takes part again in %v (max_ttl after its start; "+
-		"after_restart=trust is for servers that forget nothing)", n.addr, left.Round(time.Second/10))
+	return &driver.Fault{Fate: driver.NotNow, Err: fmt.Errorf("%s: it has restarted and may have forgotten locks: it takes part again in %v "+
+		"(max_ttl after its start; after_restart=trust is for servers that forget nothing)", n.addr, left.Round(time.Second/10))}
 }
 
 // ask runs a script and returns its answer, within the time-out of a request at the most. late
@@ -134,19 +135,31 @@ func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args .
 		}
 		if err == nil || endpoint.Answered(err) {
 			n.silent.Store(false)
-			return cmd.Val(), late, n.named(err)
+			return cmd.Val(), late, n.fault(err, late)
 		}
-		late = late || !notSent(err)
-		if ctx.Err() != nil || timedOut(err) {
+		late = late || endpoint.FateOf(err) == driver.Unknown
+		if ended(ctx) != nil {
 			// Not at the end of the Locker: that says nothing of the server.
 			n.silent.Store(!errors.Is(ctx.Err(), context.Canceled))
 			break
 		}
 	}
-	if errors.Is(err, redis.ErrClosed) {
-		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	return nil, late, n.fault(err, late)
+}
+
+// fault says what a request has done at n that ended with err. late: a copy of it had no answer.
+func (n *node) fault(err error, late bool) error {
+	if err == nil {
+		return nil
 	}
-	return nil, late, n.named(err)
+	f := &driver.Fault{Fate: endpoint.FateOf(err), Err: n.named(err)}
+	if late {
+		f.Fate = driver.Unknown
+	}
+	if errors.Is(err, redis.ErrClosed) {
+		f.Err = n.named(fmt.Errorf("%w: %w", distlock.ErrClosed, err))
+	}
+	return f
 }
 
 func (n *node) named(err error) error {
@@ -154,15 +167,6 @@ func (n *node) named(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", n.addr, err)
-}
-
-func notSent(err error) bool {
-	return errors.As(err, new(*endpoint.NotSentError)) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
-}
-
-func timedOut(err error) bool {
-	var t net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
 // awaited tells which answers are worth waiting for: of the nodes that have answered lately, if

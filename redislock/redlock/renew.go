@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -129,7 +128,7 @@ func (v *renewVotes) result(ctx context.Context, c *claim, ttl time.Duration, i 
 	case ended(ctx) != nil:
 		return driver.Grant{}, ended(ctx)
 	default:
-		return driver.Grant{}, fmt.Errorf("renewed on %d of %d servers, which is no majority: %w", e.held, v.nodes, errors.Join(e.errs...))
+		return driver.Grant{}, noMajority(fmt.Sprintf("renewed on %d of %d servers, which is no majority", e.held, v.nodes), e.errs)
 	}
 }
 

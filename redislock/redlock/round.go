@@ -108,7 +108,7 @@ func (r *round) take(i int) vote {
 	c, n := r.claim, r.claim.driver.nodes[i]
 	if c.driver.crowded(i) {
 		c.ended(i, false, false)
-		return vote{node: i, err: n.named(errSilent)}
+		return vote{node: i, err: n.fault(errSilent, false)}
 	}
 	answer, late, err := n.ask(c.driver.life, takeScript,
 		[]string{c.key.entry(), c.key.token(), c.key.tombstone(c.request.Owner)},
@@ -173,7 +173,7 @@ func (r *round) confirmations(ctx context.Context) error {
 				continue
 			}
 			if failed = append(failed, err); len(failed) > len(d.nodes)-d.quorum {
-				return fmt.Errorf("the token was not written to a majority: %w", errors.Join(failed...))
+				return noMajority("the token was not written to a majority", failed)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -242,8 +242,7 @@ func (t *tally) over() bool {
 // said that another has the name, before that is the reason.
 func (t *tally) refusal() error {
 	if len(t.refused) == 0 || t.taken+len(t.refused) < t.quorum {
-		return fmt.Errorf("no majority: %d of %d servers can be used: %w",
-			t.taken+len(t.refused), t.nodes, errors.Join(t.failed...))
+		return noMajority(fmt.Sprintf("no majority: %d of %d servers can be used", t.taken+len(t.refused), t.nodes), t.failed)
 	}
 	held := &driver.HeldError{Remaining: t.remaining()}
 	most := 0 // servers of the other claim that has the most
@@ -267,6 +266,20 @@ func (t *tally) refusal() error {
 		return held
 	}
 	return &splitError{held}
+}
+
+// noMajority says why there is none, and what that means for the call: each server's fault speaks of that server only.
+func noMajority(text string, failed []error) error {
+	fate := driver.Answered
+	for _, err := range failed {
+		switch f := driver.FateOf(err); {
+		case f == driver.Unknown || fate == driver.Unknown:
+			fate = driver.Unknown
+		case f == driver.NotNow || f == driver.NotSent && fate == driver.Answered:
+			fate = f
+		}
+	}
+	return &driver.Fault{Fate: fate, Err: fmt.Errorf("%s: %w", text, errors.Join(failed...))}
 }
 
 // remaining returns when enough entries of others have ended for a majority; 0 if that is not

@@ -54,7 +54,7 @@ func FateOf(err error) driver.Fate {
 	code := codeOf(err)
 	switch {
 	case errors.As(err, new(*NotSentError)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.As(err, &dial) && dial.Op == "dial":
+		errors.Is(err, redis.ErrClosed), errors.As(err, &dial) && dial.Op == "dial":
 		return driver.NotSent
 	case code == "":
 		return driver.Unknown
