@@ -95,9 +95,21 @@ func (s *suite) pinned(r Result) Result {
 // run runs the check to its end, or to that of its time.
 func (c *C) run() {
 	budget := c.budget()
-	watchdog := time.AfterFunc(budget, func() {
+	began := c.now()
+	var watchdog *time.Timer
+	ready := make(chan struct{})
+	watchdog = time.AfterFunc(budget, func() {
+		<-ready
+		if c.ctx.Err() != nil {
+			return
+		}
+		if late := c.lateness(began, c.now()); c.now() < began+budget+late {
+			watchdog.Reset(began + budget + late - c.now())
+			return
+		}
 		c.verdict(Failed, fmt.Sprintf("it did not end within %v; the goroutines that hang:\n%s", budget, dump()))
 	})
+	close(ready)
 	defer watchdog.Stop()
 	over := make(chan struct{})
 	go func() {

@@ -49,11 +49,7 @@ func (p *client) detached(f func(), until <-chan struct{}, grace time.Duration) 
 	select {
 	case <-over:
 	case <-until:
-		t := time.NewTimer(grace)
-		defer t.Stop()
-		select {
-		case <-over:
-		case <-t.C:
+		if !p.c.awaits(over, nil, grace) {
 			return false
 		}
 	}

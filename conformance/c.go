@@ -28,6 +28,8 @@ type C struct {
 	recorder *oracle.Recorder
 	bounds   *bounds
 
+	delays func(from, to time.Time) time.Duration // of the machine; nil in virtual time
+
 	ctx  context.Context // ends with the check, or when it has been stopped
 	stop context.CancelCauseFunc
 
@@ -198,15 +200,16 @@ func (c *C) poll() time.Duration {
 }
 
 // eventually calls cond until it is true, and reports false if that takes longer
-// than the bound. The last call is made after the bound has passed, so a machine
-// that was asleep meanwhile does no harm.
+// than the bound. The last call is made after the bound has passed, and what the machine
+// was late meanwhile.
 func (c *C) eventually(bound time.Duration, cond func() bool) bool {
-	for end := c.now() + bound; ; c.sleep(c.poll()) {
-		late := c.now() > end
+	for began := c.now(); ; c.sleep(c.poll()) {
+		late := c.past(began, began+bound)
 		if cond() {
 			return true
 		}
 		if late {
+			c.doubt(began, began+bound)
 			return false
 		}
 	}

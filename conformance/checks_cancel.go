@@ -194,7 +194,7 @@ func replyAfterCancel(c *C) {
 			c.Inconclusivef("the link did not delay anything: %s of B took %v", op, a.ret-a.call)
 		case a.err == nil:
 			c.Failf("%s of B returned a lock at %s, long after its context had ended at %s", op, millis(a.ret), millis(a.call+latency/4))
-		case a.ret > a.call+latency/4+c.Slack():
+		case c.tooLong(a.call, a.ret, latency/4+c.Slack()):
 			c.Failf("%s of B returned at %s, its context had ended at %s (slack %v)", op, millis(a.ret), millis(a.call+latency/4), c.Slack())
 		case !errors.Is(a.err, context.DeadlineExceeded):
 			c.Failf("the context of B's %s ended, but the error does not match context.DeadlineExceeded: %v", op, a.err)

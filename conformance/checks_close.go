@@ -93,7 +93,7 @@ func closeWaiters(c *C) {
 	if err := b.close(); err != nil {
 		c.Failf("B closed its client, the server being in order: %v", err)
 	}
-	if took := c.now() - began; took > c.Slack() {
+	if took := c.now() - began; c.tooLong(began, began+took, c.Slack()) {
 		c.Failf("Close of a client with 3 waiting calls took %v (slack %v)", took, c.Slack())
 	}
 	for _, w := range queue {

@@ -64,7 +64,7 @@ func expiryChecks() []Check {
 func (c *C) stalk(p *client, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
 	refused := time.Duration(0)
 	for {
-		late := c.now() > limit
+		late := c.past(limit-c.soon(), limit)
 		a := p.try(name, opts...)
 		if a.err == nil {
 			a.refused = refused
@@ -74,6 +74,7 @@ func (c *C) stalk(p *client, name string, due, limit time.Duration, why string, 
 			refused = a.call
 		}
 		if late {
+			c.doubt(limit-c.soon(), limit)
 			c.Failf("%s still cannot have %q at %s, %s; it had to be free by %s: %v", p.who, name, millis(c.now()), why, millis(limit), a.err)
 		}
 		pause := c.poll()

@@ -165,7 +165,7 @@ func blackHole(c *C) {
 		began := c.now()
 		err := f(ctx)
 		switch took := c.now() - began; {
-		case took > limit+c.Slack():
+		case c.tooLong(began, began+took, limit+c.Slack()):
 			c.Failf("A's network swallows everything; %s with a context of %v took %v (slack %v) and returned: %s", what, limit, took, c.Slack(), describe(err))
 		case err == nil || errors.Is(err, distlock.ErrHeld):
 			c.breach(clause, "A's network swallows everything, but %s returned %s", what, describe(err))

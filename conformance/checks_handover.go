@@ -144,12 +144,13 @@ func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how
 func (c *C) succession(p *client, name string, from, until, limit time.Duration, how string) *lease {
 	began := c.now()
 	for {
-		late := c.now() > limit
+		late := c.past(limit-c.soon(), limit)
 		a := p.try(name, distlock.TTL(c.long()))
 		if a.err == nil {
 			return a.lease
 		}
 		if late {
+			c.doubt(limit-c.soon(), limit)
 			c.Failf("%s still cannot have %q at %s; it had to be free by %s: %s: %v", p.who, name, millis(c.now()), millis(limit), how, a.err)
 		}
 		c.sleep(c.untilLook(began, from, until, limit))
@@ -326,7 +327,7 @@ func deadWaiter(c *C) {
 func (c *C) releasesSoon(h *lease, next string) {
 	began := c.now()
 	h.free()
-	if took := c.now() - began; took > c.Slack() {
+	if took := c.now() - began; c.tooLong(began, began+took, c.Slack()) {
 		c.breach("H6", "Unlock of %q by %s took %v, with %s as the next in the queue; the slack is %v", h.Name(), h.p.who, took, next, c.Slack())
 	}
 }

@@ -65,7 +65,7 @@ func (p *client) mustWork(label, while string) {
 // mustUse does so with one name.
 func (p *client) mustUse(op oracle.Op, name, while string) {
 	c := p.c
-	within := c.soon()
+	began, within := c.now(), c.soon()
 	ctx, cancel := context.WithTimeout(c.ctx, within)
 	a := p.acquire(ctx, op, name, distlock.TTL(c.long()))
 	for a.err != nil && ctx.Err() == nil && !a.busy() { // a connection may break for other reasons
@@ -74,11 +74,14 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 	}
 	cancel()
 	if a.err != nil {
+		c.doubt(began, began+c.Slack()/4) // the context did not wait for the machine
 		c.Failf("%s; meanwhile %s called %s(%q), which nobody holds, and within %v was told: %v", while, p.who, op, name, within, a.err)
 	}
 	ctx, cancel = context.WithTimeout(c.ctx, within)
 	defer cancel()
+	began = c.now()
 	if err := errors.Join(a.Extend(ctx, c.long()), a.Unlock(ctx)); err != nil {
+		c.doubt(began, began+c.Slack()/4)
 		c.Failf("%s; meanwhile %s extended and unlocked %q, and within %v was told: %v", while, p.who, name, within, err)
 	}
 }

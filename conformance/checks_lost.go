@@ -80,7 +80,7 @@ func lostBeforeSuccessor(c *C) {
 	}
 	select {
 	case at := <-done:
-		if at > deadline+slack {
+		if c.tooLong(deadline, at, slack) {
 			c.Failf("A's Done closed at %s, its Deadline was %s (slack %v)", millis(at), millis(deadline), slack)
 		}
 	case <-c.ctx.Done():

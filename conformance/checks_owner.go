@@ -267,7 +267,7 @@ func unlockCancelledCtx(c *C) {
 		if err != nil && !errors.Is(err, ctx.Err()) {
 			c.Failf("A held %q and unlocked it with a context that was done: Unlock must return nil or match %q, but returned: %v", name, ctx.Err(), err)
 		}
-		if took > c.Slack() {
+		if c.tooLong(call, call+took, c.Slack()) {
 			c.Failf("Unlock with a context that was done took %v; it must return at once (slack %v)", took, c.Slack())
 		}
 		c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, with a context that was done").free()

@@ -225,7 +225,7 @@ func stressPool(c *C) {
 	} {
 		began := c.now()
 		step.do()
-		if took := c.now() - began; took > c.Slack() {
+		if took := c.now() - began; c.tooLong(began, began+took, c.Slack()) {
 			c.Failf("while %d goroutines of B waited for other names, it took B %v to %s (allowed: %v); do waiters keep pooled connections?",
 				waiters, took, step.what, c.Slack())
 		}

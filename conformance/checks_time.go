@@ -134,7 +134,7 @@ func (c *C) outlives(b *client, h *lease, from, until time.Duration, how string)
 		ttl = c.longest() // a renewal left behind then has little to do in all the years
 	}
 	for {
-		late := c.now() > limit
+		late := c.past(limit-c.soon(), limit)
 		a := b.try(h.Name(), distlock.TTL(ttl))
 		switch {
 		case a.err == nil && a.ret < from-c.skew(h.asked):
@@ -144,6 +144,7 @@ func (c *C) outlives(b *client, h *lease, from, until time.Duration, how string)
 			a.free()
 			return
 		case late:
+			c.doubt(limit-c.soon(), limit)
 			c.breach("E1", "%s still cannot have %q at %s, %s; it had to be free by %s, that is by %s, plus the ExpiryLag of %v and %v for the machine and for waking: %v",
 				b.who, h.Name(), millis(c.now()), how, millis(limit), millis(until), c.timing.ExpiryLag, c.soon(), a.err)
 		case a.busy():

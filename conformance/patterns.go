@@ -103,6 +103,7 @@ func (p *client) take(l distlock.Locker, name string, bound time.Duration, why s
 	lock, err := l.Lock(ctx, name, append([]distlock.Option{distlock.TTL(c.Unit())}, opts...)...)
 	if err != nil {
 		c.unheard(err, p.who, name)
+		c.doubt(began, began+c.Slack()/4) // its context did not wait for the machine
 		c.Failf("%s could not have %q within %v, although %s: %v", p.who, name, c.now()-began, why, err)
 	}
 	return lock

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/canary"
 )
 
 const (
@@ -31,10 +32,15 @@ type silence struct {
 	why      string
 }
 
-// watch starts the pulse of a suite in real time. The function returned ends it.
+// watch starts the pulse and the canary of a suite in real time. The function returned
+// ends them.
 func (s *suite) watch() (stop func()) {
-	if s.opts.VirtualTime || s.trouble != "" {
+	if s.opts.VirtualTime {
 		return func() {}
+	}
+	s.canary = canary.StartRecording()
+	if s.trouble != "" {
+		return func() { s.canary.Stop() }
 	}
 	c := s.newC(Check{ID: "pulse"})
 	var over sync.WaitGroup
@@ -51,6 +57,7 @@ func (s *suite) watch() (stop func()) {
 	return func() {
 		c.stop(errStopped)
 		over.Wait()
+		s.canary.Stop()
 	}
 }
 

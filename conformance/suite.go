@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
+	"github.com/distlock-go/distlock/internal/canary"
 )
 
 // suite is one examination of one driver.
@@ -37,7 +38,8 @@ type suite struct {
 
 	heavy chan struct{} // has an element for every heavy check that runs
 
-	pulse pulse
+	pulse  pulse
+	canary *canary.Canary // nil in virtual time, and before the first check
 }
 
 func newSuite(ctx context.Context, h Harness, o *Options) *suite {
@@ -104,6 +106,7 @@ func (s *suite) newC(k Check) *C {
 		seed:    s.opts.Seed,
 		prefix:  "conf-" + hex.EncodeToString(random[:]) + "-",
 		bounds:  &s.bounds,
+		delays:  s.delays(),
 		ctx:     ctx,
 		stop:    stop,
 		recorder: oracle.NewRecorder(oracle.History{
@@ -118,6 +121,14 @@ func (s *suite) newC(k Check) *C {
 		c.harness = scoped.ForCheck(c)
 	}
 	return c
+}
+
+// delays returns how late the machine was between two times.
+func (s *suite) delays() func(from, to time.Time) time.Duration {
+	if s.canary == nil {
+		return nil
+	}
+	return s.canary.Between
 }
 
 // all runs the checks of the suite, as many side by side as is allowed, and

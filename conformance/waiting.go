@@ -73,29 +73,15 @@ func (w *pending) awaited(clause string, bound time.Duration, why string) *lease
 // a waiter that does not hear of the unlock is a breach of W1, whatever they look for.
 func (w *pending) woken(bound time.Duration, why string) *lease { return w.awaited("W1", bound, why) }
 
-// within reports whether ch is closed before so long from now, and ends the goroutine
-// if the check is over before: a driver that confirms a TTL of years must not have
-// its check wait for them.
+// within reports whether ch is closed before so long from now, and what the machine is
+// late meanwhile. It ends the goroutine if the check is over before: a driver that
+// confirms a TTL of years must not have its check wait for them.
 func (c *C) within(ch <-chan struct{}, d time.Duration) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-	}
-	if d <= 0 {
-		return false
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ch:
-		return true
-	case <-t.C:
-		return false
-	case <-c.ctx.Done():
+	came := c.awaits(ch, c.ctx.Done(), d)
+	if !came && d > 0 && c.ctx.Err() != nil {
 		runtime.Goexit()
-		return false
 	}
+	return came
 }
 
 // awaitQueued returns when n clients wait for name in the store, or it has been
@@ -129,7 +115,7 @@ func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opt
 	began := c.now()
 	end := began + bound
 	for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (end-c.now())/50)) {
-		late := c.now() > end // the last look is made after the bound has passed
+		late := c.past(began, end) // the last look is made after the bound has passed
 		a := p.try(name, opts...)
 		if a.err == nil {
 			return a.lease
@@ -138,6 +124,7 @@ func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opt
 			if !a.busy() {
 				c.unheard(a.err, p.who, name)
 			}
+			c.doubt(began, end)
 			c.Failf("%s still cannot have %q at %s, %v after the check began to ask for it, because %s; it had to be free within %v of that: %v",
 				p.who, name, millis(c.now()), c.now()-began, why, bound, a.err)
 		}

@@ -9,6 +9,7 @@
 package canary
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,14 +27,25 @@ type Canary struct {
 	quit chan struct{}
 	once sync.Once
 
-	mu   sync.Mutex
-	due  time.Time // when the sleep under way should end
-	late time.Duration
+	mu      sync.Mutex
+	due     time.Time // when the sleep under way should end
+	late    time.Duration
+	overran []span // for Between; nil unless it is asked for
+	records bool
 }
 
+// span is a time in which the canary was not woken although it should have been.
+type span struct{ from, to time.Time }
+
 // Start returns a canary that runs until Stop.
-func Start() *Canary {
-	c := &Canary{quit: make(chan struct{}), due: time.Now().Add(period)}
+func Start() *Canary { return start(false) }
+
+// StartRecording returns a canary that runs until Stop and also knows when it was late. That
+// takes some kilobytes for each second in which the machine is late.
+func StartRecording() *Canary { return start(true) }
+
+func start(records bool) *Canary {
+	c := &Canary{quit: make(chan struct{}), due: time.Now().Add(period), records: records}
 	go c.run()
 	return c
 }
@@ -48,7 +60,12 @@ func (c *Canary) run() {
 			return
 		}
 		c.mu.Lock()
-		c.late += c.overdue()
+		if over := c.overdue(); over > 0 {
+			c.late += over
+			if c.records {
+				c.overran = append(c.overran, span{c.due, c.due.Add(over)})
+			}
+		}
 		c.due = time.Now().Add(period)
 		c.mu.Unlock()
 		timer.Reset(period)
@@ -70,6 +87,30 @@ func (c *Canary) Late() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.late + c.overdue()
+}
+
+// Between returns how much of a time a canary of StartRecording was late for: never more than
+// that time.
+func (c *Canary) Between(from, to time.Time) (late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.overran
+	if over := c.overdue(); over > 0 {
+		all = append(all[:len(all):len(all)], span{c.due, c.due.Add(over)})
+	}
+	for _, s := range slices.Backward(all) {
+		if !s.to.After(from) {
+			break
+		}
+		if s.from.Before(from) {
+			s.from = from
+		}
+		if s.to.After(to) {
+			s.to = to
+		}
+		late += max(0, s.to.Sub(s.from))
+	}
+	return late
 }
 
 // Stop ends the canary and returns the last Late. Later calls are allowed.

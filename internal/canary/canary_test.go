@@ -36,3 +36,20 @@ func TestNoise(t *testing.T) {
 		}
 	})
 }
+
+// Of each time in which the canary was late, what lies between the two instants counts, that of a sleep under way as well.
+func TestBetween(t *testing.T) {
+	now := time.Now()
+	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
+	c := &Canary{quit: make(chan struct{}), due: at(-2), records: true, overran: []span{{at(-20), at(-17)}, {at(-10), at(-8)}}}
+	for _, tc := range []struct{ from, to, want int }{
+		{-30, -25, 0}, {-30, -5, 5}, {-19, -9, 3}, {-9, -8, 1}, {-8, -2, 0}, {-30, -1, 6}, {-19, -18, 1},
+	} {
+		if got := c.Between(at(tc.from), at(tc.to)); got != time.Duration(tc.want)*time.Second {
+			t.Errorf("between %d and %d: got %v, want %ds", tc.from, tc.to, got, tc.want)
+		}
+	}
+	if late := c.Between(at(-1), at(1)); late < time.Second {
+		t.Errorf("a sleep under way that is overdue: got %v", late)
+	}
+}
