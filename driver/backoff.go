@@ -88,19 +88,6 @@ func (b *backoff) pause(ctx context.Context, took time.Duration) {
 	}
 }
 
-// releasePauses bound the pause before a failed release is repeated: the first one, and
-// the longest; each is twice the one before it, or down to half of that, at random.
-const (
-	releasePause    = 10 * time.Millisecond
-	maxReleasePause = time.Second
-)
-
-// afterRelease returns the pause after a number of failed releases.
-func afterRelease(failed int) time.Duration {
-	d := min(releasePause<<min(failed-1, 10), maxReleasePause)
-	return d/2 + rand.N(d/2)
-}
-
 // afterRenewal returns the time from a failed renewal to the next: soon, and ever sooner
 // as the deadline comes nearer.
 func afterRenewal(left time.Duration) time.Duration { return min(left/4, time.Second) }

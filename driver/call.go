@@ -91,8 +91,20 @@ func (c *call) explain(err error) error {
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
-		return &NoAnswer{From: c.backend, After: c.limit}
+		return &Fault{FateOf(err), &NoAnswer{From: c.backend, After: c.limit}}
 	}
 	// The end of a shorter bound, of the driver or its client library.
-	return fmt.Errorf("%s: %v", c.backend, err)
+	return &Fault{FateOf(err), fmt.Errorf("%s: %v", c.backend, err)}
+}
+
+// again calls f, and calls it again, soon and while ctx lets it, as long as the fate of its
+// error is Again.
+func again(ctx context.Context, f func() error) error {
+	retry := Retry{First: time.Millisecond, Most: 50 * time.Millisecond}
+	for {
+		err := f()
+		if FateOf(err) != Again || retry.Pause(ctx) != nil {
+			return err
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,6 @@ const (
 	// abandonPatience is how long Close then waits for calls after it has cancelled
 	// their contexts.
 	abandonPatience = time.Second
-
-	// closeParallel is how many locks Close releases at the same time.
-	closeParallel = 64
 )
 
 // Client is the engine: it turns a Driver into a Locker. The Lockers of the driver
@@ -36,6 +34,7 @@ type Client struct {
 	queues  queues
 	pending pending
 	renew   scheduler
+	lanes   lanes
 	lowered atomic.Bool // the log says that a TTL was more than the driver can promise
 
 	lost, failedRenewals atomic.Int64 // since New
@@ -73,6 +72,7 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancelCause(context.Background())
 	c.renew.init(c)
+	c.lanes.init(c)
 	return c, nil
 }
 
@@ -88,6 +88,8 @@ func (c *Client) adopt(h *Handle) bool {
 		return false
 	}
 	c.handles[h] = struct{}{}
+	h.mu.Lock() // a driver that wraps the lock may use it already
+	defer h.mu.Unlock()
 	c.renew.add(h, h.nextEvent())
 	return true
 }
@@ -133,13 +135,16 @@ func (c *Client) shutdown(handles []*Handle) error {
 	// Not before that: a renewal cut short by Close would be taken for a loss.
 	time.AfterFunc(callGrace, func() { c.endCalls(distlock.ErrClosed) })
 	patience := time.Now().Add(closePatience)
-	c.releaseAll(handles)
+	for _, h := range handles {
+		h.release(context.Background())
+	}
 	c.renew.stop()
 	left := c.tasks.wait(closePatience)
 	if left > 0 {
 		c.tasks.endLife(&NoAnswer{From: c.caps.Backend, After: closePatience})
-		left = c.tasks.wait(abandonPatience)
 	}
+	c.lanes.end()
+	left = c.tasks.wait(abandonPatience)
 
 	var errs []error
 	if left > 0 {
@@ -163,7 +168,11 @@ func (c *Client) shutdown(handles []*Handle) error {
 // a client library may wait for a silent server.
 func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 	closed := make(chan error, 1)
-	go func() { closed <- driver.Close() }()
+	go func() {
+		var err error
+		panicked := c.guard(context.Background(), "", func() { err = driver.Close() })
+		closed <- cmp.Or(err, panicked)
+	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -184,37 +193,6 @@ func unreleased(handles []*Handle) (n int, reason error) {
 		}
 	}
 	return n, reason
-}
-
-// releaseAll starts the releases, a bounded number at a time, without waiting for
-// the last of them. Locks that failed their last renewal come last, since their
-// releases may hang.
-func (c *Client) releaseAll(handles []*Handle) {
-	var sound, failing []*Handle
-	for _, h := range handles {
-		if h.isFailing() {
-			failing = append(failing, h)
-		} else {
-			sound = append(sound, h)
-		}
-	}
-	slots, quit := make(slots, closeParallel), c.tasks.life.Done()
-	c.tasks.spawn(func() {
-		for _, h := range append(sound, failing...) {
-			free := slots.take(closePatience/slotShare, quit)
-			if free == nil {
-				return
-			}
-			released := h.release(context.Background())
-			c.tasks.spawn(func() {
-				defer free()
-				select {
-				case <-released:
-				case <-quit:
-				}
-			})
-		}
-	})
 }
 
 // lifeErr returns ErrClosed once Close has been called.

@@ -6,13 +6,14 @@
 // every store, and returns a [Client], which is a [distlock.Locker]:
 //
 //	client.go   New and Close; operate.go: the requests of operators
-//	acquire.go  Lock and TryLock: check, queue, try, wait, win
+//	attempt.go  Lock and TryLock: check, queue, try, wait, win
 //	queue.go    first come, first served in the process; pending.go: how many claims of
 //	            one name may be under way
 //	call.go     the context of a call of the driver; backoff.go: how long until the next
-//	handle.go   the lock: its deadline, its loss, Extend; release.go: Unlock, clean-up
-//	renew.go    one schedule for all locks, in batches; slots.go: how many side by side;
-//	            clean.go: the release of lost locks
+//	handle.go   the lock: its deadline, its loss, Extend; release.go: Unlock, clean-up;
+//	            lanes.go: what is removed in the background, a few side by side
+//	renew.go    one schedule for all locks, in batches; slots.go: how many side by side
+//	panic.go    a panic in a driver
 //	tasks.go    what Close waits for; stat.go: numbers for operators
 //	fault.go    for drivers: what a failed request may have done, Retry, NoAnswer
 //	helpers.go  for drivers: RenewEach and Detach
@@ -123,7 +124,7 @@ type Claim interface {
 	//  4. While the claim waits, Try is repeated at least every third of Request.TTL, and so
 	//     it stays in the queue. A claim not seen for a TTL may be dropped from the queue. If
 	//     it was, because its session or lease has died, Try or Wait must return an error
-	//     other than ErrHeld.
+	//     of fate Answered: any other the claim outlives.
 	Try(ctx context.Context) (Grant, error)
 
 	// Wait blocks until Try may succeed, or ctx ends. It is called only after a
@@ -137,7 +138,7 @@ type Claim interface {
 	//     answered NoWake, it returns at once or blocks until ctx ends: the engine
 	//     bounds ctx to the poll interval. It needs no timer.
 	//  4. It must not hold a pooled connection while it blocks.
-	//  5. An error other than ctx's makes Lock fail.
+	//  5. An error other than ctx's is judged by its fate, like one of Try.
 	Wait(ctx context.Context) error
 
 	// Release removes every trace of the claim: the hold, if it was won, and its
@@ -148,8 +149,14 @@ type Claim interface {
 	//     ErrLost if the claim had won and its hold was over before.
 	//  3. If the client library may send a request twice by itself, the second
 	//     answer must be that of the first.
-	//  4. It is called at least once after a Try, whatever that returned, unless
-	//     it returned ErrHeld to a claim with Request.NoWait.
+	//  4. It is called at least once after a Try that may have left something: one that
+	//     returned a grant, ErrHeld, or an error of fate Unknown. It is not called where each
+	//     Try returned an error of another fate, or ErrHeld to a claim with
+	//     Request.NoWait: such a claim must have left nothing, in this process neither.
+	//  5. It is repeated, with the pauses of Retry, until the TTL and ExpiryLag are over: by
+	//     then the store has let go of the entry by itself. The engine then gives up. If
+	//     there was no time for a first call, it makes one on a context that has ended. A driver
+	//     with entries that live by a session or lease keeps in mind what it could not remove.
 	Release(ctx context.Context) error
 }
 

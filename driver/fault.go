@@ -106,6 +106,17 @@ type Retry struct {
 // Pause blocks for the next pause. It returns the error of ctx if that has ended, or ends
 // meanwhile.
 func (r *Retry) Pause(ctx context.Context) error {
+	timer := time.NewTimer(r.pause())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// pause returns the length of the next pause.
+func (r *Retry) pause() time.Duration {
 	first, most := r.First, r.Most
 	if first <= 0 {
 		first = firstRetry
@@ -115,13 +126,7 @@ func (r *Retry) Pause(ctx context.Context) error {
 	}
 	d := min(max(r.next, first), most)
 	r.next = min(2*d, most)
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+	return d/2 + rand.N(d/2+1)
 }
 
 // NoAnswer is the end of a bound that the caller has not set: a request, or a call of the

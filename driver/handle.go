@@ -33,10 +33,11 @@ type Handle struct {
 	expired  instant       // the store has let go of the entry by then, if nothing renews it
 	due      instant       // next renewal; 0 if there is none, or one is in flight
 	longest  time.Duration // TTL asked for: also an Extend without an answer may have been applied
-	lastErr  error         // of the latest renewal, if it failed
+	lastErr  error         // of the latest renewal or release, if it failed
 	cause    error         // why it has ended; nil while held
 	done     chan struct{} // made when somebody asks for it
 	renewing chan struct{} // not nil while a renewal or Extend is under way; closed at the answer
+	queued   *release      // waits for that answer
 
 	released chan struct{} // made with the release, closed when result is final
 	result   error         // of the release; read after released is closed
@@ -257,6 +258,16 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	h.mu.Lock()
+	left := h.deadline.sub(c.now())
+	h.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	return again(bounded, func() error { return h.extendOnce(ctx, ttl) })
+}
+
+// extendOnce sends one request, once no other renewal of the lock is under way.
+func (h *Handle) extendOnce(ctx context.Context, ttl time.Duration) error {
 	for {
 		busy, err := h.beginRenewal(ttl)
 		if err != nil {
@@ -273,7 +284,7 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	e := &entry{handle: h, caller: ctx, ttl: ttl}
-	c.renewAll(ctx, []*entry{e})
+	h.client.renewAll(ctx, []*entry{e})
 	return e.outcome
 }
 
@@ -299,6 +310,10 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 	defer h.mu.Unlock()
 	close(h.renewing)
 	h.renewing = nil
+	if h.queued != nil {
+		h.client.lanes.add(h.queued)
+		h.queued = nil
+	}
 	left = max(h.deadline.sub(h.client.now()), 0)
 	// A confirmation that comes after the deadline confirms what the holder does
 	// not believe in any more; it revives nothing.
@@ -322,6 +337,9 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 			}
 			now := h.client.now()
 			again := now.add(afterRenewal(h.left(now)))
+			if FateOf(err) == Again {
+				again = now.add(busyPause)
+			}
 			if h.due == 0 || again < h.due { // an Extend that failed puts off no renewal
 				h.due = again
 			}

@@ -109,7 +109,13 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	}
 	bounded := c.call(ctx, c.calls, distlock.MaxTTL)
 	defer bounded.end()
-	value, err := f(bounded)
+	var value T
+	repeats, cancel := context.WithTimeout(bounded, maxCall) // listing or sweeping takes the time it takes
+	defer cancel()
+	err = again(repeats, func() (err error) {
+		value, err = f(bounded)
+		return err
+	})
 	if err != nil {
 		return zero, opError(op, name, bounded.explain(err))
 	}

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -105,18 +104,4 @@ func (p *pending) leave(name string, n *pendingName) {
 		n.answered = time.Time{}
 		p.spare = n
 	}
-}
-
-// makeClaim makes the claim of an attempt, once its name has few enough of them pending.
-func (a *attempt) makeClaim() error {
-	c, limit := a.client, a.limit()
-	claim := c.driver.Claim(a.request)
-	if !c.pending.begin(a.ctx, c.life.Done(), a.request.Name, limit) {
-		if err := a.over(); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
-	}
-	a.claim = claim
-	return nil
 }

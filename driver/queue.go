@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type queue struct {
 	front, back *waiter
 	refusal     error     // what the store has told a first waiter last; nil until it has refused one
 	refused     time.Time // when
+	trouble     error     // why a look of the first waiter has failed since; nil if none has
 	outdated    bool      // the refused waiter has left
 }
 
@@ -83,7 +85,7 @@ func (qs *queues) leave(w *waiter) {
 	// What the store told the old first may no longer be so.
 	q.outdated = true
 	if q.front == nil {
-		q.refusal = nil
+		q.refusal, q.trouble = nil, nil
 		delete(qs.byName, w.name)
 		qs.spare = q
 		return
@@ -111,30 +113,43 @@ func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
 func (qs *queues) refuse(w *waiter, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	w.queue.refusal, w.queue.refused, w.queue.outdated = err, time.Now(), false
+	w.queue.refusal, w.queue.refused, w.queue.trouble, w.queue.outdated = err, time.Now(), nil, false
 }
 
-// refusal returns the ErrHeld that the first in the queue for name was told, or nil
-// if it was told nothing yet. Then it is not known whether the name is held, however
-// long the queue: the backend may be down, and only the store may say ErrHeld.
+// fail notes that w, the first of its queue, goes on although its look has failed.
+func (qs *queues) fail(w *waiter, err error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	w.queue.trouble = err
+}
+
+// freshRefusal is for how long a TryLock believes what the store has told a waiter of this process.
+const freshRefusal = 100 * time.Millisecond
+
+// refusal returns the ErrHeld that the first in the queue for name was told a moment ago, or
+// nil. Then it is not known whether the name is held, however long the queue: the backend
+// may be down, and only the store may say ErrHeld.
 func (qs *queues) refusal(name string) error {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.byName[name]
-	if q == nil || q.refusal == nil || q.outdated {
+	if q == nil || q.refusal == nil || q.trouble != nil || q.outdated || time.Since(q.refused) > freshRefusal {
 		return nil
 	}
 	return q.heldError()
 }
 
-// seen returns the ErrHeld that the queue of w was told after since, or nil. One that
-// a first waiter was told before counts while that waiter is there.
+// seen returns the ErrHeld that the queue of w was told after since, and why a look has failed
+// since then, or nil. What a first waiter was told before counts while that waiter is there.
 func (qs *queues) seen(w *waiter, since time.Time) error {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := w.queue
 	if q.refusal == nil || q.outdated && q.refused.Before(since) {
-		return nil
+		return q.trouble
+	}
+	if q.trouble != nil {
+		return &joined{q.heldError(), fmt.Errorf("since then: %w", q.trouble)}
 	}
 	return q.heldError()
 }

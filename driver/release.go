@@ -19,7 +19,9 @@ func (h *Handle) Unlock(ctx context.Context) error {
 	began := time.Now()
 	r, released := h.beginRelease()
 	if r != nil {
-		h.releaseNow(ctx, r)
+		if err := h.releaseNow(ctx, r); err != nil {
+			return opError("unlock", h.name, err)
+		}
 	}
 	if err := h.awaitRelease(ctx, released, unlockPatience-time.Since(began)); err != nil {
 		return opError("unlock", h.name, err)
@@ -67,41 +69,51 @@ func (h *Handle) beginRelease() (r *release, released <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released == nil {
-		h.released = make(chan struct{})
-		r = newRelease(h.client, h.claim, h.deadline, max(h.expired.sub(h.client.now()), h.longest))
+		r = h.makeRelease()
 	}
 	return r, h.released
 }
 
-// release removes the entry in the background, and returns what is closed when the
-// outcome is known.
-func (h *Handle) release(ctx context.Context) <-chan struct{} {
-	r, released := h.beginRelease()
-	if r != nil {
+// makeRelease begins the release of the lock; h.mu is held.
+func (h *Handle) makeRelease() *release {
+	h.released = make(chan struct{})
+	left := h.expired.sub(h.client.now())
+	r := newRelease(h.client, h.claim, h.name, max(left, h.longest))
+	r.handle, r.deadline, r.failing = h, h.deadline, h.lastErr != nil
+	return r
+}
+
+// release removes the entry in the background.
+func (h *Handle) release(ctx context.Context) {
+	if r, _ := h.beginRelease(); r != nil {
 		h.releaseLater(ctx, r)
 	}
-	return released
 }
 
 func (h *Handle) releaseLater(ctx context.Context, r *release) {
-	c := h.client
-	ctx = context.WithoutCancel(ctx)
-	c.tasks.spawn(func() {
-		// No bound but Close: after a stop of the process, a timer would be as fast as the
-		// answer, and an entry that lives by a session would stay.
-		if h.awaitRenewal(c.tasks.life, distlock.MaxTTL) {
-			r.run(ctx)
-		} else {
-			r.err = context.Cause(c.tasks.life)
-		}
-		h.endRelease(ctx, r)
-	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.ctx = context.WithoutCancel(ctx)
+	h.queueRelease(r)
+}
+
+// queueRelease has r run in the background, after the answer to a renewal under way:
+// the methods of a claim are called one at a time. That answer has no bound but Close:
+// after a stop of the process, a timer would be as fast as the answer, and an entry that
+// lives by a session would stay. h.mu is held.
+func (h *Handle) queueRelease(r *release) {
+	if h.renewing != nil {
+		h.queued = r
+		return
+	}
+	h.client.lanes.add(r)
 }
 
 // releaseNow calls Release on the caller's goroutine, and goes on in the background if
 // that does not settle it. A lost lock is released in the background: what its
-// Unlock returns is known.
-func (h *Handle) releaseNow(ctx context.Context, r *release) {
+// Unlock returns is known. An error is for the caller at once: the store has refused
+// for good, though the background goes on.
+func (h *Handle) releaseNow(ctx context.Context, r *release) error {
 	c := h.client
 	c.tasks.begin()
 	defer c.tasks.finished()
@@ -111,10 +123,19 @@ func (h *Handle) releaseNow(ctx context.Context, r *release) {
 			h.releaseLater(ctx, r)
 		}
 	}()
+	r.ctx = ctx
 	lost := errors.Is(h.ended(), distlock.ErrLost)
-	if settled = !lost && ctx.Err() == nil && h.awaitRenewal(ctx, unlockPatience) && r.try(ctx, unlockPatience-time.Since(r.began)); settled {
-		h.endRelease(ctx, r)
+	if lost || ctx.Err() != nil || !h.awaitRenewal(ctx, unlockPatience) {
+		return nil
 	}
+	if settled = r.try(ctx, unlockPatience-time.Since(r.began)); settled {
+		h.endRelease(r)
+		return nil
+	}
+	if FateOf(r.err) == Answered {
+		return r.err
+	}
+	return nil
 }
 
 // awaitRenewal waits for the answer to a renewal under way, since the methods of
@@ -157,7 +178,9 @@ func (h *Handle) awaitRelease(ctx context.Context, released <-chan struct{}, pat
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return &NoAnswer{From: h.client.caps.Backend, After: unlockPatience}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return &NoAnswer{From: h.client.caps.Backend, After: unlockPatience, Last: h.lastErr}
 	}
 	return h.result
 }
@@ -171,8 +194,8 @@ func (h *Handle) mayBeHeld() bool {
 }
 
 // endRelease takes in the outcome of the release and reports it.
-func (h *Handle) endRelease(ctx context.Context, r *release) {
-	c, err := h.client, r.err
+func (h *Handle) endRelease(r *release) {
+	c, ctx, err := h.client, r.ctx, r.err
 	c.logFailure(ctx, h.name, h.token, err)
 	h.mu.Lock()
 	wasLost, lastErr, kept := errors.Is(h.cause, distlock.ErrLost), h.lastErr, h.kept
@@ -219,43 +242,47 @@ func (h *Handle) outcome() error {
 	}
 }
 
-// release removes what a claim has in the store: it calls Release until the outcome is
+// release removes what a claim has in the store: Release is called until the outcome is
 // definite. It gives up after patience and the time for which a dead holder's name may
 // stay held: by then the store has let go of the entry by itself. An entry that lives by
 // a shared session would stay for ever if nothing came back for it.
 type release struct {
 	client   *Client
 	claim    Claim
-	deadline instant // until then the claim was known to be the holder
+	name     string
+	handle   *Handle         // nil if it is the claim of a failed attempt
+	ctx      context.Context // the values of the call that it comes from
+	deadline instant         // until then the claim was known to be the holder
 	patience time.Duration
 	began    time.Time
 	calls    int
-	repeated bool // a Release that may have been applied came before
+	retry    Retry
+	at       instant // of the next call, after a pause
+	failing  bool    // the last request of the claim has failed, so this one may hang
+	repeated bool    // a Release that may have been applied came before
 	err      error
 }
 
-func newRelease(c *Client, claim Claim, deadline instant, patience time.Duration) *release {
-	return &release{client: c, claim: claim, deadline: deadline, patience: patience + c.caps.ExpiryLag, began: time.Now()}
+func newRelease(c *Client, claim Claim, name string, patience time.Duration) *release {
+	return &release{client: c, claim: claim, name: name, ctx: context.Background(), patience: patience + c.caps.ExpiryLag, began: time.Now()}
 }
 
-// run calls Release until that need not be repeated.
-func (r *release) run(ctx context.Context) {
-	for r.calls == 0 || r.client.tasks.sleep(afterRelease(r.calls)) {
-		if r.try(ctx, maxCall) {
-			return
-		}
-	}
-}
+// over reports whether the store has let go of the entry by itself.
+func (r *release) over() bool { return time.Since(r.began) >= r.patience }
 
-// try calls Release once, and reports whether that need not be repeated.
-func (r *release) try(ctx context.Context, limit time.Duration) bool {
+// try calls Release, and reports whether that need not be repeated.
+func (r *release) try(ctx context.Context, limit time.Duration) (done bool) {
 	c := r.client
 	bounded := c.call(ctx, c.tasks.life, limit)
 	defer bounded.end()
 	r.calls++
-	sent := time.Now()
-	r.err = bounded.explain(r.claim.Release(bounded))
-	switch {
+	var sent time.Time
+	err := again(bounded, func() error {
+		sent = time.Now()
+		return r.claim.Release(bounded)
+	})
+	fate := FateOf(err)
+	switch r.err = bounded.explain(err); {
 	case r.err == nil:
 		return true
 	case errors.Is(r.err, distlock.ErrLost) && r.repeated:
@@ -263,10 +290,42 @@ func (r *release) try(ctx context.Context, limit time.Duration) bool {
 		// so it has freed it, and its reply was lost.
 		r.err = nil
 		return true
+	case errors.Is(r.err, distlock.ErrLost) || errors.Is(r.err, distlock.ErrClosed):
+		return true // the client library will never answer otherwise
 	}
-	r.repeated = r.repeated || c.instant(sent) < r.deadline
-	final := errors.Is(r.err, distlock.ErrLost) || errors.Is(r.err, distlock.ErrClosed) // the client library will never answer otherwise
-	return final || time.Since(r.began) >= r.patience
+	r.repeated = r.repeated || fate == Unknown && c.instant(sent) < r.deadline
+	return r.failed(fate, r.err)
+}
+
+// failed notes that a call of Release has failed, and reports whether it was the last.
+func (r *release) failed(fate Fate, err error) (last bool) {
+	r.err = err
+	if fate == Answered {
+		r.retry.First = mostRetry // a right may be given back, but not in a moment
+	}
+	if h := r.handle; h != nil {
+		h.mu.Lock()
+		h.lastErr = err
+		h.mu.Unlock()
+	}
+	return r.over()
+}
+
+// end takes in the outcome, and reports it.
+func (r *release) end() {
+	if r.handle != nil {
+		r.handle.endRelease(r)
+		return
+	}
+	c := r.client
+	c.pending.end(r.name, r.err == nil)
+	c.logFailure(r.ctx, r.name, 0, r.err)
+	if errors.Is(r.err, distlock.ErrLost) {
+		r.err = nil
+	}
+	if f := c.opts.Observer.CleanedUp; f != nil {
+		f(distlock.CleanedUp{Ctx: r.ctx, Name: r.name, Took: time.Since(r.began), Err: r.err})
+	}
 }
 
 // logFailure logs that a release gave up.
@@ -278,19 +337,9 @@ func (c *Client) logFailure(ctx context.Context, name string, token int64, err e
 
 // undo removes, in the background, what a failed attempt may have left: a waiter in
 // the store's queue, or a grant that came too late.
-func (c *Client) undo(ctx context.Context, claim Claim, request Request) {
-	ctx = context.WithoutCancel(ctx)
-	c.tasks.spawn(func() {
-		// A failed attempt was never known to be the holder.
-		r := newRelease(c, claim, 0, request.TTL)
-		r.run(ctx)
-		c.pending.end(request.Name, false)
-		c.logFailure(ctx, request.Name, 0, r.err)
-		if errors.Is(r.err, distlock.ErrLost) {
-			r.err = nil
-		}
-		if f := c.opts.Observer.CleanedUp; f != nil {
-			f(distlock.CleanedUp{Ctx: ctx, Name: request.Name, Took: time.Since(r.began), Err: r.err})
-		}
-	})
+func (a *attempt) undo() {
+	// Its deadline stays 0: a failed attempt was never known to be the holder.
+	r := newRelease(a.client, a.claim, a.request.Name, a.request.TTL)
+	r.ctx, r.failing = context.WithoutCancel(a.ctx), a.failing
+	a.client.lanes.add(r)
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"math/bits"
@@ -34,8 +35,6 @@ type scheduler struct {
 	mu      sync.Mutex
 	events  events
 	slots   map[class]slots // of the renewal calls
-	ended   cleaning        // lost locks
-	failing cleaning        // lost locks that failed their last renewal
 	armed   instant         // what the timer is set to; 0 if it is not
 	started bool
 	stopped bool
@@ -185,7 +184,8 @@ func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	case h.cause != nil && now < h.expired:
 		s.add(h, h.expired)
 	case h.cause != nil:
-		s.cleanUp(h)
+		// In the background and a few at a time: a backend that fails loses all its locks at once.
+		h.queueRelease(h.makeRelease())
 	case now >= h.lastMoment():
 		h.setExpired()
 	case h.due == 0 || now < h.due.add(-h.halfPeriod()):
@@ -260,7 +260,7 @@ func (s *scheduler) send(batch []*Handle) {
 		}
 	}
 	if len(entries) > 0 {
-		s.client.renewAll(context.Background(), entries)
+		s.client.renewAll(nil, entries)
 	}
 }
 
@@ -273,7 +273,7 @@ type entry struct {
 	left    time.Duration   // how long the lock had left then
 }
 
-// renewAll renews locks, for their own TTLs or for an Extend.
+// renewAll renews locks, for an Extend of caller, or for their own TTLs if that is nil.
 func (c *Client) renewAll(caller context.Context, entries []*entry) {
 	sent := time.Now()
 	c.callRenew(caller, sent, entries)
@@ -287,7 +287,7 @@ func (c *Client) renewAll(caller context.Context, entries []*entry) {
 func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*entry) {
 	c.tasks.begin()
 	defer c.tasks.finished()
-	ctx := c.call(caller, c.calls, limit(entries))
+	ctx := c.call(cmp.Or(caller, context.Background()), c.calls, limit(entries))
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
 	for i, e := range entries {
@@ -295,12 +295,28 @@ func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*en
 			e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err))
 		}}
 	}
-	defer func() { // also after a panic in an Extend
+	panicked := errPanicked
+	defer func() { // also after a panic in an Extend, which is its caller's
 		for i := range batch {
-			batch[i].Answer(batch[i].Grant, batch[i].Err)
+			r := &batch[i]
+			r.Answer(r.Grant, cmp.Or(r.Err, panicked))
 		}
 	}()
-	c.driver.Renew(ctx, batch)
+	renew := func() { c.driver.Renew(ctx, batch) }
+	if caller != nil {
+		renew()
+		panicked = nil
+		return
+	}
+	panicked = c.guard(ctx, batchName(entries), renew)
+}
+
+// batchName is the name in the log for a batch: of its only lock, or none.
+func batchName(entries []*entry) string {
+	if len(entries) > 1 {
+		return ""
+	}
+	return entries[0].handle.name
 }
 
 // events is a heap of handles by the time of their next event.

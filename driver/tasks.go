@@ -45,18 +45,6 @@ func (t *tasks) spawn(f func()) {
 	}()
 }
 
-// sleep reports false if it was cut short because nobody waits any more.
-func (t *tasks) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-t.life.Done():
-		return false
-	}
-}
-
 // wait returns how many are left when none is, or patience is over.
 func (t *tasks) wait(patience time.Duration) int {
 	t.mu.Lock()

@@ -63,8 +63,16 @@ type attempt struct {
 	waiter  *waiter   // nil in a TryLock
 	claim   Claim     // nil before it is made
 	start   time.Time // of the call, for the observer
-	tries   int
 	backoff backoff
+
+	tries    int
+	told     bool      // by the store that the name is held
+	until    time.Time // so long does the call outlive an outage; zero if there is none
+	retry    Retry     // in an outage
+	owed     bool      // the claim may have left something in the store
+	failing  bool      // the last request has failed
+	answered bool      // the store has answered the last request
+
 	handle  *Handle       // once it is won
 	lock    distlock.Lock // handle, as the driver has wrapped it
 	settled bool          // what counts for others has ended
@@ -112,30 +120,78 @@ func newOwner() string {
 	return string(text[:])
 }
 
-// acquire tries, waits and tries again until the lock is won or the call is over.
+const (
+	// maxOutlast is how long a waiter goes on at the most after the store has told it last
+	// that the name is held, and maxNotNow how long a first Lock is tried at a store that
+	// answers "not now". Neither goes on for longer than its TTL.
+	maxOutlast = time.Minute
+	maxNotNow  = 10 * time.Second
+)
+
+// acquire tries, waits and tries again until the lock is won or the call is over. It alone
+// decides how long a call outlives an outage of the store.
 func (a *attempt) acquire() error {
 	c := a.client
 	err := a.makeClaim()
 	if err == nil {
 		err = a.try()
 	}
-	for errors.Is(err, distlock.ErrHeld) {
-		if a.tries == 1 {
-			a.contended()
+	for err != nil {
+		switch {
+		case errors.Is(err, distlock.ErrHeld):
+			if !a.told {
+				a.contended()
+			}
+			a.told, a.until, a.retry = true, time.Now().Add(min(a.request.TTL, maxOutlast)), Retry{}
+			c.queues.refuse(a.waiter, err)
+			a.backoff.next(c.caps, a.request.TTL, heldOf(err))
+			err = a.wait()
+		case a.outlasts(err):
+			c.queues.fail(a.waiter, err)
+			if !a.pause() {
+				return err
+			}
+			err = nil
+		default:
+			return err
 		}
-		c.queues.refuse(a.waiter, err)
-		a.backoff.next(c.caps, a.request.TTL, heldOf(err))
-		if err = a.wait(); err == nil {
-			err = a.try()
+		over := a.over() // asked once: a clock that is set back may say otherwise the next time
+		if err == nil && over == nil {
+			if err = a.try(); err != nil {
+				over = a.over()
+			}
 		}
-		if over := a.over(); err != nil && over != nil {
+		if over != nil {
 			return withHeld(over, c.queues.seen(a.waiter, a.start))
 		}
 	}
-	return err
+	return nil
 }
 
-// try asks the driver once.
+// outlasts reports whether the call goes on after err: a waiter does unless the store has refused
+// it for good, a first Lock if the store answers "not now", each for a while.
+func (a *attempt) outlasts(err error) bool {
+	switch fate := FateOf(err); {
+	case fate == Answered:
+		return false
+	case !a.told && fate != NotNow:
+		return false
+	case a.until.IsZero():
+		a.until = time.Now().Add(min(a.request.TTL, maxNotNow))
+	}
+	return time.Now().Before(a.until)
+}
+
+// pause blocks until it is time to ask again. It reports false if the call has gone on
+// for long enough.
+func (a *attempt) pause() bool {
+	ctx, cancel := context.WithDeadline(a.ctx, a.until)
+	defer cancel()
+	defer context.AfterFunc(a.client.life, cancel)()
+	return a.retry.Pause(ctx) == nil || a.over() != nil
+}
+
+// try asks the driver, and asks again as long as the store says that this may help at once.
 //
 // A grant becomes a handle only if it is of use. If its reply took longer than the
 // lease, or came after the caller had left, or after Close, it is an error here, and
@@ -144,9 +200,13 @@ func (a *attempt) try() error {
 	c := a.client
 	ctx := c.call(a.ctx, c.calls, a.limit())
 	defer ctx.end()
-	a.tries++
-	sent := time.Now()
-	grant, err := a.claim.Try(ctx)
+	var grant Grant
+	var sent time.Time
+	err := again(ctx, func() (err error) {
+		sent = time.Now()
+		grant, err = a.ask(ctx)
+		return err
+	})
 	over := a.over()
 	switch {
 	case over != nil && !errors.Is(err, distlock.ErrHeld):
@@ -154,16 +214,33 @@ func (a *attempt) try() error {
 	case err != nil:
 		return c.asHeld(ctx.explain(err))
 	case grant.Token <= 0 || grant.TTL <= 0:
-		return fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)
+		return &Fault{Answered, fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)}
 	}
 	return a.win(grant, sent)
+}
+
+// ask makes one call of Try, and notes what it may have left.
+func (a *attempt) ask(ctx context.Context) (Grant, error) {
+	a.tries++
+	owed := a.owed
+	a.owed, a.failing, a.answered = true, false, false // if it panics
+	grant, err := a.claim.Try(ctx)
+	held, fate := errors.Is(err, distlock.ErrHeld), FateOf(err)
+	a.answered = fate != Unknown && fate != NotSent
+	// A claim whose own caller has left says nothing of the store.
+	a.failing = !a.answered && a.over() == nil
+	// A refused TryLock has left nothing, by the driver contract.
+	if held && a.request.NoWait || err != nil && !held && fate != Unknown {
+		a.owed = owed
+	}
+	return grant, err
 }
 
 // win makes a grant the lock. The request was sent after sent.
 func (a *attempt) win(grant Grant, sent time.Time) error {
 	var err error
 	if grant.Token, err = a.client.shownToken(grant.Token); err != nil {
-		return err
+		return &Fault{Answered, err}
 	}
 	h := newHandle(a, grant, sent)
 	if a.client.now() >= h.deadline {
@@ -231,15 +308,27 @@ func (a *attempt) settle(err error) {
 	if a.waiter != nil {
 		c.queues.leave(a.waiter)
 	}
-	// A refused TryLock has left nothing, by the driver contract.
-	refused := a.request.NoWait && errors.Is(err, distlock.ErrHeld)
 	switch {
 	case a.claim == nil:
-	case err == nil || refused || a.tries == 0:
-		c.pending.end(a.request.Name, a.tries > 0)
+	case err == nil || !a.owed:
+		c.pending.end(a.request.Name, a.answered)
 	default:
-		c.undo(a.ctx, a.claim, a.request)
+		a.undo()
 	}
+}
+
+// makeClaim makes the claim of the attempt, once its name has few enough of them pending.
+func (a *attempt) makeClaim() error {
+	c, limit := a.client, a.limit()
+	claim := c.driver.Claim(a.request)
+	if !c.pending.begin(a.ctx, c.life.Done(), a.request.Name, limit) {
+		if err := a.over(); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
+	}
+	a.claim = claim
+	return nil
 }
 
 // recovered cleans up after a panic in a function of the caller's or of the driver's. A

@@ -1,0 +1,128 @@
+package driver_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/memlock"
+)
+
+// What cannot be undone for lack of a store costs no goroutine, and a bounded number of requests.
+// What is over its time is dropped and reported, and Close ends the rest in its time.
+func TestUndoIsBounded(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		t.Run(fmt.Sprintf("frozen=%v", frozen), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cleaned := make(chan distlock.CleanedUp, 100_000)
+				n, l, _ := faulty(t, &memlock.Options{Options: distlock.Options{
+					Observer: &distlock.Observer{CleanedUp: func(e distlock.CleanedUp) { cleaned <- e }}}})
+				broken := on("release", requestLost)
+				if frozen {
+					broken = on("release", stuck)
+				}
+				n.use(on("try", requestLost), broken)
+				const seconds, rate = 20, 500
+				most := 0
+				for i := range seconds * rate {
+					name := fmt.Sprint("x", i)
+					_, err := l.TryLock(bg, name, distlock.TTL(10*time.Second))
+					wantErr(t, "TryLock", err, errBroken)
+					time.Sleep(time.Second / rate)
+					most = max(most, runtime.NumGoroutine())
+				}
+				if most > 800 {
+					t.Errorf("%d goroutines", most)
+				}
+				if got, limit := n.count("release"), seconds*rate; got > limit {
+					t.Errorf("%d releases, want no more than %d", got, limit)
+				}
+				dropped := len(cleaned)
+				if dropped < (seconds-11)*rate/2 {
+					t.Errorf("%d are reported as dropped", dropped)
+				}
+				for range dropped {
+					if e := <-cleaned; e.Err == nil {
+						t.Errorf("%s was cleaned up in an outage", e.Name)
+					}
+				}
+				began := time.Now()
+				if err := l.Close(); err != nil || time.Since(began) > 12*time.Second {
+					t.Errorf("Close: %v after %v", err, time.Since(began))
+				}
+				synctest.Wait()
+				if left := seconds*rate - dropped - len(cleaned); left != 0 {
+					t.Errorf("%d are never reported", left)
+				}
+			})
+		})
+	}
+}
+
+// A panic in a driver on a goroutine of the engine is logged, and is a failure like others.
+func TestPanicsOfADriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		n, l, rival := faulty(t, &memlock.Options{Options: distlock.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+		wrong := func(context.Context, memlock.Call, func()) (bool, error) {
+			var answer []any
+			return true, answer[0].(error)
+		}
+		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
+		n.use(on("renew", wrong))
+		<-lock.Done()
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		if text := lock.Err().Error(); !strings.Contains(text, "panicked") {
+			t.Errorf("the loss does not say why: %s", text)
+		}
+		n.use(once(on("renew", wrong)))
+		lock = mustLock(t, bg, l, "y", distlock.TTL(3*time.Second))
+		time.Sleep(time.Minute)
+		if lock.Err() != nil {
+			t.Errorf("a single panic has ended the lock: %v", lock.Err())
+		}
+		n.use(times(3, on("release", wrong)))
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		_ = lock.Unlock(ctx)
+		time.Sleep(time.Second)
+		mustLock(t, healthy(), rival, "y")
+		if text := log.String(); !strings.Contains(text, "index out of range") || !strings.Contains(text, "fates_test.go") {
+			t.Errorf("the log has no panic, or no stack:\n%s", text)
+		}
+	})
+}
+
+// RenewEach and Detach pass a panic on to the goroutine that called them.
+func TestPanicIsPassedOn(t *testing.T) {
+	d := &oddDriver{}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		var calls atomic.Int32
+		d.renew = func() (driver.Grant, error) {
+			if calls.Add(1) == 1 {
+				panic("in the driver")
+			}
+			return driver.Grant{Token: 1, TTL: 3 * time.Second}, nil
+		}
+		x, y := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second)), mustLock(t, bg, l, "y", distlock.TTL(3*time.Second))
+		time.Sleep(time.Minute)
+		if x.Err() != nil || y.Err() != nil {
+			t.Errorf("one panic has ended a lock: %v, %v", x.Err(), y.Err())
+		}
+	})
+	defer func() {
+		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "in f") {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	_, _ = driver.Detach(t.Context(), func() (int, error) { panic("in f") })
+}
