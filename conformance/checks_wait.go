@@ -13,7 +13,7 @@ import (
 )
 
 func waitChecks() []Check {
-	return []Check{
+	return append([]Check{
 		{
 			ID: "wait/wakes-on-unlock", Clause: "W1", Mandatory: true, Run: wakesOnUnlock,
 			Rule: "a waiter gets the name soon after its holder has unlocked it, not at the end of a TTL or of a poll interval",
@@ -46,7 +46,7 @@ func waitChecks() []Check {
 			ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{capProxy}, Run: noBusyLoop,
 			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
 		},
-	}
+	}, turnChecks()...)
 }
 
 func wakesOnUnlock(c *C) {

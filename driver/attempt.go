@@ -67,6 +67,7 @@ type attempt struct {
 
 	tries    int
 	told     bool      // by the store that the name is held
+	woken    bool      // the last Wait has ended by a wake-up
 	until    time.Time // so long does the call outlive an outage; zero if there is none
 	retry    Retry     // in an outage
 	owed     bool      // the claim may have left something in the store
@@ -165,6 +166,12 @@ func (a *attempt) acquire() error {
 			return withHeld(over, c.queues.seen(a.waiter, a.start))
 		}
 	}
+	switch {
+	case a.woken:
+		c.woken.Add(1)
+	case a.told:
+		c.polled.Add(1)
+	}
 	return nil
 }
 
@@ -222,6 +229,7 @@ func (a *attempt) try() error {
 // ask makes one call of Try, and notes what it may have left.
 func (a *attempt) ask(ctx context.Context) (Grant, error) {
 	a.tries++
+	a.client.tries.Add(1)
 	owed := a.owed
 	a.owed, a.failing, a.answered = true, false, false // if it panics
 	grant, err := a.claim.Try(ctx)
@@ -266,11 +274,11 @@ func (a *attempt) wait() error {
 	defer context.AfterFunc(a.client.life, cancel)()
 	began := time.Now()
 	err := a.claim.Wait(ctx)
+	if a.woken = err == nil && ctx.Err() == nil; a.woken {
+		a.backoff.pause(ctx, time.Since(began))
+	}
 	if ctx.Err() != nil {
 		err = nil // the bound is over, or the caller has left
-	}
-	if err == nil {
-		a.backoff.pause(ctx, time.Since(began))
 	}
 	return cmp.Or(a.over(), err)
 }

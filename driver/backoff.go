@@ -35,16 +35,15 @@ type backoff struct {
 	bound time.Duration // of the next wait
 	poll  time.Duration // the last poll interval
 	empty int           // waits in a row that returned at once
+	slow  Retry         // between more of them
 	hurry time.Duration // the least of the next wait, after some for a lease that was about to end
-	polls bool          // nothing wakes the claim
 }
 
 // next sets how long to wait for a notification. Wake-ups are hints and may be
 // lost, so there is always a bound: a third of the waiter's TTL, so that its place in the
 // queue stays alive, or the end of the holder's lease if sooner.
 func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
-	b.polls = !caps.Push || held.NoWake
-	if b.polls {
+	if !caps.Push || held.NoWake {
 		b.poll = min(max(b.poll*8/5, minPoll), maxPoll)
 		b.bound = min(b.poll*3/4+rand.N(b.poll/2), ttl/3)
 	} else {
@@ -66,25 +65,16 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
 	b.hurry = min(max(2*b.hurry, minHurry), maxHurry)
 }
 
-// pause slows down a loop of waits returning at once. took is how long the last wait has
-// taken; ctx ends with the bound.
+// pause slows down a loop of waits returning at once, of a driver that wakes for nothing. took
+// is how long the last wait has taken; ctx ends with the bound.
 func (b *backoff) pause(ctx context.Context, took time.Duration) {
 	if took > idleWake {
-		b.empty = 0
+		b.empty, b.slow = 0, Retry{}
 		return
 	}
-	b.empty++
-	switch {
-	case b.polls: // Wait had nothing to wait for
-		<-ctx.Done()
-	case b.empty > freeWakes:
-		d := min(idleWake<<min(b.empty-freeWakes, 10), maxPoll)
-		t := time.NewTimer(d/2 + rand.N(d/2))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
+	if b.empty++; b.empty > freeWakes {
+		b.slow.First, b.slow.Most = idleWake, maxPoll
+		_ = b.slow.Pause(ctx)
 	}
 }
 

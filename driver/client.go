@@ -37,7 +37,7 @@ type Client struct {
 	lanes   lanes
 	lowered atomic.Bool // the log says that a TTL was more than the driver can promise
 
-	lost, failedRenewals atomic.Int64 // since New
+	lost, failedRenewals, tries, woken, polled atomic.Int64 // since New; Stat says what they are
 
 	mu       sync.Mutex
 	handles  map[*Handle]struct{} // held, or lost and not yet cleaned up

@@ -130,13 +130,14 @@ type Claim interface {
 	// Wait blocks until Try may succeed, or ctx ends. It is called only after a
 	// Try that returned ErrHeld.
 	//
-	//  1. Its return is a hint: Try decides. It may return early; it should not
-	//     return late.
+	//  1. A return of nil is a wake-up, and a wake-up is a hint: Try decides, and is called at
+	//     once. It may come in vain, now and then; it should not come late.
 	//  2. It must not lose a release that comes between that Try and this call:
 	//     subscribe first, then look again, then block.
 	//  3. Where nothing can wake the claim, because the driver lacks Push or Try has
-	//     answered NoWake, it returns at once or blocks until ctx ends: the engine
-	//     bounds ctx to the poll interval. It needs no timer.
+	//     answered NoWake, it blocks until ctx ends: the engine bounds ctx to the
+	//     poll interval. It needs no timer. If something can wake it after all, such as a
+	//     subscription that was confirmed meanwhile, it may return.
 	//  4. It must not hold a pooled connection while it blocks.
 	//  5. An error other than ctx's is judged by its fate, like one of Try.
 	Wait(ctx context.Context) error
@@ -191,9 +192,9 @@ type HeldError struct {
 	// does, or the driver must lack Push.
 	Remaining time.Duration
 
-	// NoWake says that no release will wake this claim, because there is no subscription
+	// NoWake says that a release may not wake this claim, because there is no subscription
 	// or connection to wait on just now: the engine polls until a later Try says
-	// otherwise, although the driver has Push.
+	// otherwise, although the driver has Push. A wake-up that comes is taken all the same.
 	NoWake bool
 
 	// Holder and Token tell of the holder, if the answer to Try has said so without

@@ -2,18 +2,22 @@ package driver
 
 import "time"
 
-// Stat is a snapshot of a Client: five numbers for operators without a metrics library.
+// Stat is a snapshot of a Client: numbers for operators without a metrics library. How the locks
+// came that were waited for shows whether the wake-ups of the store arrive.
 type Stat struct {
 	Held           int           // locks
 	Waiting        int           // calls of Lock under way
 	Lost           int64         // locks, since New
 	FailedRenewals int64         // calls of Extend among them; since New
 	LeastLeft      time.Duration // of all locks with automatic renewal, until the deadline; 0 if there is none
+	Tries          int64         // how often the store was asked for a lock, since New
+	Woken          int64         // locks that came after a wake-up, since New
+	Polled         int64         // locks that had to be waited for, and came when the call looked again by itself; since New
 }
 
 // Stat returns a snapshot. It looks at every lock, and sends no request.
 func (c *Client) Stat() Stat {
-	st := Stat{Lost: c.lost.Load(), FailedRenewals: c.failedRenewals.Load()}
+	st := Stat{Lost: c.lost.Load(), FailedRenewals: c.failedRenewals.Load(), Tries: c.tries.Load(), Woken: c.woken.Load(), Polled: c.polled.Load()}
 	c.queues.mu.Lock()
 	st.Waiting = c.queues.length
 	c.queues.mu.Unlock()
