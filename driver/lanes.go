@@ -56,17 +56,20 @@ func (l *lanes) init(c *Client) {
 	l.sound.free, l.failing.free = soundLanes, failingLanes
 }
 
-// add has the release run in the background, until it ends. It may be called with the
-// mutex of a handle held.
+// add has the release run in the background, until it ends: at once, or after a pause if a
+// call has failed. It may be called with the mutex of a handle held.
 func (l *lanes) add(r *release) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	switch {
+	case l.over:
 		l.client.tasks.spawn(r.drop)
-		return
+	case r.calls > 0:
+		l.pause(r)
+	default:
+		l.client.tasks.begin()
+		l.push(r)
 	}
-	l.client.tasks.begin()
-	l.push(r)
 }
 
 // push queues a release, which is counted among the tasks; l.mu is held.
@@ -98,7 +101,11 @@ func (l *lanes) work(of *lane) {
 			l.start(of)
 		})
 		done := r.call()
-		l.settle(r, done)
+		if done {
+			r.end()
+		} else {
+			l.add(r)
+		}
 		if !share.Stop() {
 			return
 		}
@@ -133,27 +140,13 @@ func (l *lanes) take(of *lane) *release {
 	}
 }
 
-// settle ends a release, or has it called again after a pause.
-func (l *lanes) settle(r *release, done bool) {
-	if !done && l.pause(r) {
-		return
-	}
-	r.end()
-}
-
-// pause reports false if Close has ended.
-func (l *lanes) pause(r *release) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		return false
-	}
+// pause has a release wait for its next call; l.mu is held.
+func (l *lanes) pause(r *release) {
 	l.client.tasks.begin()
 	r.failing = true
 	r.at = l.client.now().add(r.retry.pause())
 	heap.Push(&l.paused, r)
 	l.arm()
-	return true
 }
 
 // arm sets the timer to the next release that is due; l.mu is held.

@@ -153,16 +153,18 @@ func (c *claim) refusal(invited bool) (wakes bool) {
 
 // Wait implements driver.Claim.
 func (c *claim) Wait(ctx context.Context) error {
+	// A wait for the named lock that was over before the last Try wakes nobody any more.
+	wakes := c.came == viaPath
 	switch {
 	case c.invited && !c.without && (c.waiter == nil || c.waiter.hopeless()):
-		c.waiter = c.driver.locks.join(c.request.Name)
+		c.waiter, wakes = c.driver.locks.join(c.request.Name), true
 	case c.came == viaFreeLock && c.waiter != nil && c.yields < maxYields:
 		// The name is held, and nobody has its lock: it is as yet the holder's.
 		c.yields++
 		c.leave()
 	}
 	var woken <-chan struct{}
-	if c.waiter != nil {
+	if c.waiter != nil && wakes {
 		woken = c.waiter.done // closed already if the lock has come since that Try
 	}
 	select {
