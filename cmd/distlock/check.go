@@ -31,8 +31,9 @@ name so that tokens never fall does stay: on Redis some hundred keys for an hour
 
 What needs control of the server (to stop or restart it) is skipped; connections are
 broken by a proxy on loopback, where the URL names one server without TLS. A check that
-fails while the store does not answer says nothing of the backend: it is inconclusive, and
-if none has failed otherwise, the exit status is 69.
+fails while the store does not answer, or while a login takes more than a second, says
+nothing of the backend: it is inconclusive, and if none has failed otherwise, the exit
+status is 69.
 
 With --chaos it does not run the suite. Clients lock, hold and unlock three names, while the
 commands of --faults break the store, one after the other, for up to four seconds each, and
@@ -142,6 +143,7 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 	end := time.Now().Add(o.soak)
 	for {
 		store := watchStore(d.admin)
+		d.watch = store
 		report := conformance.Verify(cmd.Context(), d.harness(), &conformance.Options{Filter: o.keep, Artifacts: o.artifacts,
 			Progress: func(r conformance.Result) { tellResult(store.excuse(r)) }})
 		store.stop()

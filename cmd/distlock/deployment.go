@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
@@ -21,6 +22,7 @@ type deployment struct {
 	admin  distlock.Locker
 	caps   driver.Capabilities
 	host   string // for a proxy; empty if there can be none
+	watch  *storeWatch
 }
 
 // capable is implemented by every Locker that has a Client inside.
@@ -83,7 +85,15 @@ type inChild struct{ *deployment }
 
 // Open implements conformance.Harness.
 func (d *deployment) Open(ctx context.Context, _ *conformance.C) (distlock.Locker, error) {
-	return d.config.Open(ctx)
+	return d.open(ctx, d.config)
+}
+
+// open has the watch know how long it took.
+func (d *deployment) open(ctx context.Context, c backends.Config) (distlock.Locker, error) {
+	if d.watch != nil {
+		defer d.watch.opened(time.Now())
+	}
+	return c.Open(ctx)
 }
 
 // OpenVia implements conformance.Proxy.
@@ -104,7 +114,7 @@ func (d behindProxy) OpenVia(ctx context.Context, c *conformance.C) (distlock.Lo
 	u.Host = p.Addr()
 	config := d.config
 	config.URL = u.String()
-	l, err := config.Open(ctx)
+	l, err := d.open(ctx, config)
 	return l, p, err
 }
 

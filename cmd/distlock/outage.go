@@ -58,14 +58,33 @@ func (w *storeWatch) look(ctx context.Context, admin distlock.Locker) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, distlock.ErrUnsupported) {
-		if n := len(w.spans); n > 0 && from.Sub(w.spans[n-1].to) < 2*lookEvery { // the same outage
-			from, w.spans = w.spans[n-1].from, w.spans[:n-1]
-		}
-		w.spans = append(w.spans, span{from, time.Now().Add(lookEvery)})
+		w.unanswered(from)
 	}
 	close(w.looked)
 	w.looked = make(chan struct{})
 	return !errors.Is(err, distlock.ErrUnsupported)
+}
+
+// unanswered notes that the store has not answered from then until now; w.mu is held.
+func (w *storeWatch) unanswered(from time.Time) {
+	if n := len(w.spans); n > 0 && from.Sub(w.spans[n-1].to) < 2*lookEvery { // the same outage
+		if w.spans[n-1].from.Before(from) {
+			from = w.spans[n-1].from
+		}
+		w.spans = w.spans[:n-1]
+	}
+	w.spans = append(w.spans, span{from, time.Now().Add(lookEvery)})
+}
+
+// opened notes how long a client of a check took to open. The looks have a connection: only here
+// does it show that the store takes its time over a login, while leases run.
+func (w *storeWatch) opened(from time.Time) {
+	if time.Since(from) < lookPatience {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unanswered(from)
 }
 
 func (w *storeWatch) stop() {
