@@ -135,6 +135,7 @@ func untilEnd(ctx context.Context, _ int64) error {
 func TestPatterns(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel() // they wait for the ends of leases
 			url := servers.ForTest(t, kind).LockURL()
 			for name, test := range map[string]func(t *testing.T, url, name string){
 				"elect":     testElect,
