@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // start runs an instance, and returns its address and what stops it.
@@ -52,16 +53,6 @@ func get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatal("in vain: ", what)
-}
-
 // Of two instances one is ready; when it stops, the other is. The metrics have the leader's
 // lock and the job's.
 func TestService(t *testing.T) {
@@ -71,7 +62,7 @@ func TestService(t *testing.T) {
 			return code == http.StatusOK
 		}
 		first, stop := start(t, url)
-		await(t, "the first instance leads", func() bool { return ready(first) })
+		testkit.Until(t, "the first instance leads", func() bool { return ready(first) })
 		second, _ := start(t, url)
 		if ready(second) {
 			t.Error("two instances lead")
@@ -81,14 +72,14 @@ func TestService(t *testing.T) {
 			`distlock_lock_active{distlock_backend="` + backend + `",distlock_lock_name="service/leader",`,
 			`distlock_lock_duration_seconds_count{distlock_backend="` + backend + `",distlock_end="unlocked",distlock_lock_name="gocron/report",`,
 		} {
-			await(t, series, func() bool {
+			testkit.Until(t, series, func() bool {
 				_, one := get(t, first+"/metrics")
 				_, two := get(t, second+"/metrics") // the job runs in either
 				return strings.Contains(one+two, series)
 			})
 		}
 		stop()
-		await(t, "the second instance leads", func() bool { return ready(second) })
+		testkit.Until(t, "the second instance leads", func() bool { return ready(second) })
 	}
 	t.Run("mem", func(t *testing.T) { test(t, "mem://service") })
 	servers.Each(t, test)

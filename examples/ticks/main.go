@@ -33,6 +33,13 @@ const (
 	ticks = 4 // before the kill, and after it
 )
 
+// settings are what a run needs to know.
+type settings struct {
+	url   string
+	tick  time.Duration
+	ticks int
+}
+
 func main() {
 	if os.Getenv(nodeEnv) != "" {
 		work(os.Getenv(nodeEnv))
@@ -75,7 +82,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	}
 	for _, mode := range []string{plain, once} {
 		fmt.Fprintf(w, "Three nodes, a tick every %v, %s:\n", *tick, mode)
-		r, err := play(ctx, *url, mode, *tick)
+		r, err := play(ctx, mode, settings{*url, *tick, ticks})
 		if err != nil {
 			return err
 		}
@@ -112,15 +119,15 @@ type run struct {
 
 // play starts the nodes. After a few ticks it kills the one that ran last, and waits for
 // as many ticks more, run by the others.
-func play(ctx context.Context, url, mode string, tick time.Duration) (*run, error) {
+func play(ctx context.Context, mode string, s settings) (*run, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel() // kills the nodes
-	r := &run{mode: mode, tick: tick}
+	r := &run{mode: mode, tick: s.tick}
 	events := make(chan closing)
 	processes := make(map[int]*exec.Cmd)
 	name := "examples/ticks/" + rand.Text() // fresh, so that runs at the same time do not meet
 	for id := range nodes {
-		process, err := start(ctx, node{ID: id + 1, URL: url, Name: name, Mode: mode, Tick: tick}, events)
+		process, err := start(ctx, node{ID: id + 1, URL: s.url, Name: name, Mode: mode, Tick: s.tick}, events)
 		if err != nil {
 			return nil, err
 		}
@@ -138,13 +145,13 @@ func play(ctx context.Context, url, mode string, tick time.Duration) (*run, erro
 			return nil, fmt.Errorf("after %d runs: %w", len(r.done), ctx.Err())
 		}
 		switch seen := len(r.byTick()); {
-		case r.killed == 0 && seen > ticks:
+		case r.killed == 0 && seen > s.ticks:
 			last := r.done[len(r.done)-1]
 			r.killed, r.at, before = last.Node, time.Now(), seen
 			if err := processes[last.Node].Process.Kill(); err != nil {
 				return nil, err
 			}
-		case r.killed != 0 && seen >= before+ticks:
+		case r.killed != 0 && seen >= before+s.ticks:
 			return r, nil
 		}
 	}

@@ -21,21 +21,15 @@ func TestMain(m *testing.M) {
 func TestModes(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
-			url := servers.ForTest(t, kind).URL()
-			if kind == servers.MySQL { // its table has to be created
-				separator := "?"
-				if strings.Contains(url, "?") {
-					separator = "&"
-				}
-				url += separator + "create=true"
-			}
+			t.Parallel() // they wait for the ticks
+			url := servers.ForTest(t, kind).LockURL()
 			if err := checkBackend(t.Context(), url); err != nil {
 				t.Fatal(err)
 			}
 			for _, mode := range []string{plain, once} {
 				t.Run(mode, func(t *testing.T) {
 					t.Parallel()
-					r, err := play(t.Context(), url, mode, 1500*time.Millisecond)
+					r, err := play(t.Context(), mode, settings{url, 1500 * time.Millisecond, 2})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -3,6 +3,7 @@ package asynqrecipe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // schedule is the recipe, letter by letter as in ../README.md.
@@ -86,17 +88,17 @@ func TestOneSchedules(t *testing.T) {
 	})
 }
 
-// enqueued waits until the queue has at least n tasks.
-func enqueued(t *testing.T, redis asynq.RedisClientOpt, queue string, n int) int {
+// enqueued waits until the queue has at least n tasks, and returns how many.
+func enqueued(t *testing.T, redis asynq.RedisClientOpt, queue string, n int) (pending int) {
 	t.Helper()
 	inspector := asynq.NewInspector(redis)
 	defer inspector.Close()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	testkit.Until(t, fmt.Sprintf("%d tasks", n), func() bool {
 		info, err := inspector.GetQueueInfo(queue)
-		if err == nil && info.Pending >= n {
-			return info.Pending
+		if err == nil {
+			pending = info.Pending
 		}
-	}
-	t.Fatalf("fewer than %d tasks after half a minute", n)
-	return 0
+		return pending >= n
+	})
+	return pending
 }

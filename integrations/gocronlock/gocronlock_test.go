@@ -15,6 +15,7 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/integrations/gocronlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func open(t *testing.T, url string) distlock.Locker {
@@ -178,18 +179,18 @@ func TestElector(t *testing.T) {
 }
 
 // await returns the scheduler, other than not, that has run jobs.
-func await(t *testing.T, mu *sync.Mutex, runs map[int]int, not int) int {
+func await(t *testing.T, mu *sync.Mutex, runs map[int]int, not int) (found int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, fmt.Sprint("a job run by a scheduler other than ", not), func() bool {
 		mu.Lock()
+		defer mu.Unlock()
 		for i, n := range runs {
 			if i != not && n > 0 {
-				defer mu.Unlock()
-				return i
+				found = i
+				return true
 			}
 		}
-		mu.Unlock()
-	}
-	t.Fatal(fmt.Sprint("no scheduler has run a job other than ", not))
-	return -1
+		return false
+	})
+	return found
 }
