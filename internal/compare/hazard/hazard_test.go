@@ -79,7 +79,7 @@ func sound() target {
 // A driver that keeps the contract is not accused of anything, however slow the
 // machine is: then there is nothing to tell.
 func TestHazardsAcquitTheSound(t *testing.T) {
-	for _, id := range []report.Hazard{report.CutOffHolder, report.CancelledWaiter, report.Herd, report.Fairness, report.DoubleGrants} {
+	for _, id := range []report.Hazard{report.CutOffHolder, report.Herd} { // of the others, see TestRun
 		t.Run(string(id), func(t *testing.T) {
 			t.Parallel()
 			if o := one(t, sound(), id, lightParams()); o.Verdict == report.Bad {
@@ -135,6 +135,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 	mem, bad := r.Backends[0], r.Backends[1]
+	for _, id := range []report.Hazard{report.CancelledWaiter, report.Fairness, report.DoubleGrants} {
+		if o := mem.Safety[id]; o.Verdict == report.Bad || o.Verdict == report.Unmeasured && o.Text != "not measured: machine too slow" {
+			t.Errorf("%s of a sound driver: %s, %s (%s)", id, o.Verdict, o.Text, o.Detail)
+		}
+	}
 	for _, id := range []report.Hazard{report.KilledHolder, report.StalledHolder, report.CutOffHolder, report.ServerRestart, report.Herd} {
 		if o := mem.Safety[id]; o.Verdict != report.Unmeasured || o.Text != noServer {
 			t.Errorf("%s in this process: %+v", id, o)

@@ -30,6 +30,7 @@ func small() report.Params {
 
 // Every figure must be there once a round, from every backend.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	steps := 0
 	r, err := Run(t.Context(), []Target{memory("a"), memory("b")}, small(), func(Step) { steps++ })
 	if err != nil {
@@ -84,6 +85,7 @@ func TestWorkloads(t *testing.T) {
 
 // A backend that cannot be opened says so and does not stop the others.
 func TestRunTellsOfFailure(t *testing.T) {
+	t.Parallel()
 	broken := memory("broken")
 	broken.Open = func(context.Context) (distlock.Locker, error) { return nil, errors.New("no such server") }
 	r, err := Run(t.Context(), []Target{broken, memory("fine")}, small(), func(Step) {})

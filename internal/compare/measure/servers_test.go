@@ -36,6 +36,7 @@ func tiny() report.Params {
 func TestTouchesNothingElse(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			s := servers.ForTest(t, kind)
 			look := lookinto.Server(t, s)
 			neighbour := plant(t, s)
@@ -152,6 +153,7 @@ func TestFailOver(t *testing.T) {
 	p.Workloads, p.TTL = []string{"failover"}, 6*time.Second
 	for _, kind := range []servers.Kind{servers.Redis, servers.Etcd} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel() // it waits for the end of a lease
 			target, err := NewTarget("it", servers.ForTest(t, kind).URL(), "for a test", "", p.TTL)
 			must(t, err)
 			rep, err := Run(t.Context(), []Target{target}, p, func(Step) {})
@@ -170,6 +172,7 @@ func TestFailOver(t *testing.T) {
 // What cannot be led through a proxy is left unmeasured, with the reason; what can, is
 // measured all the same.
 func TestNoRoute(t *testing.T) {
+	t.Parallel()
 	s := servers.ForTest(t, servers.Redis)
 	target, err := NewTarget("it", s.URL(), "for a test", "", tiny().TTL)
 	must(t, err)
