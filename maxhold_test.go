@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -116,11 +117,21 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 
 // Each Unlock is bounded by its own context, and a later one learns the outcome.
 func TestMaxHoldUnlockAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if c.Op == "release" {
+				<-release // or the background is as fast as the look at the ended context
+			}
+			apply()
+			return nil
+		}})
+		l, rival := open(t, store), open(t, store)
 		lock := mustLock(t, bg, distlock.MaxHold(l, time.Minute), "x")
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		wantErr(t, "Unlock with an ended context", lock.Unlock(ended), context.Canceled)
+		close(release)
 		if err := lock.Unlock(bg); err != nil {
 			t.Errorf("Unlock again: %v", err)
 		}

@@ -113,6 +113,9 @@ func (o *ordered) Name() string { return o.name }
 // Token implements Lock.
 func (o *ordered) Token() int64 { return o.token }
 
+// Unwrap returns the lock on the slots, for As.
+func (o *ordered) Unwrap() Lock { return o.Lock }
+
 // share takes one slot.
 func (s slots) share(ctx context.Context, name string, wait bool, opts []Option) (Lock, error) {
 	lock, _, err := s.tryAny(ctx, name, opts, !wait)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -18,6 +19,9 @@ func TestReadWrite(t *testing.T) {
 		otherRead, otherWrite := distlock.ReadWrite(rival, 3)
 
 		first, second := mustLock(t, bg, read, "x"), mustLock(t, bg, otherRead, "x")
+		if _, ok := distlock.As[*driver.Handle](first); !ok {
+			t.Error("As does not find the lock inside of a reader's")
+		}
 		if first.Name() != "x" || first.Token() <= 0 || second.Token() <= first.Token() {
 			t.Errorf("readers of %q have the tokens %d and %d", first.Name(), first.Token(), second.Token())
 		}
