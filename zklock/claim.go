@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -40,39 +41,31 @@ type claim struct {
 	left   bool // among the leftovers of the session, or it was
 }
 
-// maxCut bounds the time that a waiter stays in the queue while no server can be reached.
-const maxCut = 10 * time.Second
-
 // Try implements driver.Claim.
 //
-// The node of a waiter lives by its session, and so outlives the connection. While no
-// server can be reached, the answer is what it was, for as long as the TTL. But no
-// release would wake up the waiter, so it has to look again.
+// An error that leaves a node, or perhaps one, is of fate Unknown, whatever the last
+// request was told. Unless the claim has waited: then the engine knows of the node. It
+// lives by its session, and so outlives the connection.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if c.session == nil {
 		s, err := c.class.use(ctx)
 		if err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, notSent(err)
 		}
 		c.session = s
 	}
+	waited := c.waiting != nil
 	grant, err := c.try(ctx)
-	if broken(err) && c.path != "" && !c.noWait && c.mayOutlast() {
-		return driver.Grant{}, &driver.HeldError{NoWake: true}
+	if err == nil || errors.Is(err, distlock.ErrHeld) {
+		return grant, err
+	}
+	switch err = c.session.fault(err); {
+	case c.path == "" && c.creation == nil:
+		c.quit() // the engine may not call Release
+	case !waited && driver.FateOf(err) != driver.Unknown && !errors.Is(err, distlock.ErrClosed):
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return grant, err
-}
-
-// mayOutlast reports whether a waiter that can reach no server goes on.
-func (c *claim) mayOutlast() bool {
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
-	w := c.waiting
-	if w.cut.IsZero() {
-		w.cut = time.Now()
-	}
-	return time.Since(w.cut) < min(c.ttl, maxCut)
 }
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
@@ -111,7 +104,7 @@ func (c *claim) isFirst(ctx context.Context) (bool, error) {
 			return alone, err
 		}
 	case s.conn.SessionID() != c.id:
-		return false, zk.ErrSessionExpired // and with it our node
+		return false, fmt.Errorf("%w: %w", errPlaceLost, zk.ErrSessionExpired)
 	case w == nil:
 	case w.first && c.watch.armed():
 		return true, nil
@@ -122,7 +115,7 @@ func (c *claim) isFirst(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if w.cut = (time.Time{}); stat != nil {
+		if stat != nil {
 			return false, nil
 		}
 	}
@@ -133,9 +126,12 @@ func (c *claim) isFirst(ctx context.Context) (bool, error) {
 	position := slices.IndexFunc(queue, func(n node) bool { return n.name == path.Base(c.path) })
 	switch {
 	case position < 0:
-		return false, fmt.Errorf("the position in the queue is lost: somebody has deleted %s", c.path)
+		return false, fmt.Errorf("%w: somebody has deleted %s", errPlaceLost, c.path)
 	case position > 0:
 		c.waiting = &waiting{ahead: c.parent() + "/" + queue[position-1].name, next: position == 1}
+		if w != nil && w.ahead == c.waiting.ahead && w.watch.refused() {
+			c.waiting.watch = w.watch
+		}
 	}
 	return position == 0, nil
 }
@@ -186,13 +182,13 @@ func (c *claim) join(ctx context.Context) (alone bool, err error) {
 			return n.alone, nil
 		}
 		switch err = n.err; {
-		case errors.Is(err, zk.ErrNoNode):
-			if denied != nil {
-				return false, denied
-			}
-			names.remove(parent)
-		case err != nil && !broken(err) && !errors.Is(err, zk.ErrSessionExpired): // the next session is as good
+		case err == nil || unanswered(err): // there is none; the next session is as good
+		case driver.FateOf(err) != driver.Again:
 			return false, err
+		case denied != nil:
+			return false, denied
+		default:
+			names.remove(parent)
 		}
 	}
 	return false, cmp.Or(err, zk.ErrSessionExpired)
@@ -229,17 +225,27 @@ func (c *claim) create(ctx context.Context) {
 	c.creation = n
 	_, _ = driver.Detach(ctx, func() (none struct{}, _ error) {
 		defer close(n.done)
-		results, err := s.conn.Multi(
-			&zk.CreateRequest{Path: stem, Data: []byte(holder), Acl: s.store.opts.ACL, Flags: zk.FlagEphemeralSequential},
-			&zk.SetDataRequest{Path: parent, Version: -1})
-		if err != nil {
-			n.err = s.explain(err)
-			return none, nil
-		}
-		stat := results[1].Stat
-		n.path, n.czxid, n.alone = results[0].String, stat.Mzxid, stat.NumChildren == 1
+		_, n.err = send(s, func() (struct{}, error) {
+			results, err := s.conn.Multi(
+				&zk.CreateRequest{Path: stem, Data: []byte(holder), Acl: s.store.opts.ACL, Flags: zk.FlagEphemeralSequential},
+				&zk.SetDataRequest{Path: parent, Version: -1})
+			if err == nil {
+				err = n.take(stem, results)
+			}
+			return none, err
+		})
 		return none, nil
 	})
+}
+
+// take notes what the servers have answered.
+func (n *creation) take(stem string, results []zk.MultiResponse) error {
+	if len(results) != 2 || results[1].Stat == nil || !strings.HasPrefix(results[0].String, stem) {
+		return errGarbled
+	}
+	stat := results[1].Stat
+	n.path, n.czxid, n.alone = results[0].String, stat.Mzxid, stat.NumChildren == 1
+	return nil
 }
 
 // resolve waits for the outcome of the creation, if there is one, and makes the node
@@ -253,13 +259,13 @@ func (c *claim) resolve(ctx context.Context) error {
 	select {
 	case <-n.done:
 	case <-ctx.Done():
-		return s.explain(ctx.Err())
+		return s.fault(ctx.Err())
 	}
 	switch {
 	case n.err == nil && n.session != 0 && n.session == s.conn.SessionID():
 		s.confirm(n.session, n.sent)
 		c.found(n.path, n.session, n.czxid)
-	case !refused(n.err):
+	case n.err == nil || driver.FateOf(n.err) == driver.Unknown || errors.Is(n.err, distlock.ErrClosed):
 		if err := c.find(ctx); err != nil {
 			return err
 		}
@@ -308,16 +314,6 @@ func (c *claim) find(ctx context.Context) error {
 	return nil
 }
 
-// refused reports whether the servers have said that they did not do what was asked.
-func refused(err error) bool {
-	for _, no := range []error{zk.ErrNoNode, zk.ErrNoAuth, zk.ErrNodeExists, zk.ErrInvalidACL, zk.ErrNoChildrenForEphemerals} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
-}
-
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
 	s, err := c.session, c.leave(ctx)
@@ -341,14 +337,23 @@ func (c *claim) leave(ctx context.Context) error {
 		return err
 	}
 	c.stopTelling()
-	c.path, c.session, c.waiting, c.won = "", nil, nil, false
-	if !c.left || s.leftovers.drop(c.stem) {
-		c.class.leave()
+	id := c.id
+	if dropped := c.left && !s.leftovers.drop(c.stem); dropped {
+		c.session, lost = nil, lost && id != s.conn.SessionID() // it was deleted, but not by this call
 	}
+	c.quit()
 	if lost {
 		return distlock.ErrLost
 	}
 	return nil
+}
+
+// quit ends the use of the session. Nothing of the claim is left.
+func (c *claim) quit() {
+	if c.session != nil {
+		c.class.leave()
+	}
+	c.path, c.session, c.waiting, c.won = "", nil, nil, false
 }
 
 // remove deletes our node, if there may be one. It reports whether a lock was lost

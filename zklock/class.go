@@ -91,7 +91,7 @@ func (c *class) use(ctx context.Context) (*session, error) {
 	if err != nil {
 		c.leave()
 		if s != nil {
-			err = s.explain(err) // and tells why it took so long
+			err = s.fault(err) // and tells why it took so long
 		}
 		return nil, err
 	}

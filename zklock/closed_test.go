@@ -113,9 +113,10 @@ func TestCloseOfSilentServer(t *testing.T) {
 func TestAnswerToAnotherSession(t *testing.T) {
 	t.Parallel()
 	conn := connect(t)
+	s := claimOn(t, conn, freshPrefix(), "x", false).class.session
 	for session, want := range map[int64]error{conn.SessionID(): zk.ErrNoNode, conn.SessionID() - 1: zk.ErrSessionExpired} {
 		w := newWatch()
-		if w.arm(conn, freshPrefix(), session); !errors.Is(w.err, want) {
+		if w.arm(s, freshPrefix(), session); !errors.Is(w.err, want) {
 			t.Errorf("%v, want %v", w.err, want)
 		}
 	}

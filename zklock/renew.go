@@ -71,7 +71,7 @@ func (s *session) renew(ctx context.Context, part []*driver.Renewal) {
 func (c *claim) check(ctx context.Context) error {
 	s := c.session
 	if s.isClosed() {
-		return s.explain(zk.ErrClosing)
+		return s.fault(zk.ErrClosing)
 	}
 	if s.conn.SessionID() != c.id {
 		return distlock.ErrLost
@@ -84,7 +84,7 @@ func (c *claim) check(ctx context.Context) error {
 	if w.deleted.Load() {
 		return distlock.ErrLost
 	}
-	return s.explain(err)
+	return s.fault(err)
 }
 
 // atOnce bounds the watches that one batch arms at once.

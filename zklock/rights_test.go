@@ -86,7 +86,7 @@ func TestWhyNoServer(t *testing.T) {
 		"no such host":         {"zk://me:s3cret@nowhere.invalid", "nowhere.invalid"},
 	} {
 		_, err := Open(t.Context(), tc.url, nil)
-		if err == nil || !broken(err) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "s3cret") {
+		if err == nil || !unanswered(err) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v, want %q", what, err, tc.want)
 		}
 	}

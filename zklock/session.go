@@ -3,15 +3,13 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -29,6 +27,7 @@ type session struct {
 	events <-chan zk.Event // closed when nothing of conn runs any more
 
 	leftovers leftovers
+	calls     atomic.Int64 // of the library, under way
 
 	confirming semaphore
 	mu         sync.Mutex
@@ -62,7 +61,7 @@ func (d *store) dial(ask time.Duration) (*session, error) {
 func (s *session) greet(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	_, err := again(ctx, func() (struct{}, error) {
+	_, err := again(ctx, s, func() (struct{}, error) {
 		var err error
 		if auth := s.store.target.auth; auth != "" {
 			err = s.conn.AddAuth("digest", []byte(auth))
@@ -91,6 +90,11 @@ func (s *session) close(patience time.Duration) {
 	}
 	closed := make(chan struct{})
 	go func() {
+		// The library gives up the calls under way while it may still write their results:
+		// a data race. They mostly end in a moment.
+		for wait := time.Now().Add(patience / 2); s.calls.Load() > 0 && time.Now().Before(wait); {
+			time.Sleep(time.Millisecond)
+		}
 		s.conn.Close()
 		close(closed)
 	}()
@@ -186,14 +190,14 @@ func (s *session) confirmSession(ctx context.Context, session int64, oldest time
 	if s.confirmedSince(session, oldest) {
 		return nil
 	}
-	return s.explain(s.confirming.do(ctx, func() error {
+	return s.fault(s.confirming.do(ctx, func() error {
 		if s.confirmedSince(session, oldest) {
 			return nil // by the call before
 		}
 		if s.conn.SessionID() != session {
 			return zk.ErrSessionExpired
 		}
-		sent, err := again(ctx, s.write)
+		sent, err := again(ctx, s, s.write)
 		// An expired session never comes back: if it is the same afterwards, it was so
 		// when the servers answered.
 		if err == nil && s.conn.SessionID() != session {
@@ -231,56 +235,6 @@ func (s *session) write() (sent time.Time, err error) {
 		err = nil
 	}
 	return sent, err
-}
-
-// request makes a call to the library that may be repeated. It runs detached, as the
-// library heeds no contexts.
-func request[T any](ctx context.Context, s *session, call func() (T, error)) (T, error) {
-	return requestOnce(ctx, s, func() (T, error) { return again(ctx, call) })
-}
-
-// requestOnce is request for a call that must not be repeated.
-func requestOnce[T any](ctx context.Context, s *session, call func() (T, error)) (T, error) {
-	value, err := driver.Detach(ctx, call)
-	return value, s.explain(err)
-}
-
-// again is the one place that repeats a call, up to three times while the connection
-// breaks under it. Twice is not enough. The library fails the call on its way. If it
-// then reaches no server at the first attempt, it fails the repeated call, too, with
-// all that has queued up since.
-func again[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
-	for range 3 {
-		if value, err = call(); !broken(err) || ctx.Err() != nil {
-			break
-		}
-	}
-	return value, err
-}
-
-// broken reports whether err says that a connection broke, so that nothing is known of
-// the request. The library has an error of its own for that. But if it was just writing
-// a request, it returns the error of the connection.
-func broken(err error) bool {
-	var network *net.OpError
-	return !errors.Is(err, distlock.ErrClosed) &&
-		(errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) || errors.As(err, &network))
-}
-
-// explain adds to an error of the library what that does not tell.
-func (s *session) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, zk.ErrClosing) || s.isClosed() && broken(err) {
-		return fmt.Errorf("%w: the connection to ZooKeeper was closed by its owner: %w", distlock.ErrClosed, err)
-	}
-	if s.dialer != nil && (broken(err) || errors.Is(err, context.DeadlineExceeded)) {
-		if reason := s.dialer.reason(); reason != nil {
-			return fmt.Errorf("%w: %w", err, reason)
-		}
-	}
-	return err
 }
 
 // isClosed reports whether the connection has been closed by its owner.
@@ -355,8 +309,8 @@ func (s *session) createContainer(ctx context.Context, p string) (known bool, er
 		_, err = requestOnce(ctx, s, func() (string, error) {
 			return s.conn.CreateContainer(p, nil, zk.FlagContainer, s.store.opts.ACL)
 		})
-		if !broken(err) {
-			return err == nil || err.Error() != "unknown error: -6", err
+		if !unanswered(err) {
+			return err == nil || err.Error() != codeUnimplemented, err
 		}
 		if _, err = s.exists(ctx, p); err != nil {
 			return true, err

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -219,8 +220,8 @@ func (s *stream) failed(err error) error {
 	case s.greeted:
 	case timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("it accepts connections, but has not answered within %v", s.limit))
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		s.dialer.fail(s.addr, fmt.Errorf("it closes the connection without an answer (a port for TLS, or not ZooKeeper?): %w", err))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		s.dialer.fail(s.addr, fmt.Errorf("it closes the connection without an answer (as many connections from here as maxClientCnxns allows, a port for TLS, or not ZooKeeper?): %w", err))
 	default:
 		s.dialer.fail(s.addr, err)
 	}

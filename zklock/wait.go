@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -43,8 +42,6 @@ type waiting struct {
 	next  bool   // it was the only one ahead
 	first bool   // and it has gone since
 	watch *watch // on it; nil before the first Wait
-
-	cut time.Time // since when no server could be asked; zero if one could
 }
 
 // Wait implements driver.Claim. A claim with more than one ahead needs no watch on its
@@ -56,7 +53,8 @@ func (c *claim) Wait(ctx context.Context) error {
 		<-ctx.Done() // no server could be asked
 		return ctx.Err()
 	}
-	ahead, own := s.watches.on(s.conn, w.ahead, c.id), new(watch)
+	refused := w.watch.refused()
+	ahead, own := s.watchOf(w.ahead, c.id), new(watch)
 	w.watch = ahead
 	var err error
 	if w.next {
@@ -73,9 +71,11 @@ func (c *claim) Wait(ctx context.Context) error {
 		case e := <-own.events:
 			own.note(e)
 		case <-s.closed:
-			return s.explain(zk.ErrClosing)
+			return s.fault(zk.ErrClosing)
 		case <-ctx.Done():
 		}
+	} else if refused && ahead.refused() {
+		<-ctx.Done() // Try has said so, and nothing has changed
 	}
 	w.first = w.next && ahead.deleted.Load()
 	return ctx.Err() // or nil, if the node is gone or the connection broke: Try will see
@@ -85,9 +85,9 @@ func (c *claim) Wait(ctx context.Context) error {
 // came with the watch.
 func (w *waiting) refusal() *driver.HeldError {
 	switch {
-	case !w.watch.answered():
-	case w.watch.err != nil:
+	case w.watch.refused():
 		return &driver.HeldError{NoWake: true}
+	case !w.watch.answered() || w.watch.err != nil:
 	case w.next:
 		held := *w.watch.held // a copy, as many waiters share the watch
 		return &held
@@ -101,9 +101,9 @@ func (c *claim) nextWatch() (arm func()) {
 	if c.watch != nil && (!c.watch.fired() || c.watch.deleted.Load()) {
 		return nil
 	}
-	w, conn, path, id := newWatch(), c.session.conn, c.path, c.id
+	w, s, path, id := newWatch(), c.session, c.path, c.id
 	c.watch = w
-	return func() { w.arm(conn, path, id) }
+	return func() { w.arm(s, path, id) }
 }
 
 // watchNode returns a watch on our node. It arms the watch without waiting for that.
@@ -145,18 +145,18 @@ func (w *watch) slim() { w.ready, w.held = closed, nil }
 
 // arm makes the subscription for a claim that lives by session. The answer in another
 // session says nothing: its first server may be behind, and not know the node yet.
-func (w *watch) arm(conn *zk.Conn, path string, session int64) {
+func (w *watch) arm(s *session, path string, session int64) {
 	defer close(w.ready)
 	// GetW and not ExistsW: if the node is gone, ExistsW would watch for its creation,
 	// and so for ever.
-	_, w.err = again(context.Background(), func() (struct{}, error) {
-		data, stat, events, err := conn.GetW(path)
+	_, w.err = again(context.Background(), s, func() (struct{}, error) {
+		data, stat, events, err := s.conn.GetW(path)
 		if err == nil {
 			w.held, w.events = &driver.HeldError{Holder: string(data), Token: stat.Czxid}, events
 		}
 		return struct{}{}, err
 	})
-	if conn.SessionID() != session {
+	if s.conn.SessionID() != session {
 		w.err = zk.ErrSessionExpired
 	}
 	w.deleted.Store(errors.Is(w.err, zk.ErrNoNode))
@@ -208,6 +208,12 @@ func (w *watch) fired() bool {
 	}
 }
 
+// refused reports whether the servers allow no subscription, although the node is there as
+// far as this client knows.
+func (w *watch) refused() bool {
+	return w.answered() && w.err != nil && !w.deleted.Load() && !errors.Is(w.err, zk.ErrSessionExpired)
+}
+
 // armed reports whether there is a subscription without an event so far. Then the node
 // is there, as far as this client can know.
 func (w *watch) armed() bool { return w.answered() && !w.fired() }
@@ -223,9 +229,10 @@ type watches struct {
 	sweepAt int
 }
 
-// on returns the watch of a node. It makes a new one unless the present one can still
+// watchOf returns the watch of a node. It makes a new one unless the present one can still
 // fire, or has told that the node is gone.
-func (ws *watches) on(conn *zk.Conn, path string, session int64) *watch {
+func (s *session) watchOf(path string, session int64) *watch {
+	ws := &s.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w := ws.byPath[path]; w != nil && (!w.fired() || w.deleted.Load()) {
@@ -234,7 +241,7 @@ func (ws *watches) on(conn *zk.Conn, path string, session int64) *watch {
 	ws.sweep()
 	w := newWatch()
 	ws.byPath[path] = w
-	go w.arm(conn, path, session)
+	go w.arm(s, path, session)
 	return w
 }
 

@@ -1,0 +1,107 @@
+package zklock
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// TestGarbledAnswer: an answer that does not fit the request is no grant, and its fate is
+// not known.
+func TestGarbledAnswer(t *testing.T) {
+	t.Parallel()
+	stem := "/p/x/claim-" + strings.Repeat("0", ownerDigits) + "-"
+	good := []zk.MultiResponse{{String: stem + "0000000007"}, {Stat: &zk.Stat{Mzxid: 9, NumChildren: 1}}}
+	if n := new(creation); n.take(stem, good) != nil || n.path != good[0].String || n.czxid != 9 || !n.alone {
+		t.Errorf("a good answer was taken for %+v", n)
+	}
+	for what, results := range map[string][]zk.MultiResponse{
+		"nothing": nil, "one": good[:1], "three": append(good[:2:2], good[0]),
+		"no state": {good[0], {}}, "no path": {{}, good[1]}, "a path of somebody else": {{String: "/p/x/claim-1"}, good[1]},
+	} {
+		n := new(creation)
+		if err := n.take(stem, results); !errors.Is(err, errGarbled) || driver.FateOf(err) != driver.Unknown || fateOf(err) != driver.Unknown || n.path != "" {
+			t.Errorf("%s: %v, %+v", what, err, n)
+		}
+	}
+}
+
+// FuzzChildren: whatever children a server lists, those that are taken for claims are so.
+func FuzzChildren(f *testing.F) {
+	owner := strings.Repeat("a", ownerDigits)
+	f.Add(claimPrefix+owner+"-0000000001", claimPrefix+owner+"--2147483648")
+	f.Add(claimPrefix+owner, "claim-")
+	f.Add("", claimPrefix+owner+"-000000000x")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		queue := queueOf([]string{a, b, a})
+		for _, n := range queue {
+			if n.name != a && n.name != b || len(n.owner) != ownerDigits || !strings.HasPrefix(n.name, claimPrefix+n.owner+"-") {
+				t.Errorf("%q and %q: %+v", a, b, n)
+			}
+		}
+		if name, ours := decode(a); ours && encode(name) != a {
+			t.Errorf("%q is taken for the name %q", a, name)
+		}
+	})
+}
+
+// FuzzStream: whatever a server sends, what comes out is as long as what went in, and the
+// same but for the numbers that are taken out of replies.
+func FuzzStream(f *testing.F) {
+	frame := func(n int, rest ...byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), rest...)
+	}
+	f.Add([]byte{}, 1)
+	f.Add(frame(16, make([]byte, 16)...), 3)
+	f.Add(frame(-1, make([]byte, 40)...), 7)
+	f.Add(bytes.Repeat(frame(20, bytes.Repeat([]byte{1}, 20)...), 3), 5)
+	f.Fuzz(func(t *testing.T, sent []byte, size int) {
+		conn := newStream(&script{Reader: bytes.NewReader(sent)}, newPatientDialer(), "", 0)
+		p := make([]byte, 1+max(size, 0)%64)
+		var got []byte
+		for range 10 * (len(sent) + 1) {
+			n, err := conn.Read(p)
+			if got = append(got, p[:n]...); err != nil {
+				break
+			}
+		}
+		if len(got) > len(sent) || len(sent)-len(got) >= headSize {
+			t.Errorf("%d bytes of %d came through", len(got), len(sent))
+		}
+	})
+}
+
+// TestFates: what each error of the library says of the request.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]driver.Fate{
+		zk.ErrConnectionClosed:                driver.Unknown,
+		zk.ErrSessionExpired:                  driver.Unknown,
+		&net.OpError{Err: io.EOF}:             driver.Unknown,
+		errGarbled:                            driver.Unknown,
+		zk.ErrNoServer:                        driver.NotSent,
+		zk.ErrNoNode:                          driver.Again,
+		zk.ErrNoAuth:                          driver.Answered,
+		fmt.Errorf("x: %w", zk.ErrInvalidACL): driver.Answered,
+		distlock.ErrInvalid:                   driver.Answered,
+		errPlaceLost:                          driver.Answered,
+		errors.New(codeUnimplemented):         driver.Answered,
+		errors.New(codeThrottled):             driver.NotNow,
+		errors.New(codeNotReadOnly):           driver.NotNow,
+		errors.New("unknown error: -7"):       driver.Unknown,
+	} {
+		if got := fateOf(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
