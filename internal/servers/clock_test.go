@@ -12,8 +12,10 @@ import (
 
 // TestJump: the server's clock does what it is told, at once, over a restart as well, and others' stay.
 func TestJump(t *testing.T) {
+	t.Parallel()
 	for kind, now := range map[Kind]func(*testing.T, *Server) time.Time{Redis: redisTime, MySQL: mysqlTime} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			s := ClockedForTest(t, kind)
 			ahead := time.Duration(0)
 			for _, d := range []time.Duration{0, time.Hour, -2 * time.Hour, 90 * time.Minute} {

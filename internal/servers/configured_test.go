@@ -10,8 +10,10 @@ import (
 )
 
 func TestConfigured(t *testing.T) {
+	t.Parallel()
 	for kind, setting := range map[Kind]string{Redis: "maxclients 321", MySQL: "max-connections=321"} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			s := ConfiguredForTest(t, kind, setting)
 			within(t, s, func(ctx context.Context, p peer) error {
 				got := ""
@@ -41,6 +43,7 @@ func TestConfigured(t *testing.T) {
 // A sentinel knows its master, each member of a cluster knows all the others, and
 // nothing of either is left.
 func TestSentinelAndCluster(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	t.Run("started", func(t *testing.T) {
 		master := ConfiguredForTest(t, Redis)

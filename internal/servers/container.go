@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ import (
 	"github.com/testcontainers/testcontainers-go/log"
 )
 
-// ContainerLabel is on every container started here, so that a script can find leftovers:
-// docker ps -aq --filter label=distlock.test=1.
+// ContainerLabel is on every container started here, so that a script can find leftovers. Its value is that of the
+// environment variable DISTLOCK_RUN, or 1: docker ps -aq --filter label=distlock.test=1.
 const ContainerLabel = "distlock.test"
 
 // engineBound is for an engine that accepts connections and says nothing; a healthy one answers in milliseconds.
@@ -143,7 +144,7 @@ func (r recipe) request(at site, name string) testcontainers.GenericContainerReq
 		Cmd:          spec.cmd,
 		Env:          spec.env,
 		Files:        files,
-		Labels:       map[string]string{ContainerLabel: "1"},
+		Labels:       map[string]string{ContainerLabel: cmp.Or(os.Getenv("DISTLOCK_RUN"), "1")},
 		ExposedPorts: []string{inside.String()},
 		HostConfigModifier: func(host *container.HostConfig) {
 			host.PortBindings = network.PortMap{inside: {{

@@ -12,11 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 const childEnv = "DISTLOCK_SERVERS_TEST_CHILD"
@@ -75,10 +76,11 @@ func TestParentKilled(t *testing.T) {
 	only(t, "local")
 	for _, kind := range Kinds {
 		t.Run(string(kind), func(t *testing.T) {
-			ForTest(t, kind) // or skip
+			t.Parallel()
+			skipWithout(t, kind)
 			addr, folder := killedParent(t, kind)
-			eventually(t, "the server is gone", func() bool {
-				conn, err := net.DialTimeout("tcp", addr, time.Second)
+			testkit.Until(t, "the server is gone", func() bool {
+				conn, err := net.Dial("tcp", addr)
 				if err == nil {
 					conn.Close()
 				}
@@ -133,21 +135,9 @@ func TestFolder(t *testing.T) {
 
 func wantSwept(t *testing.T, folder string) {
 	t.Helper()
-	eventually(t, "the folder is swept", func() bool {
+	testkit.Until(t, "the folder is swept", func() bool {
 		sweep(t.Context())
 		_, err := os.Stat(folder)
 		return errors.Is(err, os.ErrNotExist)
 	})
-}
-
-// eventually polls, for what another process does in its own time.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 30 s it is still not so that %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 // A durable server must wait for the disk as its store does by default.
 func TestStartDurable(t *testing.T) {
+	t.Parallel()
 	for kind, without := range withoutFsync {
 		run, err := recipes[kind].local(t.Context(), site{dir: t.TempDir(), port: 1, secret: "x"})
 		if errors.As(err, new(unavailable)) {

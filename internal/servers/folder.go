@@ -36,21 +36,25 @@ type folder struct {
 	lock *os.File // the folder itself, opened; the lock goes when the file is closed, at the latest with the process
 }
 
-func newFolder() (*folder, error) {
+func newFolder() (*folder, error) { return newFolderOf(firstPort, lastPort) }
+
+// newFolderOf takes a port of a range.
+func newFolderOf(first, last int) (*folder, error) {
 	if errPlatform != nil {
 		return nil, errPlatform
 	}
-	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
+	for range min(1000, 10*(last-first+1)) {
+		port := first + rand.IntN(last-first+1)
 		f, err := makeFolder(filepath.Join(os.TempDir(), folderPrefix+strconv.Itoa(port)), port)
 		if err == nil {
 			return f, nil
 		}
 		if !errors.Is(err, os.ErrExist) {
-			return nil, err
+			return nil, advise(err, filepath.Join(os.TempDir(), folderPrefix))
 		}
 	}
-	return nil, fmt.Errorf("no free port from %d to %d", firstPort, lastPort)
+	return nil, troubled{fmt.Errorf("no free port was found from %d to %d", first, last),
+		fmt.Sprintf("end what listens there (ss -ltnp); if nothing does, remove the folders %s*", filepath.Join(os.TempDir(), folderPrefix))}
 }
 
 // makeFolder makes and locks one folder; os.ErrExist means that this port is taken in one way or another.

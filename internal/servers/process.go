@@ -32,7 +32,7 @@ func (r recipe) tryLocal(ctx context.Context) (*Server, error) {
 	at := site{dir: f.path, port: f.port, secret: newSecret()}
 	run, err := r.local(ctx, at)
 	if err != nil {
-		return nil, errors.Join(err, f.remove())
+		return nil, errors.Join(advise(err, f.path), f.remove())
 	}
 	s := &Server{
 		kind:   r.kind,
@@ -51,14 +51,22 @@ func (s *Server) boot(ctx context.Context, r recipe, at site) (*Server, error) {
 	}
 	s.state = killed
 	if err := s.ctl.start(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(s.advise(err), s.Close())
 	}
 	var err error
 	if s.version, err = s.awaitReady(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(s.advise(err), s.Close())
 	}
 	s.state = running
 	return s, nil
+}
+
+// advise is advise for a local process. Of what a container lacks its engine knows.
+func (s *Server) advise(err error) error {
+	if p := s.local(); p != nil {
+		return advise(err, p.folder.path)
+	}
+	return err
 }
 
 // portTaken recognises the stores' and Docker's words for an address, or a container's name, in use.
@@ -102,7 +110,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is in the log; that it ended is what matters
+		_ = cmd.Wait() // howEnded tells of it
 		untie()
 		close(ended)
 	}()
@@ -142,12 +150,20 @@ func (p *process) remove(context.Context) error { return p.folder.remove() }
 
 func (p *process) exited() <-chan struct{} { return p.ended }
 
+// logTail begins with how the process ended, if it has: the kernel kills one without a word in its log when memory is
+// short.
 func (p *process) logTail(context.Context) string {
+	how := ""
+	select {
+	case <-p.ended:
+		how = " (" + p.cmd.ProcessState.String() + ")"
+	default:
+	}
 	text, err := os.ReadFile(p.logPath())
 	if err != nil {
-		return ""
+		return how
 	}
-	return tail(text)
+	return how + tail(text)
 }
 
 // tail is the end of a log, as the last part of an error.

@@ -206,10 +206,10 @@ func (s *Server) Restart(ctx context.Context) error {
 			}
 		}
 		if err := s.ctl.start(ctx); err != nil {
-			return killed, err
+			return killed, s.advise(err)
 		}
 		if _, err := s.awaitReady(ctx); err != nil {
-			return killed, errors.Join(err, s.ctl.kill(context.WithoutCancel(ctx)))
+			return killed, errors.Join(s.advise(err), s.ctl.kill(context.WithoutCancel(ctx)))
 		}
 		return running, nil
 	})

@@ -125,7 +125,7 @@ func Start(ctx context.Context, kind Kind) (*Server, error) {
 // startError tells of both ways. The result is ErrUnavailable only if neither was really tried, ctx's error if it ended.
 func startError(ctx context.Context, kind Kind, noContainer, noLocal error) error {
 	var tried, hints []string
-	absent := true
+	absent := true // then the hint is to install it; one that was there and failed has advice of its own
 	for _, way := range []struct {
 		name, hint string
 		err        error
@@ -133,8 +133,12 @@ func startError(ctx context.Context, kind Kind, noContainer, noLocal error) erro
 		if way.err == nil {
 			continue
 		}
-		tried, hints = append(tried, way.name+": "+way.err.Error()), append(hints, way.hint)
-		absent = absent && errors.As(way.err, new(unavailable))
+		tried = append(tried, way.name+": "+way.err.Error())
+		if errors.As(way.err, new(unavailable)) {
+			hints = append(hints, way.hint)
+		} else {
+			absent = false
+		}
 	}
 	hints = append(hints, "set "+kind.envURL())
 	cause := errors.Join(noContainer, noLocal)
@@ -166,7 +170,7 @@ func (s *Server) awaitReady(ctx context.Context) (version string, err error) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
-		version, err := s.ask(ctx)
+		version, err := s.askLiving(ctx)
 		select {
 		case <-s.ctl.exited():
 			// Judged before the answer: it may have come from a stranger that took the port.
@@ -183,6 +187,26 @@ func (s *Server) awaitReady(ctx context.Context) (version string, err error) {
 			last := context.WithoutCancel(ctx)
 			return "", fmt.Errorf("it does not answer at %s: %w (last try: %w)%s", s.Addr(), ctx.Err(), err, s.ctl.logTail(last))
 		}
+	}
+}
+
+// askLiving is ask, but for a server that ends meanwhile: a stranger that took its port may leave the question without an
+// answer, and not every client looks at a context while it waits for one.
+func (s *Server) askLiving(ctx context.Context) (string, error) {
+	type answer struct {
+		version string
+		err     error
+	}
+	answered := make(chan answer, 1) // a late answer finds nobody
+	go func() {
+		version, err := s.ask(ctx)
+		answered <- answer{version, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.version, a.err
+	case <-s.ctl.exited():
+		return "", errors.New("it ended")
 	}
 }
 

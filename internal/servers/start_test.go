@@ -119,7 +119,7 @@ func outcome(t *testing.T, kind Kind) string {
 // TestPortLost: a stranger takes the port between its choice and the server's bind.
 func TestPortLost(t *testing.T) {
 	only(t, "local")
-	ForTest(t, Redis) // or skip
+	skipWithout(t, Redis)
 	r := redisRecipe
 	var lost string
 	r.local = func(ctx context.Context, at site) (launch, error) {
@@ -136,7 +136,7 @@ func TestPortLost(t *testing.T) {
 		}
 		return redisRecipe.local(ctx, at)
 	}
-	s, err := r.startLocal(soon(t))
+	s, err := r.startLocal(t.Context())
 	must(t, err)
 	defer s.Close()
 	if s.Addr() == lost {
@@ -147,7 +147,7 @@ func TestPortLost(t *testing.T) {
 // TestEndsAtOnce: a server that gives up is reported with its own words and without waiting, and leaves nothing.
 func TestEndsAtOnce(t *testing.T) {
 	only(t, "local")
-	ForTest(t, Redis) // or skip
+	skipWithout(t, Redis)
 	r := redisRecipe
 	var dir string
 	r.local = func(ctx context.Context, at site) (launch, error) {
@@ -156,7 +156,7 @@ func TestEndsAtOnce(t *testing.T) {
 		run.args = append(run.args, "--no-such-option", "1")
 		return run, err
 	}
-	_, err := r.startLocal(soon(t))
+	_, err := r.startLocal(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v, want the server's own complaint, before any deadline", err)
 	}
@@ -165,17 +165,10 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// soon is a context for what must not take as long as a start may.
-func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), readyBound/4)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // TestDyingThread: Linux binds the parent-death signal to a thread; the one that called Start may end at any time.
 func TestDyingThread(t *testing.T) {
 	only(t, "local")
-	ForTest(t, Redis) // or skip
+	skipWithout(t, Redis)
 	var s *Server
 	var err error
 	done := make(chan struct{})
@@ -197,7 +190,7 @@ func TestDyingThread(t *testing.T) {
 
 func TestParallelStarts(t *testing.T) {
 	only(t, "local")
-	ForTest(t, Redis) // or skip
+	skipWithout(t, Redis)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[string]bool{}

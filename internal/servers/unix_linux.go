@@ -3,6 +3,7 @@ package servers
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -32,6 +33,13 @@ func startTied(cmd *exec.Cmd) (untie func(), err error) {
 	started := make(chan error)
 	parentThread() <- func() { started <- cmd.Start() }
 	return func() {}, <-started
+}
+
+// freeSpace is how many bytes there are for us in the file system of a folder's parent.
+func freeSpace(folder string) (int64, bool) {
+	var s unix.Statfs_t
+	err := unix.Statfs(filepath.Dir(folder), &s)
+	return int64(s.Bavail) * s.Bsize, err == nil
 }
 
 // awaitStopped returns once the child's threads have all stopped after a SIGSTOP. The signal alone only asks: a

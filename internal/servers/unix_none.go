@@ -21,4 +21,5 @@ func tryLock(*os.File) error              { return errPlatform }
 func ownGroup(*exec.Cmd)                  {}
 func killGroup(*exec.Cmd) error           { return errPlatform }
 func startTied(*exec.Cmd) (func(), error) { return nil, errPlatform }
+func freeSpace(string) (int64, bool)      { return 0, false }
 func awaitStopped(int) error              { return errPlatform }
