@@ -90,6 +90,7 @@ func variants(p *part) []*part {
 }
 
 // batches numbers what one go command builds: packages of one module, of different names, the long ones before the others.
+// A small batch lets the first tests begin soon, a large one asks the go command less often for the same graph.
 func batches(parts []*part) {
 	type batch struct {
 		module string
@@ -102,7 +103,7 @@ func batches(parts []*part) {
 		long := rank(strings.TrimSuffix(p.name, " (no -race)")) < len(longFirst)
 		name := path.Base(p.pkg)
 		i := slices.IndexFunc(all, func(b batch) bool {
-			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name]
+			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name] && len(b.names) < 4
 		})
 		if i < 0 {
 			i = len(all)
