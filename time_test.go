@@ -25,7 +25,6 @@ var unconverted = []string{
 	"integrations/gocronlock",
 	"integrations/otellock",
 	"internal/servers",
-	"mysqllock",
 	"redislock",
 	"redislock/redlock",
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // start makes sure that the table can be used, finds out what the server can do, and
@@ -44,8 +45,8 @@ func (d *store) Close() error {
 			_ = p.stmt.Close()
 		}
 	}
-	for _, c := range d.closers {
-		_ = c.Close()
+	for _, p := range d.pools {
+		_ = p.Close()
 	}
 	return nil
 }
@@ -55,14 +56,25 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 	err := d.check(ctx)
 	if create && hasNumber(err, errNoTable) {
 		// Others may be creating it at this moment: IF NOT EXISTS makes that no error.
-		if _, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+		if _, err := d.send(ctx, func(ctx context.Context) (sql.Result, error) {
 			return d.db.ExecContext(ctx, d.sql.text["schema"])
 		}); err != nil {
-			return d.sql.explain(d.readOnly(ctx, err))
+			return d.sql.explain(d.explainReadOnly(ctx, err))
 		}
 		err = d.check(ctx)
 	}
 	return d.sql.explain(err)
+}
+
+// send is exec for the requests of Open. They alone are repeated here where the server undid them:
+// the engine sees none of them.
+func (d *store) send(ctx context.Context, send request) (answer int64, err error) {
+	for retry := (driver.Retry{First: time.Millisecond}); ; {
+		answer, _, err = d.exec(ctx, send)
+		if driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
+			return answer, err
+		}
+	}
 }
 
 // check has the server prepare every statement that locks need. The server refuses that if
@@ -75,7 +87,7 @@ func (d *store) check(ctx context.Context) error {
 	}
 	// Old servers do not know SKIP LOCKED. There, each lock is renewed alone.
 	err := d.prepares(ctx, "renew")
-	if err != nil && !refused(err) {
+	if err != nil && lastAnswer(err) == nil {
 		return err
 	}
 	d.renewals.skip = err == nil
@@ -108,7 +120,7 @@ func (d *store) checkSession(ctx context.Context) error {
 			d.checkNamedLocks(version, named)
 		}
 	}
-	if d.locks == nil || refused(err) {
+	if d.locks == nil || lastAnswer(err) != nil {
 		why := err
 		if err = ask(d.sql.text["session-plain"]); err == nil && why != nil {
 			d.dropLocks(why)
@@ -150,17 +162,17 @@ func (d *store) dropLocks(why error) {
 // speak the protocol may not hand on LAST_INSERT_ID(x). The name is no UTF-8, so that no lock
 // can have it, and it is taken for no time.
 func (d *store) probe(ctx context.Context) error {
-	answer, _, err := d.exec(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
+	answer, err := d.send(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
 	if err == nil && answer == 0 {
 		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see docs/mysql.md")
 	}
-	return d.sql.explain(d.readOnly(ctx, err))
+	return d.sql.explain(d.explainReadOnly(ctx, err))
 }
 
-// readOnly says of a write that failed that the server is read-only, if it is. Our own pools close
-// the connection and say no more than that.
-func (d *store) readOnly(ctx context.Context, err error) error {
-	if !errors.Is(err, sqldriver.ErrBadConn) && !hasNumber(err, errReadOnly) {
+// explainReadOnly says of a write that failed that the server is read-only, if it is. A user's
+// pool may say no more than that a connection was dropped.
+func (d *store) explainReadOnly(ctx context.Context, err error) error {
+	if !errors.Is(err, sqldriver.ErrBadConn) && !hasNumber(err, readOnly...) {
 		return err
 	}
 	var on bool

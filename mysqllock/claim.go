@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"math/rand/v2"
+	"math"
 	"strconv"
 	"time"
 
@@ -23,7 +21,7 @@ const MinTTL = 100 * time.Millisecond
 // store sends the statements. It is safe for concurrent use.
 type store struct {
 	db                     *sql.DB
-	closers                []io.Closer // pools that were opened here
+	pools                  []*sql.DB // that were opened here
 	sql                    *statements
 	acquire, take, release *prepared
 	locks                  *namedLocks // nil if waiters poll
@@ -84,7 +82,8 @@ func (c *claim) values() values {
 // a grant that took long: its lease, a good part of which is over, and its token. Others
 // may have held the name meanwhile, and a sweep may have removed their row: then nothing is
 // left that the token of a new row would rise above. Such a grant is asked for again. A
-// sweep leaves rows that are younger than minIdle, so the token of a quick one is not old.
+// sweep leaves rows that are younger than minIdle, so the token of a quick one is not old. What a
+// Try has left that had no answer may be as old as that Try.
 //
 //	acquire sent ── waits for a connection ── statement starts ── waits for the row ── granted
 //	                                          └ token; lease, by the server's clock ─────▶
@@ -93,7 +92,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	for {
 		sent := time.Now()
 		grant, err := c.try(ctx, sent)
-		if err == nil && time.Since(sent) > min(c.request.TTL/8, minIdle/2) {
+		if err == nil && (c.ambiguous || time.Since(sent) > min(c.request.TTL/8, minIdle/2)) {
 			grant, err = c.again(ctx)
 		}
 		switch {
@@ -115,8 +114,11 @@ func (c *claim) again(ctx context.Context) (driver.Grant, error) {
 	v := c.values()
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
 	token, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, trying, d.plain("regrant", v)))
-	c.ambiguous = c.ambiguous || err != nil // it may raise the token yet: the claim must be undone
-	return driver.Grant{Token: token, TTL: ttl, Sent: sent}, err
+	if err != nil {
+		c.ambiguous = true // the grant stands, whatever has become of this
+		return driver.Grant{}, &driver.Fault{Fate: driver.Unknown, Err: err}
+	}
+	return driver.Grant{Token: token, TTL: ttl, Sent: sent}, nil
 }
 
 func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
@@ -137,7 +139,7 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 		// The lowest bit says whether to wait for the named lock; see acquire.sql.
 		c.refused = true
 		return driver.Grant{}, &driver.HeldError{
-			Remaining: time.Duration(-answer/2) * time.Microsecond,
+			Remaining: micros(answer / -2),
 			NoWake:    !c.refusal(answer%2 != 0),
 		}
 	case answer == 0:
@@ -146,24 +148,23 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 	return driver.Grant{Token: answer, TTL: ttl, Sent: sent}, nil
 }
 
-// send sends take.sql or acquire.sql. A claim that waits goes on through an outage until
-// ctx ends; one that has just come is told of it.
+// send sends take.sql or acquire.sql.
 func (c *claim) send(ctx context.Context, p *prepared, ttl time.Duration) (int64, error) {
 	// Kept for Wait: the named lock may come while the request is under way.
 	c.came = c.via()
 	d, request := c.driver, p.with(c.values(), ttl.Microseconds(), c.came)
-	again := isRolledBack
+	answer, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, trying, request))
+	c.ambiguous = c.ambiguous || err != nil && driver.FateOf(err) == driver.Unknown
 	if c.refused {
-		again = func(err error) bool { return isRolledBack(err) || isOutage(err) }
+		err = whileWaiting(err)
 	}
-	answer, _, err := d.execWhile(ctx, again, d.limiter.bound(c.request.Name, trying, func(ctx context.Context) (sql.Result, error) {
-		result, err := request(ctx)
-		// Every attempt counts. A rolled-back statement has left nothing; after any other
-		// failure, it may be applied yet.
-		c.ambiguous = c.ambiguous || err != nil && !isRolledBack(err)
-		return result, err
-	}))
 	return answer, err
+}
+
+// micros is a number of microseconds of an answer as a duration, or as near to it as one can be.
+func micros(n int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(max(min(n, most), -most)) * time.Microsecond
 }
 
 // roundUp brings a TTL to the granularity that Capabilities state by default.
@@ -239,7 +240,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 		}
 		return w.conn.ExecContext(ctx, text)
 	})
-	if errors.Is(err, sqldriver.ErrBadConn) || refused(err) {
+	if err != nil && driver.FateOf(err) != driver.Unknown {
 		return false, nil // not sent, or not carried out
 	}
 	// RELEASE_LOCK runs only if the statement finds the row. If it does not, leave releases
@@ -260,7 +261,7 @@ func alive(ctx context.Context, conn *sql.Conn) error {
 	})
 }
 
-// request sends a statement, and may be called again.
+// request sends a statement.
 type request func(context.Context) (sql.Result, error)
 
 // plain is a request of a statement as text.
@@ -272,71 +273,42 @@ func (d *store) plain(statement string, v values) request {
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
 // rows it changed (or matched: that depends on the connection).
 func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err error) {
-	return d.execWhile(ctx, isRolledBack, send)
-}
-
-func (d *store) execWhile(ctx context.Context, again func(error) bool, send request) (answer, rows int64, err error) {
-	err = repeat(ctx, again, func() error {
-		result, err := send(ctx)
-		if err != nil {
-			return err
-		}
-		if answer, err = result.LastInsertId(); err != nil {
-			return err
-		}
+	result, err := send(ctx)
+	if err == nil {
+		answer, err = result.LastInsertId()
+	}
+	if err == nil {
 		rows, err = result.RowsAffected()
-		return err
-	})
-	return answer, rows, err
+	}
+	if hasNumber(err, readOnly...) {
+		d.redial()
+	}
+	return answer, rows, fault(err)
 }
 
-// query sends a statement that returns rows, and may be called again.
+// redial closes the connections of our own pools that are idle. What they are to may be a replica
+// now, after a fail-over: the next request asks for the address anew.
+func (d *store) redial() {
+	for _, p := range d.pools {
+		p.SetMaxIdleConns(0)
+		p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
+	}
+}
+
+// query sends a statement that returns rows.
 type query func(context.Context) (*sql.Rows, error)
 
 // query calls scan for every row of the result.
 func (d *store) query(ctx context.Context, send query, scan func(*sql.Rows) error) error {
-	return repeat(ctx, isRolledBack, func() error {
-		rows, err := send(ctx)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := scan(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-}
-
-const (
-	// The pause doubles: a deadlock is over at once, an outage is not.
-	firstPause = time.Millisecond
-	maxPause   = 50 * time.Millisecond
-)
-
-// repeat calls f again, after a short random pause and while ctx lets it, if again says so
-// of its error. This is the only place where statements are repeated. The engine cannot do
-// it: it would take such an error for a refusal or for a failure, and it is neither.
-func repeat(ctx context.Context, again func(error) bool, f func() error) error {
-	var last error
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		err := f()
-		switch over := ctx.Err() != nil; {
-		case err != nil && over && last != nil:
-			return fmt.Errorf("%w: the last answer was: %w", ctx.Err(), last)
-		case err == nil || over || !again(err):
-			return final(err)
-		}
-		last = err
-		// The pause is random, or transactions that have deadlocked would meet again.
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: the last answer was: %w", ctx.Err(), last)
+	rows, err := send(ctx)
+	if err != nil {
+		return fault(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return fault(err)
 		}
 	}
+	return fault(rows.Err())
 }

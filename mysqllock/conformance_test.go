@@ -17,18 +17,10 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	h := harness.New(t, servers.MySQL, openURL)
 	// MySQL has no queue over all processes: the first to ask gets the name.
-	options := harness.Pinned(h.Server,
+	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
 		"fair/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped",
-		"handover/order-kept", "handover/lock-does-not-barge", "sweep/waited-only")
-	if options == nil {
-		options = new(conformance.Options)
-	}
-	options.Parallel = sideBySide
-	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, options)
+		"handover/order-kept", "handover/lock-does-not-barge", "sweep/waited-only"))
 }
-
-// sideBySide is how many checks run at a time: nearly all of them wait for the end of a lease.
-const sideBySide = 24
 
 // TestPolling runs the checks about waiting for Lockers that nothing wakes up.
 func TestPolling(t *testing.T) {
@@ -36,7 +28,7 @@ func TestPolling(t *testing.T) {
 	h := harness.On(t, server(t), func(ctx context.Context, url, namespace string) (distlock.Locker, error) {
 		return Open(ctx, url, &Options{Table: namespace, Create: true, WaitConns: -1})
 	})
-	options := conformance.Options{Parallel: sideBySide, Filter: func(k conformance.Check) bool {
+	options := conformance.Options{Filter: func(k conformance.Check) bool {
 		group, _, _ := strings.Cut(k.ID, "/")
 		return group == "wait" || group == "fair" || group == "stress"
 	}}

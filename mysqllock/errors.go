@@ -2,62 +2,131 @@ package mysqllock
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // Errors of the server by their numbers. MySQL and MariaDB share them.
 const (
-	errRecordChanged  = 1020 // MariaDB with innodb_snapshot_isolation
-	errTooManyConns   = 1040
-	errNoSchemaRight  = 1044
-	errNoSchemaNamed  = 1046
-	errNoSchema       = 1049
-	errShutdown       = 1053
-	errNoColumn       = 1054
-	errDuplicate      = 1062
-	errNoRight        = 1142
-	errNoColumnRight  = 1143
-	errNoTable        = 1146
-	errNoKey          = 1176
-	errCommitFailed   = 1180
-	errTooManyForUser = 1203
-	errLockWait       = 1205
-	errDeadlock       = 1213
-	errUserLimit      = 1226
-	errReadOnly       = 1290
-	errRolledBack     = 3101 // Group Replication
+	errRecordChanged   = 1020 // MariaDB with innodb_snapshot_isolation
+	errDiskFull        = 1021
+	errFromEngine      = 1030 // most of all that the disk is full
+	errNoMemory        = 1037
+	errNoSortMemory    = 1038
+	errTooManyConns    = 1040
+	errNoResources     = 1041
+	errNoSchemaRight   = 1044
+	errNoSchemaNamed   = 1046
+	errNotReady        = 1047 // a member of a Galera cluster that has no quorum
+	errNoSchema        = 1049
+	errNoColumn        = 1054
+	errDuplicate       = 1062
+	errTableFull       = 1114
+	errNoRight         = 1142
+	errNoColumnRight   = 1143
+	errNoTable         = 1146
+	errSafeUpdates     = 1175
+	errNoKey           = 1176
+	errCommitFailed    = 1180
+	errTooManyForUser  = 1203
+	errLockWait        = 1205
+	errDeadlock        = 1213
+	errUserLimit       = 1226
+	errReadOnly        = 1290
+	errTableChanged    = 1412
+	errPrepareAgain    = 1615
+	errReadOnlySession = 1792
+	errReadOnlyEngine  = 1836
+	errOffline         = 3032
+	errHookFailed      = 3100 // Group Replication, as is the next
+	errRolledBack      = 3101
 )
 
-// rolledBack are the errors of statements that the server rolled back for reasons that
-// have nothing to do with them: a deadlock, also with another server of a cluster, a row
-// that was not to be had in time, a duplicate that another transaction then took back.
-var rolledBack = []uint16{errDeadlock, errLockWait, errDuplicate, errRecordChanged, errCommitFailed, errRolledBack}
+var (
+	// undone are the errors of statements that the server rolled back for reasons that have
+	// nothing to do with them: a deadlock, also with another server of a cluster, a row that was
+	// not to be had in time, a duplicate that another transaction then took back.
+	undone = []uint16{errDeadlock, errLockWait, errDuplicate, errRecordChanged, errCommitFailed, errTableChanged, errPrepareAgain, errRolledBack}
 
-func isRolledBack(err error) bool { return hasNumber(err, rolledBack...) }
+	// readOnly are those of a server that takes no writes.
+	readOnly = []uint16{errReadOnly, errReadOnlySession, errReadOnlyEngine}
 
-// isOutage reports whether err says nothing but that the server cannot be reached just
-// now, as while it is restarted.
-func isOutage(err error) bool {
-	return unconnected(err) || hasNumber(err, errShutdown) || !refused(err) && !errors.Is(final(err), distlock.ErrClosed)
+	// passing are those of other states that pass.
+	passing = []uint16{errDiskFull, errFromEngine, errNoMemory, errNoSortMemory, errNoResources, errNotReady, errTableFull, errOffline, errHookFailed}
+
+	// noConnection are those of a server that has no connections left.
+	noConnection = []uint16{errTooManyConns, errTooManyForUser, errUserLimit}
+
+	// refusals are the classes of SQLSTATE for what the server refuses for good: syntax and
+	// rights, a login, no schema, a value that does not fit.
+	refusals = []string{"42", "28", "3D", "22"}
+)
+
+// fateOf says what a statement may have done that has failed with err. A number that is not listed
+// may be one of a proxy, or of a shutdown in the midst of a commit, so it says nothing.
+func fateOf(err error) driver.Fate {
+	var dial *connectError
+	var e *mysql.MySQLError
+	var op *net.OpError
+	switch answered := errors.As(err, &e); {
+	case errors.Is(err, distlock.ErrClosed):
+		return driver.Answered
+	case answered && slices.Contains(undone, e.Number):
+		return driver.Again
+	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number)):
+		return driver.NotNow
+	case answered && slices.Contains(noConnection, e.Number):
+		return driver.NotSent
+	case answered && (e.Number == errSafeUpdates || slices.Contains(refusals, string(e.SQLState[:2]))):
+		return driver.Answered
+	// database/sql and the client library return ErrBadConn if nothing was sent. The pools of
+	// users dial as they like.
+	case errors.As(err, &dial), errors.Is(err, sqldriver.ErrBadConn), errors.As(err, &op) && op.Op == "dial":
+		return driver.NotSent
+	}
+	return driver.Unknown
 }
 
-// refused reports whether err is the server's answer to a statement. Sessions and servers
-// may refuse one that others take, such as a join with a list where sql_safe_updates is on.
-func refused(err error) bool {
-	return lastAnswer(err) != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+// fault gives the error of a statement its fate. It keeps one that has its fate.
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, done := errors.AsType[*driver.Fault](err); done {
+		return err
+	}
+	// What database/sql says of a pool that was closed by its owner has no value to compare with.
+	if err.Error() == "sql: database is closed" {
+		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	}
+	return &driver.Fault{Fate: fateOf(err), Err: err}
+}
+
+// whileWaiting is fault for a claim that was told "held": the table was there then, so it may be
+// missing only while it is renamed or made anew.
+func whileWaiting(err error) error {
+	if hasNumber(err, errNoTable) {
+		return &driver.Fault{Fate: driver.NotNow, Err: err}
+	}
+	return err
+}
+
+// notSent is the error of a statement that was not sent because its context has ended.
+func notSent(ctx context.Context) error {
+	return &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 }
 
 // lastAnswer returns the server's error in err; nil if there is none.
 func lastAnswer(err error) error {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e
 	}
 	return nil
@@ -65,48 +134,9 @@ func lastAnswer(err error) error {
 
 // hasNumber reports whether err is the server's, with one of these numbers.
 func hasNumber(err error, numbers ...uint16) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && slices.Contains(numbers, e.Number)
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(numbers, e.Number)
 }
-
-// unconnected reports whether err says that there is no connection, so that nothing was
-// sent: the dial failed, or the server has no connections left.
-func unconnected(err error) bool {
-	var e *connectError
-	return errors.As(err, &e) || hasNumber(err, errTooManyConns, errTooManyForUser, errUserLimit)
-}
-
-// final adds distlock.ErrClosed to what database/sql says of a pool that was closed by
-// its owner. It has no value to compare with.
-func final(err error) error {
-	if err != nil && err.Error() == "sql: database is closed" {
-		return fmt.Errorf("%w: %w", distlock.ErrClosed, err)
-	}
-	return err
-}
-
-// noAnswerError stands for the end of a bound of the driver, not of the caller. It does not match
-// context.DeadlineExceeded, because the engine would take that for the end of the caller's bound.
-type noAnswerError struct {
-	from  string
-	after time.Duration
-	last  error // what was said before; nil if nothing was
-}
-
-// Error implements error.
-func (e *noAnswerError) Error() string {
-	text := fmt.Sprintf("no answer from %s within %v", e.from, e.after.Round(time.Millisecond))
-	if e.last != nil {
-		text += ": the last one was: " + e.last.Error()
-	}
-	return text
-}
-
-// Unwrap returns what was said before.
-func (e *noAnswerError) Unwrap() error { return e.last }
-
-// Timeout reports true, as on net.Error.
-func (e *noAnswerError) Timeout() bool { return true }
 
 // connectError says why there is no connection: nothing was sent on it.
 type connectError struct{ error }

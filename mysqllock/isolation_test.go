@@ -345,6 +345,7 @@ func TestPoolIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, tried := next.Try(t.Context())
+	next.ambiguous = true // as if it had been sent
 	_, inspected := d.Inspect(t.Context(), "n")
 	for what, err := range map[string]error{
 		"Try": tried, "Renew": renewError(t, c), "Release": c.Release(t.Context()), "Inspect": inspected, "undo": next.Release(t.Context()),

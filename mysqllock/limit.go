@@ -3,12 +3,10 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // limiter bounds the statements that one name can have under way: one that tries and
@@ -76,18 +74,19 @@ func (l *limiter) bound(name string, kind int, send request) request {
 		n := l.join(name)
 		defer l.leave(name, n)
 		if ctx.Err() != nil || !acquire(ctx, n.semaphores[kind]) {
-			return nil, ctx.Err()
+			return nil, notSent(ctx)
 		}
 		// The semaphore of the name comes first. So one try and one release of a blocked
 		// name, at the most, want the common one.
 		if l.isBlocked(name) {
 			if !acquire(ctx, l.slow) {
 				<-n.semaphores[kind]
-				return nil, ctx.Err()
+				return nil, notSent(ctx)
 			}
 			defer func() { <-l.slow }()
 		}
 		result, err := send(ctx)
+		err = fault(err)
 		l.observe(name, n, kind, err)
 		return result, err
 	}
@@ -142,7 +141,7 @@ func (l *limiter) observe(name string, n *nameLimit, kind int, err error) {
 				l.forget(name, n, k)
 			}
 		}
-	} else if gone := answered(err); !gone || hasNumber(err, errLockWait) {
+	} else if gone := driver.FateOf(err) != driver.Unknown; !gone || hasNumber(err, errLockWait) {
 		if len(l.blocked) >= maxBlocked {
 			// A name that is still blocked is noticed again. To forget all is simpler
 			// than to find the oldest.
@@ -181,10 +180,4 @@ func (l *limiter) forget(name string, n *nameLimit, kind int) {
 	if n.users--; n.users == 0 {
 		delete(l.names, name)
 	}
-}
-
-// answered reports whether the server is through with a statement that failed, or has
-// never seen it.
-func answered(err error) bool {
-	return refused(err) || unconnected(err) || errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, distlock.ErrClosed)
 }

@@ -64,10 +64,11 @@ func TestMuteServer(t *testing.T) {
 	}
 }
 
-// TestServerGoes stops a server, and then kills it.
+// TestServerGoes has a server refuse, stops it, and then kills it.
 func TestServerGoes(t *testing.T) {
 	t.Parallel()
 	s := servers.ForTest(t, servers.MySQL)
+	t.Run("refuses", func(t *testing.T) { testRefusalPasses(t, s) })
 	t.Run("stopped", func(t *testing.T) { testStoppedServer(t, s) })
 	t.Run("killed", func(t *testing.T) { testWaiterSurvivesOutage(t, s) })
 }
@@ -247,7 +248,8 @@ func TestCertificateIsRefused(t *testing.T) {
 type standIn struct {
 	sqldriver.Connector
 	refuse   func(statement string) error
-	noInsert bool // loses LAST_INSERT_ID
+	noInsert bool        // loses LAST_INSERT_ID
+	failed   func(error) // is told why prepared statements fail
 	rewrite  func(statement string) string
 }
 
@@ -301,6 +303,9 @@ type standInStmt struct {
 
 func (s *standInStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
 	r, err := s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
+	if err != nil && s.s.failed != nil {
+		s.s.failed(err)
+	}
 	if err == nil && s.s.noInsert {
 		return noInsertID{r}, nil
 	}

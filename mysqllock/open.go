@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -111,10 +110,10 @@ func openConfig(ctx context.Context, config *mysql.Config, o Options) (*Locker, 
 	d := &store{db: newPool(connector, cmp.Or(o.MaxConns, defaultConns))}
 	own := newPool(connector, renewConns)
 	d.renewals = newRenewals(own, d.db, renewConns)
-	d.closers = []io.Closer{d.db, own}
+	d.pools = []*sql.DB{d.db, own}
 	if o.WaitConns >= 0 {
 		o.WaitDB = newPool(connector, cmp.Or(o.WaitConns, defaultWaitConns)+1)
-		d.closers = append(d.closers, o.WaitDB)
+		d.pools = append(d.pools, o.WaitDB)
 	}
 	return open(ctx, d, &o, config.Timeout+checkTimeout)
 }
@@ -143,7 +142,7 @@ func open(ctx context.Context, d *store, o *Options, limit time.Duration) (*Lock
 	locks := d.locks
 	if err = d.start(bounded, o.Create); err != nil {
 		if bounded.Err() != nil && ctx.Err() == nil {
-			err = &noAnswerError{from: "the server", after: limit}
+			err = &driver.NoAnswer{From: "the server", After: limit}
 		}
 		return nil, errors.Join(opened(err), c.Close())
 	}

@@ -246,6 +246,20 @@ func TestRights(t *testing.T) {
 	exec("GRANT UPDATE ON %s.* TO %s", schema, user)
 	exec("REVOKE INSERT ON %s.* FROM %s", schema, user)
 	refused("without INSERT")
+	// What is refused leaves nothing, not even once the right is there again.
+	for i := range 10 {
+		if _, err := l.TryLock(t.Context(), fmt.Sprint("refused", i)); !hasNumber(err, errNoRight) {
+			t.Errorf("TryLock without INSERT: %v", err)
+		}
+	}
+	exec("GRANT INSERT ON %s.* TO %s", schema, user)
+	if err := l.Close(); err != nil { // which waits for clean-ups
+		t.Error(err)
+	}
+	var rows int
+	if err := db.QueryRow("SELECT COUNT(*) FROM " + options.Table + " WHERE name LIKE 'refused%'").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows are left of what was refused: %v", rows, err)
+	}
 }
 
 // TestSchemas opens schemas that do not exist, or are not named. That is no question of the rights

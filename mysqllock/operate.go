@@ -3,11 +3,13 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
@@ -26,7 +28,7 @@ func bounded(ctx context.Context, limit time.Duration, f func(ctx context.Contex
 	defer timer.Stop()
 	err := f(inner, func() { timer.Reset(limit) })
 	if err != nil && inner.Err() != nil && ctx.Err() == nil {
-		return &noAnswerError{from: "the server", after: limit, last: lastAnswer(err)}
+		return &driver.NoAnswer{From: "the server", After: limit, Last: lastAnswer(err)}
 	}
 	return err
 }
@@ -79,7 +81,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 			st.Held = true
 			st.Holder = holder
 			st.AcquiredAt = time.UnixMicro(acquired)
-			st.Remaining = time.Duration(remaining) * time.Microsecond
+			st.Remaining = micros(remaining)
 		}
 		found = append(found, st)
 		return nil
@@ -117,9 +119,15 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 		var names []string
 		v.name = hexOf(last)
 		err := d.ask(ctx, silence, d.sql.fill("find", v), func(row *sql.Rows) error {
-			err := row.Scan(&last)
+			before := last
+			if err := row.Scan(&last); err != nil {
+				return err
+			}
+			if last <= before { // it would go round in circles
+				return fmt.Errorf("the server answered with the name %q after %q, which is out of order", last, before)
+			}
 			names = append(names, hexOf(last))
-			return err
+			return nil
 		})
 		if err != nil || len(names) == 0 {
 			return removed, d.sql.explain(err)
@@ -137,7 +145,7 @@ func (d *store) sweep(ctx context.Context, v values, names []string) (removed in
 	if d.renewals.skip {
 		v.name = strings.Join(names, next)
 		n, err := d.change(ctx, silence, "sweep", v)
-		if !refused(err) {
+		if err == nil || lastAnswer(err) == nil || driver.FateOf(err) != driver.Answered {
 			return int(n), err
 		}
 	}

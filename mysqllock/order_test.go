@@ -120,7 +120,7 @@ func goesToLock(t *testing.T, c *claim) <-chan error {
 
 func releases(t *testing.T, c *claim) {
 	t.Helper()
-	if err := c.Release(t.Context()); err != nil {
+	if err := repeated(func() error { return c.Release(t.Context()) }); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }

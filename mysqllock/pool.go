@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/distlock-go/distlock/driver"
 )
 
 // rowWait is for how many seconds our own connections wait for a row, or for the table,
@@ -45,8 +47,8 @@ func newConnector(config *mysql.Config) (*connector, error) {
 	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
 	maps.Copy(params, config.Params)
 	config.Params = params
-	// After a fail-over, connections to what is a replica now are dropped.
-	config.RejectReadOnly = true
+	// The client library would ask three times, and keep the server's error to itself; see redial.
+	config.RejectReadOnly = false
 	// What the client would print, a broken connection mostly, is in the errors.
 	config.Logger = &mysql.NopLogger{}
 	_, err := mysql.NewConnector(config)
@@ -75,7 +77,7 @@ func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case bounded.Err() != nil:
-		err = &noAnswerError{from: c.config.Addr, after: c.timeout}
+		err = &driver.NoAnswer{From: c.config.Addr, After: c.timeout}
 	default:
 		err = c.explain(err, heard.get())
 	}

@@ -107,7 +107,7 @@ func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (res
 		ends, err = d.renewed(ctx, v)
 	}
 	// A server may refuse this statement and accept the one for a single lock.
-	if refused(err) {
+	if lastAnswer(err) != nil && driver.FateOf(err) == driver.Answered {
 		return batch
 	}
 	for _, r := range batch {
@@ -156,7 +156,7 @@ func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration
 		var owner []byte
 		var left int64
 		err := row.Scan(&owner, &left)
-		ends[hex.EncodeToString(owner)] = time.Duration(left) * time.Microsecond
+		ends[hex.EncodeToString(owner)] = micros(left)
 		return err
 	})
 	return ends, err
@@ -170,14 +170,14 @@ func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
 	send := d.renewals.plain(d.sql.fill("renew-alone", v))
 	at, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		if !acquire(ctx, d.renewals.alone) { // for one wait for the row: then others may try
-			return nil, ctx.Err()
+			return nil, notSent(ctx)
 		}
 		defer func() { <-d.renewals.alone }()
 		return send(ctx)
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		r.Answer(driver.Grant{}, &noAnswerError{from: "the row of the lock", after: time.Since(began), last: lastAnswer(err)})
+		r.Answer(driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)})
 	case err != nil:
 		r.Answer(driver.Grant{}, err)
 	// The statement has found no running lease of this claim, or LAST_INSERT_ID would be the
@@ -204,7 +204,7 @@ func on[T any](n *renewals, f func(*sql.DB) (T, error)) (T, error) {
 		return f(n.common)
 	}
 	result, err := f(n.db)
-	if unconnected(err) || errors.Is(final(err), distlock.ErrClosed) {
+	if err = fault(err); driver.FateOf(err) == driver.NotSent || errors.Is(err, distlock.ErrClosed) {
 		return f(n.common)
 	}
 	return result, err

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // authority issues certificates.
@@ -138,12 +138,15 @@ func TestDocumentedRights(t *testing.T) {
 		t.Fatalf("Open with the documented rights: %v", err)
 	}
 	defer l.Close()
-	held, err := l.Lock(t.Context(), "n", distlock.TTL(time.Second))
+	held, err := l.Lock(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	takesLocks(t, held.(*Lock).claim.driver.locks, 1)
-	next := handOff(t, held, l, func() { time.Sleep(time.Second) })
+	locks := held.(*Lock).claim.driver.locks
+	takesLocks(t, locks, 1)
+	next := handOff(t, held, l, func() {
+		testkit.Until(t, "the next waits for the named lock", func() bool { return statementsWith(t, admin, locks.sql.namedLock("n").lock) > 0 })
+	})
 	if err := next.Extend(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
