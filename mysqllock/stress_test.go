@@ -38,12 +38,11 @@ func TestStress(t *testing.T) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for w := range workers {
+		l, err := New(db, &Options{Table: table})
+		if err != nil {
+			t.Fatal(err)
+		}
 		wg.Go(func() {
-			l, err := New(db, &Options{Table: table})
-			if err != nil {
-				t.Error(err)
-				return
-			}
 			defer func() {
 				if err := l.Close(); err != nil {
 					t.Error(err)
