@@ -51,37 +51,12 @@ type claim struct {
 
 	token     int64   // of the grant; 0 if there was none, or it has been released
 	ambiguous bool    // a request of a Try may still arrive
-	queued    bool    // it is in the queue, by the latest answer
 	tries     int     // requests of Try, which have numbers
 	waiter    *waiter // nil unless it waits: a held lock is to be small
 }
 
-// maxRetry is for how long a Try is repeated whose failure passes.
-const maxRetry = 10 * time.Second
-
-// Try implements driver.Claim. It asks again while the server answers that it cannot yet. A claim
-// in the queue also asks again while the server cannot be reached: its lease there outlives an
-// outage of seconds, and so must the call.
+// Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	pause := driver.Retry{First: 50 * time.Millisecond, Most: 200 * time.Millisecond}
-	for ends := time.Now().Add(maxRetry); ; {
-		grant, err := c.try(ctx)
-		passes := false
-		switch driver.FateOf(err) {
-		case driver.Again:
-			passes = true
-		case driver.NotNow:
-			passes = !c.request.NoWait
-		case driver.NotSent, driver.Unknown:
-			passes = c.queued && !errors.Is(err, errUnreplicated)
-		}
-		if !passes || time.Now().After(ends) || pause.Pause(ctx) != nil {
-			return grant, err
-		}
-	}
-}
-
-func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	d, ttl := c.driver, endpoint.Millis(c.request.TTL)
 	queues, channel, test := "0", "", ""
 	if !c.request.NoWait {
@@ -172,7 +147,6 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 		}
 		return held
 	}
-	c.queued = true
 	if c.waiter == nil {
 		c.waiter = c.driver.subscriber.newWaiter(c.key, c.request)
 	}
@@ -251,11 +225,14 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	d.renew(ctx, d.client, batch, slices.Collect(slices.Chunk(all, 1)))
 }
 
+// maxRenewal bounds what a master has for its part, where the context does not.
+const maxRenewal = 10 * time.Second
+
 // renewByMaster renews the claims of each master side by side and in a part of the time. So a
 // master that hangs delays only its own claims.
 func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 	began := time.Now()
-	limit := maxRetry
+	limit := maxRenewal
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline) * 3 / 4 // the rest is for the answers to be taken in
 	}

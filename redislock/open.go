@@ -111,7 +111,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 		WriteBufferSize: 8 << 10,
 
 		ContextTimeoutEnabled: true,
-		// Each request is tried up to four times anyway; a dead server should be
+		// Each request is tried up to four times anyway (MaxRetries); a dead server should be
 		// an error soon.
 		DialerRetries: 1,
 		// What a connection would tell and ask at its start needs rights that a

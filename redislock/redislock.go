@@ -59,7 +59,7 @@ type Options struct {
 
 	// WaitReplicas is how many replicas must have a grant or a renewal before it counts; 0
 	// by default. A grant that fewer of them acknowledge in time is undone, and Lock and
-	// TryLock fail. A renewal that fewer acknowledge is repeated, and the lock ends at its
+	// TryLock fail; a Lock that has waited asks again for its TTL, a minute at most. A renewal that fewer acknowledge is repeated, and the lock ends at its
 	// Deadline if none succeeds. This is no consensus: a fail-over may still choose a replica
 	// without the lock. docs/redis.md says how long in time is, and what is left open.
 	WaitReplicas int

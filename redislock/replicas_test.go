@@ -106,7 +106,7 @@ func TestTooFewReplicas(t *testing.T) {
 	must(t, err)
 	waited := make(chan error)
 	go func() {
-		_, err := both.Lock(t.Context(), "handed over")
+		_, err := both.Lock(t.Context(), "handed over", distlock.TTL(3*time.Second)) // so long it waits for the replicas
 		waited <- err
 	}()
 	testkit.Until(t, "a release would hand the name over", func() bool {
@@ -153,8 +153,11 @@ func TestForgottenGrant(t *testing.T) {
 	operator := driverOn(t, client(t, master.URL()), defaultPrefix)
 	broken := errors.New("nothing was confirmed")
 	c.AddHook(between{func() { broken = breakSeen(t.Context(), operator, "x") }})
-	g := grants(t, a)
+	if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.Again || !errors.Is(err, errForgotten) {
+		t.Errorf("Try: %v (%v), want to be asked again", err, driver.FateOf(err))
+	}
 	must(t, broken)
+	g := grants(t, a)
 	if held := refusal(t, d.tryOnly("x", long)); held.Token != g.Token || a.token != g.Token {
 		t.Errorf("the grant has token %d, the claim %d, the server %d", g.Token, a.token, held.Token)
 	}
