@@ -212,7 +212,7 @@ func TestRenewBehindAProxyOfACluster(t *testing.T) {
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	sentinel := servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis)).Addr()
-	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main&ttl=600ms", nil)
+	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main&ttl=3s", nil)
 	must(t, err)
 	defer l.Close()
 	exercise(t, l)
