@@ -59,7 +59,7 @@ var importRules = []importRule{
 	// examples of docs/fencing.md, which run on the stores.
 	{dir: "fence", tests: []string{"backends", "redislock", "mysqllock", "zklock", "etcdlock", "github.com/redis/go-redis/v9/...",
 		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
-	{dir: "conformance", imports: []string{".", "driver", "conformance/oracle", "conformance/netfault"}, testing: true},
+	{dir: "conformance", imports: []string{".", "driver", "conformance/oracle", "conformance/netfault", "internal/canary"}, testing: true},
 	// porcupine judges histories for linearizability; a checker of our own would need one, too.
 	{dir: "conformance/oracle", imports: []string{".", "github.com/anishathalye/porcupine"}},
 	{dir: "conformance/netfault"},

@@ -44,6 +44,7 @@ var timeSnippets = []struct {
 	{`if before.Add(long).Sub(ends) > 0 { t.Error("in the wrong order") }`, 0},
 	{`if d := end.Sub(began); d > ttl+time.Since(began) { t.Error("more than was asked for") }`, 0},
 	{`if n > int(time.Since(began)/time.Second)+2 { t.Error("too many") }`, 0},
+	{`if least := bound - time.Since(began); left < least { t.Error("too little is left") }`, 0},
 	{`for time.Since(began) < bound { work() }; if n == 0 { t.Error("nothing done") }`, 0},
 	{`if time.Now().Before(deadline) { t.Error("too early") }`, 0},
 	{`t.Logf("took %v", time.Since(began))`, 0},

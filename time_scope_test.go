@@ -114,7 +114,9 @@ func (in *scope) follow(e ast.Expr, at token.Pos, visit func(ast.Expr), seen map
 		in.follow(e.X, at, visit, seen)
 	case *ast.BinaryExpr:
 		in.follow(e.X, at, visit, seen)
-		in.follow(e.Y, at, visit, seen)
+		if e.Op != token.SUB { // what is taken off does not make it longer
+			in.follow(e.Y, at, visit, seen)
+		}
 	case *ast.CallExpr:
 		if s, ok := e.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Round", "Truncate", "Seconds", "Milliseconds", "Abs"}, s.Sel.Name) {
 			in.follow(s.X, at, visit, seen)

@@ -14,38 +14,14 @@ import (
 	"testing"
 )
 
-// unconverted lists the directories with tests that still bound real time themselves. It only gets shorter.
-var unconverted = []string{
-	"backends",
-	"cmd/distlock",
-	"conformance",
-	"conformance/netfault",
-	"examples/service",
-	"integrations/asynqrecipe",
-	"integrations/gocronlock",
-	"integrations/otellock",
-	"internal/servers",
-	"redislock",
-	"redislock/redlock",
-}
-
 // A bound in real time fails on a busy machine, and says nothing then. So tests have none, but for those of
 // testkit.Within, which knows how late the machine itself was. Virtual time is exact: what runs in a bubble of
 // testing/synctest may compare it with anything.
 func TestNoBoundsInRealTime(t *testing.T) {
-	found := make(map[string]int)
 	all := testFiles(t)
 	for _, dir := range slices.Sorted(maps.Keys(all)) {
 		for _, b := range newTimeFinder(all[dir].fset, all[dir].files).bounds() {
-			if found[dir]++; slices.Contains(unconverted, dir) {
-				continue
-			}
 			t.Errorf("%s: %s", b.pos, b.text)
-		}
-	}
-	for _, dir := range unconverted {
-		if found[dir] == 0 {
-			t.Logf("%s bounds real time no longer: remove it from unconverted", dir)
 		}
 	}
 }

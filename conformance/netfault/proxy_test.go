@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // echo is a server that answers every line with itself and keeps what it got.
@@ -122,15 +124,6 @@ func (c *caller) silent() {
 	}
 }
 
-func wait(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 func proxied(t *testing.T) (*echo, *TCPProxy) {
 	e := newEcho(t)
 	p, err := NewTCPProxy(e.Addr().String(), 1)
@@ -151,7 +144,7 @@ func TestProxyForwardsAndCounts(t *testing.T) {
 		t.Errorf("%d requests, %d bytes, %d connections, fired %d", p.Requests(), p.Bytes(), p.Connections(), p.Fired())
 	}
 	a.Close()
-	wait(t, "one connection is left", func() bool { return p.Connections() == 1 })
+	testkit.Until(t, "one connection is left", func() bool { return p.Connections() == 1 })
 }
 
 func TestProxyCutReply(t *testing.T) {
@@ -190,7 +183,7 @@ func TestProxyHold(t *testing.T) {
 	p.HoldRequest(2)
 	a.say("one")
 	a.send("two")
-	wait(t, "the fault has fired", func() bool { return p.Fired() == 1 })
+	testkit.Until(t, "the fault has fired", func() bool { return p.Fired() == 1 })
 	a.send("three")
 	b.say("four")
 	a.silent()
@@ -214,10 +207,10 @@ func TestProxyHoldFromNow(t *testing.T) {
 	a.say("one")
 	before := p.Bytes()
 	a.Write([]byte("tw"))
-	wait(t, "half a request has passed", func() bool { return p.Bytes() == before+2 })
+	testkit.Until(t, "half a request has passed", func() bool { return p.Bytes() == before+2 })
 	p.HoldRequest(1)
 	a.send("o")
-	wait(t, "the fault has fired", func() bool { return p.Fired() == 1 })
+	testkit.Until(t, "the fault has fired", func() bool { return p.Fired() == 1 })
 	a.silent()
 	p.Release()
 	if x, err := a.answer(time.Minute); x != "two" {
@@ -235,11 +228,11 @@ func TestProxyHoldOutlivesClient(t *testing.T) {
 	a := call(t, p)
 	p.HoldRequest(1)
 	a.send("late")
-	wait(t, "the fault has fired", func() bool { return p.Fired() == 1 })
+	testkit.Until(t, "the fault has fired", func() bool { return p.Fired() == 1 })
 	reset(a.Conn.(*net.TCPConn))
-	wait(t, "the client has gone", func() bool { return p.Connections() == 0 })
+	testkit.Until(t, "the client has gone", func() bool { return p.Connections() == 0 })
 	p.Heal()
-	wait(t, "the request arrives", func() bool { return e.got() == "late" && e.ended() == 1 })
+	testkit.Until(t, "the request arrives", func() bool { return e.got() == "late" && e.ended() == 1 })
 }
 
 func TestProxyBlackHole(t *testing.T) {
@@ -254,9 +247,9 @@ func TestProxyBlackHole(t *testing.T) {
 	b.silent()
 	c := call(t, p)
 	c.send("and gone")
-	wait(t, "bytes are counted", func() bool { return p.Requests() == 4 })
+	testkit.Until(t, "bytes are counted", func() bool { return p.Requests() == 4 })
 	c.Close()
-	wait(t, "the client has gone", func() bool { return p.Connections() == 2 })
+	testkit.Until(t, "the client has gone", func() bool { return p.Connections() == 2 })
 	if e.ended() != 0 {
 		t.Errorf("the server heard of the end of a connection through a black hole")
 	}
@@ -275,8 +268,8 @@ func TestProxyDropOneDirection(t *testing.T) {
 	idle.say("idle")
 	p.Drop(false, true)
 	a.send("half open")
-	wait(t, "the request arrives", func() bool { return e.got() == "idle half open" })
-	wait(t, "its reply is dropped", func() bool { return p.Fired() == 1 })
+	testkit.Until(t, "the request arrives", func() bool { return e.got() == "idle half open" })
+	testkit.Until(t, "its reply is dropped", func() bool { return p.Fired() == 1 })
 	a.silent()
 	p.Drop(false, false)
 	a.broken()
@@ -336,7 +329,7 @@ func TestProxyCutAll(t *testing.T) {
 			t.Errorf("error %v, want a reset", err)
 		}
 	}
-	wait(t, "no connection is left", func() bool { return p.Connections() == 0 })
+	testkit.Until(t, "no connection is left", func() bool { return p.Connections() == 0 })
 	call(t, p).say("three")
 	if p.Fired() != 1 {
 		t.Errorf("fired %d times", p.Fired())
@@ -368,7 +361,7 @@ func TestProxyClose(t *testing.T) {
 	call(t, p).send("delayed")
 	p.Drop(true, true)
 	call(t, p).send("dropped")
-	wait(t, "all has arrived", func() bool { return p.Requests() == 8 })
+	testkit.Until(t, "all has arrived", func() bool { return p.Requests() == 8 })
 	for range 2 {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -378,5 +371,5 @@ func TestProxyClose(t *testing.T) {
 		t.Error("still listening")
 	}
 	e.Close()
-	wait(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before })
+	testkit.Until(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -39,25 +39,13 @@ func comebackMutants() []Mutant {
 			Name: "LongNameDeaf", Flaw: "does not wake those who wait for names of more than 200 bytes",
 			Seen:     "channels and lock names that have a shorter limit",
 			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
-			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
-				if len(c.asked.Name) > 200 {
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				return c.inner.Wait(ctx)
-			}}),
+			design:   deafTo(func(c *claim) bool { return len(c.asked.Name) > 200 }),
 		},
 		{
 			Name: "TermsDeaf", Flaw: "does not wake those who wait for a fixed term",
 			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
 			MayTrip:  []string{"expiry/*", "wait/*", "fair/*", "inspect/*", "list/*", "leak/*", "batch/*", "stress/*"}, Why: "fixed terms are waited for in them",
-			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
-				if c.asked.NoRenewal {
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				return c.inner.Wait(ctx)
-			}}),
+			design: deafTo(func(c *claim) bool { return c.asked.NoRenewal }),
 		},
 		{
 			Name: "CloseIsSilent", Flaw: "wakes nobody when Close releases what is held",
@@ -79,6 +67,17 @@ func comebackMutants() []Mutant {
 			design: design{driver: endingTerms},
 		},
 	}
+}
+
+// deafTo does not wake the claims that it is said to.
+func deafTo(not func(*claim) bool) design {
+	return inside(flaw{wait: func(ctx context.Context, c *claim) error {
+		if not(c) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return c.inner.Wait(ctx)
+	}})
 }
 
 // halfTruthMutants tell half of the truth of what is held.
