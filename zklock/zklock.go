@@ -9,6 +9,7 @@
 //	wait.go     watches, and how a waiter learns of a release
 //	class.go    which locks share a session
 //	session.go  one session: its lease, its confirmation, requests
+//	fault.go    the one sender of requests, and what a failed one may have done
 //	dialer.go   the TCP connections of a session; stream.go: one of them
 //	leftover.go what has to be deleted after its release has failed
 //	names.go    what a name and a claim look like in the store
