@@ -86,8 +86,13 @@ func (s *session) fault(err error) error {
 }
 
 // send is the one place that calls the library with a request. It blocks for as long as
-// the library does.
+// the library does. A connection that was closed gets none: a request that the library
+// fails to write, and nobody waits for, keeps a goroutine of it for ever.
 func send[T any](s *session, call func() (T, error)) (T, error) {
+	if s.isClosed() {
+		var none T
+		return none, s.fault(zk.ErrClosing)
+	}
 	s.calls.Add(1)
 	defer s.calls.Add(-1)
 	value, err := call()

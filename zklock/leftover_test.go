@@ -10,19 +10,6 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// shortSession returns a connection whose session is as short as the servers allow, so
-// that a release is given up soon.
-func shortSession(t *testing.T) *zk.Conn {
-	t.Helper()
-	conn, _, err := zk.Connect([]string{server(t).Addr()}, time.Second, zk.WithLogger(debugLog{}), inOrder())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	testkit.Until(t, "a session", func() bool { return conn.State() == zk.StateHasSession })
-	return conn
-}
-
 // count returns how many are left, and -1 if nothing is done about them.
 func (l *leftovers) count() int {
 	l.mu.Lock()
@@ -47,7 +34,7 @@ func TestGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newStoreOn(shortSession(t), opts, time.Second)
+	d := newStoreOn(connect(t), opts, time.Second) // its lag is short, and so a release is given up soon
 	l, err := newLocker(d)
 	if err != nil {
 		t.Fatal(err)

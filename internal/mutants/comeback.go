@@ -22,13 +22,6 @@ func comebackMutants() []Mutant {
 			design: design{driver: sulking},
 		},
 		{
-			Name: "SessionOutlives", Flaw: "keeps what could not be released for as long as its client lives, however long ago the release was given up",
-			Seen:     "zklock.New, on a session that lasted through an outage",
-			KilledBy: []Kill{{"fault/long-outage", "had given the name up"}},
-			MayTrip:  []string{"*/*"}, Why: "holders die in them, and their entries stay as well",
-			design: inside(shorter(func(time.Duration) time.Duration { return distlock.MaxTTL })),
-		},
-		{
 			Name: "ForgetsIdle", Flaw: "counts the tokens of a name from one again when nobody has had it for an hour",
 			Seen:     "keys with the counter in them that expire",
 			KilledBy: []Kill{{"fence/over-idle", "in which nobody held it"}},

@@ -78,6 +78,13 @@ func longMutants() []Mutant {
 func lingerMutants() []Mutant {
 	return []Mutant{
 		{
+			Name: "SessionOutlives", Flaw: "keeps what could not be released for as long as its client lives, however long ago the release was given up",
+			Seen:     "zklock.New, on a session that lasted through an outage",
+			KilledBy: []Kill{{"fault/long-outage", "had given the name up"}},
+			MayTrip:  []string{"*/*"}, Why: "holders die in them, and their entries stay as well",
+			design: inside(shorter(func(time.Duration) time.Duration { return distlock.MaxTTL })),
+		},
+		{
 			Name: "LagTenth", Flaw: "lets go of a dead holder's name a twentieth of the TTL late, and declares no lag",
 			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return ttl * 21 / 20 })),
