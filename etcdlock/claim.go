@@ -63,6 +63,12 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		err = errDequeued
 	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
 		c.withdraw(c.ambiguous)
+	case errors.Is(err, distlock.ErrClosed):
+	case c.rev == 0 && !c.ambiguous && driver.FateOf(err) != driver.Unknown:
+		c.withdraw(false) // nothing was written, so nobody need call Release
+	case c.ambiguous && c.waiting == nil:
+		// An earlier request of this claim may have been applied, whatever this one was told.
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return driver.Grant{}, err
 }
@@ -150,6 +156,9 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 		clientv3.OpGet(c.queue, lastThree...),
 	}
 	resp, err := c.store.write(ctx, clientv3.OpTxn(conditions, then, otherwise), c.failed)
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return c.afterNoSpace(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -191,10 +200,27 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	}
 }
 
+// afterNoSpace finds out whether the put was the one that has filled the store up: then it
+// was applied all the same.
+func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
+	own, err := c.store.get(ctx, c.key)
+	if err != nil {
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
+		c.failed(err)
+		return err
+	}
+	kv := own.first()
+	if kv == nil || clientv3.LeaseID(kv.Lease) != c.lease.id {
+		return refused
+	}
+	c.rev, c.mod = kv.CreateRevision, kv.ModRevision
+	return c.look(ctx)
+}
+
 // failed notes that a write of the key has failed with err. If it may come late, no
 // other claim may ever have the key: it would meet the write.
 func (c *claim) failed(err error) {
-	if mayApply(err) {
+	if err != nil && driver.FateOf(err) == driver.Unknown {
 		c.ambiguous = true
 		c.store.keys.abandon(c.queue, c.key)
 	}

@@ -232,7 +232,7 @@ func (s *store) Close() error {
 		}
 	}
 	if err != nil && ctx.Err() != nil {
-		err = &noAnswerError{closeLimit}
+		err = &driver.NoAnswer{From: "etcd", After: closeLimit}
 	}
 	s.end()
 	if s.owned {

@@ -79,6 +79,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"Unaware":                       testUnaware,
 	"WaiterInOutage":                testWaiterInOutage,
 	"OverQuota":                     testOverQuota,
+	"FateOfTry":                     testFateOfTry,
 	"LeaseOfOwnTTL":                 testLeaseOfOwnTTL,
 	"DeadProcess":                   testDeadProcess,
 	"ClosedClient":                  testClosedClient,

@@ -17,6 +17,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
@@ -131,10 +133,10 @@ func (l *lease) ensure(ctx context.Context, until, listed time.Time) error {
 		case <-ctx.Done():
 			return cmp.Or(last, ctx.Err())
 		}
-		if r.err != nil && !transient(r.err) {
+		if r.err != nil && settled(r.err) {
 			return r.err
 		}
-		if r.err != nil && !unanswered(r.err) {
+		if said(r.err) {
 			last = r.err
 		}
 	}
@@ -228,7 +230,7 @@ func (l *lease) renew(ctx context.Context) (note func(), err error) {
 	case seconds <= 0:
 		return nil, rpctypes.ErrLeaseNotFound
 	case seconds < l.seconds:
-		return nil, fmt.Errorf("the server keeps a lease for %d s that was asked for %d", seconds, l.seconds)
+		return nil, &driver.Fault{Fate: driver.Answered, Err: fmt.Errorf("the server keeps a lease for %d s that was asked for %d", seconds, l.seconds)}
 	}
 	return confirm(sent, seconds), nil
 }

@@ -47,7 +47,7 @@ func (c *claim) look(ctx context.Context) error {
 		if same {
 			return c.held
 		}
-		if err != nil && (transient(err) || unanswered(err)) {
+		if err != nil && !settled(err) {
 			return err
 		}
 		c.moved = true

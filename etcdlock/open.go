@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
@@ -165,7 +166,7 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case unanswered(err) || status.Code(err) == codes.DeadlineExceeded:
+	case ended(err) || status.Code(err) == codes.DeadlineExceeded:
 		// The error is a text of our own: nobody must take it for the end of the
 		// caller's context.
 		err = fmt.Errorf("no answer from %s within %v%s", strings.Join(config.Endpoints, ", "), config.DialTimeout, login.why())
@@ -229,6 +230,9 @@ func intercept(ctx context.Context, method string, req, reply any, cc *grpc.Clie
 	if opens {
 		o.note(err)
 	}
+	if text := status.Convert(err).Message(); !opens && strings.Contains(text, noConnection) {
+		return status.Error(codes.Unavailable, text) // the library would say no more than that the time is over
+	}
 	if c := status.Code(err); ctx.Err() == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) && cc.GetState() != connectivity.Shutdown {
 		return status.Error(codes.Unavailable, "the request was reset: "+status.Convert(err).Message())
 	}
@@ -280,7 +284,7 @@ func probe(ctx context.Context, client *clientv3.Client, limit time.Duration, pr
 	case lacksKeepAlive(err):
 		return fmt.Errorf("%w: the server does not keep leases alive, as kine, for one, does not, and every lock needs that: %w",
 			distlock.ErrUnsupported, err)
-	case mayApply(err) && status.Code(err) == codes.Unknown && ctx.Err() == nil:
+	case fate(err) == driver.Unknown && status.Code(err) == codes.Unknown && ctx.Err() == nil:
 		// An election; the next request goes through the leader.
 	default:
 		return err

@@ -42,7 +42,7 @@ func TestComesBack(t *testing.T) {
 		client, err := clientv3.New(clientv3.Config{
 			Endpoints: []string{s.Addr()},
 			Logger:    zap.NewNop(),
-			DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept), grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour},
 				MinConnectTimeout: time.Minute,
 			})},
@@ -62,7 +62,14 @@ func TestComesBack(t *testing.T) {
 		}
 		refused := func() bool { return client.ActiveConnection().GetState() == connectivity.TransientFailure }
 		st.eventually("the client has met a refusal", refused)
+		held.lease.heard(0)
+		unsent := st.claim("z", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*reconnectPeriod)
+		if _, err := unsent.Try(ctx); driver.FateOf(err) != driver.NotSent || unsent.lease != nil {
+			t.Errorf("Try without a server: %v (%v), want one that was not sent, and nothing kept of it", err, driver.FateOf(err))
+		}
+		cancel()
+		ctx, cancel = context.WithTimeout(t.Context(), 2*reconnectPeriod)
 		batch := []driver.Renewal{{Claim: held, TTL: held.request.TTL}}
 		held.lease.heard(20 * time.Second)
 		if d.Renew(ctx, batch); batch[0].Err == nil {

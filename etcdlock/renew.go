@@ -88,8 +88,8 @@ func (c *claim) attach(ctx context.Context) error {
 		read, revision, err = reads(resp, then, otherwise)
 	}
 	switch {
-	case mayApply(err):
-		return err
+	case err != nil && (driver.FateOf(err) == driver.Unknown || errors.Is(err, rpctypes.ErrNoSpace)):
+		return err // it may have been applied, or may still be
 	case err != nil:
 		c.settle(c.lease)
 		return err

@@ -3,20 +3,16 @@ package etcdlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
-	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
@@ -57,24 +53,24 @@ func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T,
 	answers := make(chan answer, hedges) // room for the late ones: they are dropped
 	for under, pause := 0, firstPause; ; next.Reset(interval) {
 		if under < hedges {
-			if err := s.final(s.client.Ctx().Err()); err != nil {
+			if err := s.fault(s.client.Ctx().Err()); err != nil {
 				return got, err // the library would repeat the request for seconds
 			}
 			under++
 			s.reconnect()
 			s.background.Go(func() {
 				got, err := send(bounded)
-				answers <- answer{got, s.final(err)}
+				answers <- answer{got, s.fault(err)}
 			})
 		}
 		for again := false; !again; {
 			select {
 			case a := <-answers:
-				if a.err == nil || !transient(a.err) {
+				if settled(a.err) {
 					return a.got, a.err
 				}
-				if !unanswered(a.err) {
-					err = a.err // says more than the end of the time
+				if said(a.err) {
+					err = a.err
 				}
 				if under--; under == 0 {
 					next.Reset(min(pause, interval))
@@ -83,7 +79,7 @@ func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T,
 			case <-next.C:
 				again = true
 			case <-bounded.Done():
-				return got, cmp.Or(ctx.Err(), err, error(&noAnswerError{limit}))
+				return got, cmp.Or(ctx.Err(), err, error(&driver.NoAnswer{From: "etcd", After: limit}))
 			}
 		}
 	}
@@ -103,7 +99,7 @@ func (s *store) write(ctx context.Context, txn clientv3.Op, failed func(error)) 
 			return resp.Txn(), nil
 		}
 		failed(err)
-		if !late || !mayApply(err) || ctx.Err() != nil {
+		if !late || driver.FateOf(err) != driver.Unknown || ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -113,21 +109,24 @@ func (s *store) write(ctx context.Context, txn clientv3.Op, failed func(error)) 
 // each attempt to the next member. So one stopped member does not take the time of all.
 // late tells that the attempt has had its time.
 func (s *store) attempt(ctx context.Context, send func(context.Context) error) (late bool, err error) {
-	if err := s.final(s.client.Ctx().Err()); err != nil {
+	if err := s.fault(s.client.Ctx().Err()); err != nil {
 		return false, err // the library would repeat the request for seconds
 	}
 	s.reconnect()
 	began, limit := time.Now(), max(remaining(ctx)/3, minAttempt)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err = s.final(send(bounded)); err == nil {
+	if err = s.fault(send(bounded)); err == nil {
 		return false, nil
 	}
 	// The server knows the limit, too. It may be the first to say that the time is
 	// over, in its own words.
 	took := time.Since(began)
-	if unanswered(err) && ctx.Err() == nil {
-		err = &noAnswerError{took.Round(time.Millisecond)}
+	switch {
+	case ended(err) && ctx.Err() == nil:
+		err = &driver.NoAnswer{From: "etcd", After: took}
+	case ctx.Err() != nil && driver.FateOf(err) == driver.NotSent:
+		err = &driver.Fault{Fate: driver.NotSent, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
 	}
 	return took >= limit*9/10, err
 }
@@ -197,57 +196,4 @@ func keepAliveOnce(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, o
 		return 0, err
 	}
 	return resp.TTL, nil
-}
-
-// noAnswerError is the end of a bound of our own. Callers must not take it for the end
-// of their context.
-type noAnswerError struct{ after time.Duration }
-
-func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer from etcd within %v", e.after) }
-
-// Timeout reports true, as on net.Error.
-func (e *noAnswerError) Timeout() bool { return true }
-
-// unanswered reports whether err is the end of a bound, of ours or of a context.
-func unanswered(err error) bool {
-	var late *noAnswerError
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.As(err, &late)
-}
-
-// ambiguous reports whether err leaves open what has become of a request. A deposed
-// leader, and a member asked too early, answer without a code of their own ("not a
-// primary lessor"). So an unknown error is ambiguous as well.
-func ambiguous(err error) bool {
-	c := status.Code(err)
-	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		c = known.Code()
-	}
-	switch c {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.ResourceExhausted:
-		return true
-	}
-	return false
-}
-
-// mayApply reports whether a write with the error err may have been applied, or may
-// still be. One write fills the store up to its quota: it is applied, and then answered
-// as if it were not.
-func mayApply(err error) bool { return err != nil && ambiguous(err) }
-
-// transient reports whether a request with the error err may be answered if it is sent
-// again.
-func transient(err error) bool {
-	return ambiguous(err) && !errors.Is(err, rpctypes.ErrNoSpace) && !errors.Is(err, distlock.ErrClosed)
-}
-
-// final marks an error that nothing can follow, because the client is closed.
-func (s *store) final(err error) error {
-	if err == nil || s.client.Ctx().Err() == nil {
-		return err
-	}
-	const text = "the etcd client was closed by its owner"
-	if unanswered(err) { // not the end of the caller's context
-		return fmt.Errorf("%w: %s", distlock.ErrClosed, text)
-	}
-	return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, text, err)
 }

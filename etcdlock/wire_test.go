@@ -31,6 +31,8 @@ const (
 	refuse          // nobody gets it, and the client is told at once, as by a host where nobody listens
 	deposed         // the member asked is not the leader any more, and does not do it
 	garbled         // the server has done it, and the client gets the answer to something else
+	full            // the server has no space, and does not do it
+	denied          // the server refuses it for good
 	unaware         // the member asked is not the leader any more, has not noticed, and knows no new lease
 )
 
@@ -140,6 +142,10 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return errUnavailable
 	case deposed:
 		return errDeposed
+	case full:
+		return rpctypes.ErrGRPCNoSpace
+	case denied:
+		return rpctypes.ErrGRPCPermissionDenied
 	case unaware:
 		reply.(*pb.LeaseTimeToLiveResponse).TTL = -1
 		return nil

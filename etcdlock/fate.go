@@ -1,0 +1,90 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// fault says what a request may have done that has failed with err. Every request goes
+// through it, by repeat or attempt.
+//
+// Nothing can follow once the client is closed. The end of a context says nothing of the
+// request, and stays what it is.
+func (s *store) fault(err error) error {
+	const closed = "the etcd client was closed by its owner"
+	switch {
+	case err == nil:
+		return nil
+	case s.client.Ctx().Err() != nil && ended(err): // not the end of the caller's context
+		return fmt.Errorf("%w: %s", distlock.ErrClosed, closed)
+	case s.client.Ctx().Err() != nil:
+		return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, closed, err)
+	case ended(err):
+		return err
+	}
+	return &driver.Fault{Fate: fate(err), Err: err}
+}
+
+// ended reports whether err is the end of a context.
+func ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// refusals are what a server says before it begins with a write, as long as it is in a
+// state that passes. One exception is ErrNoSpace: the write that fills the store up is
+// applied, and answered like those after it. Who writes has to look.
+var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
+
+// noConnection is in what gRPC says of a request that has waited for a connection in vain. A
+// client of Open tells it from one that was sent; one of the user's says for both that the
+// time is over, which says nothing.
+const noConnection = "latest balancer error"
+
+// fate returns what a request may have done that a server or the client library has
+// refused. A deposed leader, and a member asked too early, answer without a code of their
+// own ("not a primary lessor"). So an error that is not known says nothing.
+func fate(err error) driver.Fate {
+	code := status.Code(err)
+	known, isKnown := errors.AsType[rpctypes.EtcdError](err)
+	if isKnown {
+		code = known.Code()
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r) {
+			return driver.NotNow
+		}
+	}
+	switch {
+	case fromLearner(err) || unknownLogin(err):
+		return driver.Again // another member, or the next login
+	case code == codes.Unavailable && strings.Contains(err.Error(), noConnection):
+		return driver.NotSent
+	}
+	switch code {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.ResourceExhausted:
+		return driver.Unknown
+	}
+	return driver.Answered
+}
+
+// settled reports whether err is the last word on a request: sent again at once, it would
+// be answered in the same way.
+func settled(err error) bool {
+	f := driver.FateOf(err)
+	return f == driver.Answered || f == driver.NotNow
+}
+
+// said reports whether err tells more than that the time is over.
+func said(err error) bool {
+	_, ok := errors.AsType[*driver.Fault](err)
+	return ok
+}

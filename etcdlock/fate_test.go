@@ -1,0 +1,76 @@
+package etcdlock
+
+import (
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// What the library makes of an answer, and what a server sends, have the same fate.
+func TestFate(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want driver.Fate
+	}{
+		{rpctypes.ErrNoSpace, driver.NotNow},
+		{rpctypes.ErrNoLeader, driver.NotNow},
+		{rpctypes.ErrTooManyRequests, driver.NotNow},
+		{rpctypes.ErrTimeout, driver.Unknown},
+		{rpctypes.ErrTimeoutDueToLeaderFail, driver.Unknown},
+		{rpctypes.ErrLeaderChanged, driver.Unknown},
+		{rpctypes.ErrPermissionDenied, driver.Answered},
+		{rpctypes.ErrAuthFailed, driver.Answered},
+		{rpctypes.ErrLeaseNotFound, driver.Answered},
+		{rpctypes.ErrTooManyOps, driver.Answered},
+		{rpctypes.ErrGRPCNotSupportedForLearner, driver.Again},
+		{rpctypes.ErrGRPCInvalidAuthToken, driver.Again},
+		{errDeposed, driver.Unknown},
+		{errUnavailable, driver.Unknown},
+		{errGarbled, driver.Unknown},
+		{status.Error(codes.Unavailable, "context deadline exceeded: latest balancer error: dial tcp 127.0.0.1:1: connect: connection refused"), driver.NotSent},
+		{status.Error(codes.Unavailable, "error reading from server: EOF"), driver.Unknown},
+		{status.Error(codes.ResourceExhausted, "grpc: received message larger than max"), driver.Unknown},
+		{status.Error(codes.Unimplemented, "unknown method"), driver.Answered},
+	} {
+		if got := fate(fmt.Errorf("wrapped: %w", tt.err)); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// What a Try is told decides what is owed for it: after a refusal there is nothing of it, and
+// after a request without an answer the fate stays unknown, whatever the next one is told.
+func testFateOfTry(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	want := func(c *claim, f fault, fate driver.Fate) {
+		t.Helper()
+		st.wire.next("Txn", f)
+		if _, err := c.Try(t.Context()); err == nil || driver.FateOf(err) != fate {
+			t.Errorf("Try: %v (%v), want one that is %v", err, driver.FateOf(err), fate)
+		}
+	}
+	for _, with := range []func(*driver.Request){nil, noWait, noRenewal} {
+		c := st.claim("x", with)
+		want(c, full, driver.NotNow)
+		if c.lease != nil || c.key != "" {
+			t.Error("a Try that was refused has kept its key and its lease")
+		}
+		want(c, denied, driver.Answered)
+		want(c, late, driver.Unknown)
+		want(c, full, driver.Unknown)
+		st.wantKeys(0)
+		st.grant(c)
+		st.release(c, nil)
+		st.wire.deliver()
+		st.wantKeys(0)
+	}
+	if len(st.store.keys.used) != 0 {
+		t.Errorf("keys in use: %v", st.store.keys.used)
+	}
+}
