@@ -28,6 +28,7 @@ type StoreOptions struct {
 	// It is called for every request and must call apply, once, for the request to take
 	// effect. If it returns an error, the Locker gets that instead of the reply. So a
 	// request is lost by not calling apply, a reply by returning an error after it.
+	// A driver.Fault says which it was; any other error says nothing.
 	// Either may be delayed, also past the end of ctx. It must be safe for concurrent
 	// use.
 	Intercept func(ctx context.Context, c Call, apply func()) error
@@ -68,7 +69,7 @@ type waiter struct {
 
 func (s *Store) call(ctx context.Context, c Call, apply func()) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return &driver.Fault{Fate: driver.NotSent, Err: err}
 	}
 	locked := func() {
 		s.mu.Lock()
