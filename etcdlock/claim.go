@@ -177,19 +177,7 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	case own == nil && !c.lease.shared:
 		return errGarbled // nothing has refused it
 	case own == nil: // only the epoch was another one
-		// A later answer with an older epoch costs one more transaction.
-		c.lease.epoch.Store(0)
-		if epoch := read[1].first(); epoch != nil {
-			c.lease.epoch.Store(epoch.ModRevision)
-		}
-		if again {
-			c.lease.leave(c.key)
-			c.lease = c.store.lease(c.key, kind{seconds: seconds(c.request.TTL)})
-			if err = c.lease.ensure(ctx, until, time.Time{}); err != nil {
-				return err
-			}
-		}
-		return c.put(ctx, until, true)
+		return c.putAgain(ctx, until, read[1].first(), again)
 	case !c.ambiguous || clientv3.LeaseID(own.Lease) != c.lease.id:
 		// It is the key of a copy of this process, with the same series: the machine
 		// was copied while it ran. We must not take what the copy holds for our own.
@@ -198,6 +186,24 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 		c.rev, c.mod = own.CreateRevision, own.ModRevision
 		return c.look(ctx)
 	}
+}
+
+// putAgain repeats a put that was refused because the epoch of the lease is another by now; nil
+// means that the lease has none.
+func (c *claim) putAgain(ctx context.Context, until time.Time, epoch *mvccpb.KeyValue, again bool) error {
+	// A later answer with an older epoch costs one more transaction.
+	c.lease.epoch.Store(0)
+	if epoch != nil {
+		c.lease.epoch.Store(epoch.ModRevision)
+	}
+	if again {
+		c.lease.leave(c.key)
+		c.lease = c.store.lease(c.key, kind{seconds: seconds(c.request.TTL)})
+		if err := c.lease.ensure(ctx, until, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return c.put(ctx, until, true)
 }
 
 // afterNoSpace finds out whether the put was the one that has filled the store up: then it
