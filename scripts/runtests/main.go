@@ -1,6 +1,7 @@
 // Command runtests is "make test": it builds the test programs of this module and of the modules nested in it, and runs
 // several of them side by side. A test of a lock mostly waits, for a lease to end or a server to start. The processors
-// would be idle half of the time if one package followed another.
+// would be idle half of the time if one package followed another. What only computes (the compiler, and tests in virtual
+// time) has the lowest priority, so that tests in real time are not late for it.
 //
 // The programs are built one batch after another, so that no package is compiled by two go commands at once. A batch
 // runs while the next one is built. The output of a program appears when it has ended, in one piece, and only if it failed
@@ -37,7 +38,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
-	flag.IntVar(&o.side, "p", max(4, runtime.NumCPU()), "test programs side by side")
+	flag.IntVar(&o.side, "p", max(2, runtime.NumCPU()), "test programs side by side, besides those in virtual time")
 	flag.IntVar(&o.parallel, "parallel", 6, "tests side by side in one program")
 	flag.BoolVar(&o.race, "race", true, "build with the race detector")
 	flag.BoolVar(&o.short, "short", false, "pass -short")

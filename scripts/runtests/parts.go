@@ -21,6 +21,7 @@ type part struct {
 	pkg    string // import path
 	race   bool
 	args   []string // besides those of all
+	idle   bool     // runs beside the others, on what they leave of the processors
 
 	batch   int
 	program string
@@ -82,6 +83,7 @@ func variants(p *part) []*part {
 	if p.name != mutants || !p.race {
 		return []*part{p}
 	}
+	p.idle = true // in virtual time: it takes processors, and is never late
 	plain := *p
 	plain.name += " (no -race)"
 	plain.race, plain.args = false, []string{"-test.skip=TestMatrix"}

@@ -49,13 +49,18 @@ func buildBatch(ctx context.Context, o options, dir string, batch []*part) []byt
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return []byte(err.Error())
 	}
-	cmd := exec.CommandContext(ctx, o.goCommand, args...)
+	cmd := background(ctx, o.goCommand, args...)
 	cmd.Dir = batch[0].module
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		said = fmt.Appendf(said, "%s %s: %v\n", o.goCommand, strings.Join(args, " "), err)
 	}
 	return said
+}
+
+// background is a command that gets the processors when nothing else wants them.
+func background(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nice", append([]string{"-n", "19", name}, args...)...)
 }
 
 // result is what became of a program.
@@ -68,26 +73,39 @@ type result struct {
 	tests   []string // that failed
 }
 
-// runBuilt runs the programs, some side by side, and reports each as it ends.
+// runBuilt runs the programs, some side by side, and reports each as it ends. Those in virtual time run one after another
+// beside the others.
 func runBuilt(ctx context.Context, o options, ready <-chan *part) {
-	var wg sync.WaitGroup
+	var workers sync.WaitGroup
 	var mu sync.Mutex
-	for range o.side {
-		wg.Go(func() {
-			for p := range ready {
-				if !p.failed && ctx.Err() == nil {
-					p.result = runOne(ctx, o, p)
-				}
-				mu.Lock()
-				if ctx.Err() == nil {
-					report(os.Stdout, o, p)
-				}
-				p.output = nil
-				mu.Unlock()
+	work := func(queue <-chan *part) {
+		for p := range queue {
+			if !p.failed && ctx.Err() == nil {
+				p.result = runOne(ctx, o, p)
 			}
-		})
+			mu.Lock()
+			if ctx.Err() == nil {
+				report(os.Stdout, o, p)
+			}
+			p.output = nil
+			mu.Unlock()
+		}
 	}
-	wg.Wait()
+	timed, idle := make(chan *part, cap(ready)), make(chan *part, cap(ready))
+	for range o.side {
+		workers.Go(func() { work(timed) })
+	}
+	workers.Go(func() { work(idle) })
+	for p := range ready {
+		if p.idle {
+			idle <- p
+		} else {
+			timed <- p
+		}
+	}
+	close(timed)
+	close(idle)
+	workers.Wait()
 }
 
 func runOne(ctx context.Context, o options, p *part) result {
@@ -109,7 +127,11 @@ func runOne(ctx context.Context, o options, p *part) result {
 	}
 	defer os.Remove(log.Name())
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, p.program, args...)
+	command := exec.CommandContext
+	if p.idle {
+		command = background
+	}
+	cmd := command(ctx, p.program, args...)
 	cmd.Dir = p.dir
 	// A program with the race detector sleeps for a second at its end, and so does each child process of the tests.
 	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
