@@ -184,7 +184,9 @@ func (a *attempt) outlasts(err error) bool {
 	case !a.told && fate != NotNow:
 		return false
 	case a.until.IsZero():
-		a.until = time.Now().Add(min(a.request.TTL, maxNotNow))
+		// Counted from when the trouble began for the queue: else each caller in it would go on
+		// for that long, one after another, and they would pile up.
+		a.until = a.client.queues.troubleSince(a.waiter).Add(min(a.request.TTL, maxNotNow))
 	}
 	return time.Now().Before(a.until)
 }
@@ -259,6 +261,7 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 		a.lock = w.WrapLock(h, a.claim) // before anybody can release it
 	}
 	if !a.client.adopt(h) {
+		h.end() // WrapLock may have given it away
 		return distlock.ErrClosed
 	}
 	return nil
@@ -314,7 +317,7 @@ func (a *attempt) settle(err error) {
 	c := a.client
 	a.settled = true
 	if a.waiter != nil {
-		c.queues.leave(a.waiter)
+		c.queues.leave(a.waiter, err == nil)
 	}
 	switch {
 	case a.claim == nil:
@@ -346,6 +349,9 @@ func (a *attempt) recovered() {
 		return
 	}
 	if !a.settled {
+		if a.handle != nil {
+			a.handle.end() // WrapLock may have given it away
+		}
 		a.settle(errPanicked)
 		return
 	}

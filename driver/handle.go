@@ -333,7 +333,7 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 			// An attempt with hardly any time left says nothing of the reason.
 			var silent *NoAnswer
 			if h.lastErr == nil || !errors.As(err, &silent) {
-				h.lastErr = err
+				h.noteFailure(err)
 			}
 			now := h.client.now()
 			again := now.add(afterRenewal(h.left(now)))
@@ -361,5 +361,14 @@ func (h *Handle) tellRenewal(e *entry, took time.Duration) {
 	}
 	if f := c.opts.Observer.Renewed; f != nil {
 		f(distlock.Renewed{Ctx: e.caller, Name: h.name, Token: h.token, TTL: e.ttl, Took: took, Left: e.left, Err: e.outcome})
+	}
+}
+
+// noteFailure keeps why a request has failed last, for the errors of later calls. The end of a
+// caller's context is no reason: in the error of another call it would look like the end of
+// that call's. h.mu is held.
+func (h *Handle) noteFailure(err error) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		h.lastErr = err
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -125,4 +126,56 @@ func TestPanicIsPassedOn(t *testing.T) {
 		}
 	}()
 	_, _ = driver.Detach(t.Context(), func() (int, error) { panic("in f") })
+}
+
+// A release that was applied before the driver panicked has freed the lock: its repeat, which finds
+// nothing, does not make a loss of it.
+func TestPanicAfterTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		for _, late := range []bool{false, true} { // the context of Unlock has ended: in the background
+			ctx, cancel := context.WithCancel(bg)
+			lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute))
+			n.use(once(on("release", func(_ context.Context, _ memlock.Call, apply func()) (bool, error) {
+				apply()
+				panic("after it was applied")
+			})))
+			if late {
+				cancel()
+			}
+			func() {
+				defer func() { _ = recover() }() // of the foreground
+				_ = lock.Unlock(ctx)
+			}()
+			time.Sleep(5 * time.Second)
+			if err := lock.Unlock(bg); err != nil {
+				t.Errorf("in the background: %t: Unlock: %v", late, err)
+			}
+			if err := mustLock(t, bg, rival, "x").Unlock(bg); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+	})
+}
+
+// However many callers wait for one name at a store that says "not now", all are told in the time that
+// one of them goes on for.
+func TestFirstLocksFailTogether(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", fails(driver.NotNow)))
+		began := time.Now()
+		var callers sync.WaitGroup
+		for range 50 {
+			callers.Go(func() {
+				_, err := l.Lock(bg, "x", distlock.TTL(time.Minute))
+				wantErr(t, "Lock", err, errStore)
+			})
+		}
+		callers.Wait()
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("the last of 50 callers failed after %v", took)
+		}
+		n.use()
+		mustLock(t, bg, l, "x")
+	})
 }

@@ -28,6 +28,7 @@ type queue struct {
 	refusal     error     // what the store has told a first waiter last; nil until it has refused one
 	refused     time.Time // when
 	trouble     error     // why a look of the first waiter has failed since; nil if none has
+	troubled    time.Time // when the first of those has failed
 	outdated    bool      // the refused waiter has left
 }
 
@@ -66,12 +67,15 @@ func (qs *queues) join(name string) *waiter {
 	return w
 }
 
-// leave removes w, so that the next waiter comes forward.
-func (qs *queues) leave(w *waiter) {
+// leave removes w, so that the next waiter comes forward. A grant ends all trouble.
+func (qs *queues) leave(w *waiter, granted bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.length--
 	q := w.queue
+	if granted {
+		q.trouble = nil
+	}
 	if w.next == nil {
 		q.back = w.prev
 	} else {
@@ -120,7 +124,22 @@ func (qs *queues) refuse(w *waiter, err error) {
 func (qs *queues) fail(w *waiter, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	w.queue.trouble = err
+	q := w.queue
+	if q.trouble == nil {
+		q.troubled = time.Now()
+	}
+	q.trouble = err
+}
+
+// troubleSince returns when the first look at the name of w has failed, of those that no answer
+// has followed; now if none has.
+func (qs *queues) troubleSince(w *waiter) time.Time {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.queue.trouble == nil {
+		return time.Now()
+	}
+	return w.queue.troubled
 }
 
 // freshRefusal is for how long a TryLock believes what the store has told a waiter of this process.

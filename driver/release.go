@@ -276,6 +276,8 @@ func (r *release) try(ctx context.Context, limit time.Duration) (done bool) {
 	bounded := c.call(ctx, c.tasks.life, limit)
 	defer bounded.end()
 	r.calls++
+	repeated := r.repeated
+	r.repeated = repeated || c.now() < r.deadline // if it panics: it may have been applied
 	var sent time.Time
 	err := again(bounded, func() error {
 		sent = time.Now()
@@ -285,7 +287,7 @@ func (r *release) try(ctx context.Context, limit time.Duration) (done bool) {
 	switch r.err = bounded.explain(err); {
 	case r.err == nil:
 		return true
-	case errors.Is(r.err, distlock.ErrLost) && r.repeated:
+	case errors.Is(r.err, distlock.ErrLost) && repeated:
 		// The entry is gone. It was there, and ours, when the first request went out:
 		// so it has freed it, and its reply was lost.
 		r.err = nil
@@ -293,7 +295,7 @@ func (r *release) try(ctx context.Context, limit time.Duration) (done bool) {
 	case errors.Is(r.err, distlock.ErrLost) || errors.Is(r.err, distlock.ErrClosed):
 		return true // the client library will never answer otherwise
 	}
-	r.repeated = r.repeated || fate == Unknown && c.instant(sent) < r.deadline
+	r.repeated = repeated || fate == Unknown && c.instant(sent) < r.deadline
 	return r.failed(fate, r.err)
 }
 
@@ -305,7 +307,7 @@ func (r *release) failed(fate Fate, err error) (last bool) {
 	}
 	if h := r.handle; h != nil {
 		h.mu.Lock()
-		h.lastErr = err
+		h.noteFailure(err)
 		h.mu.Unlock()
 	}
 	return r.over()
