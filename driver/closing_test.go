@@ -3,7 +3,10 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -73,4 +76,49 @@ func TestSlowCloseLosesNothing(t *testing.T) {
 	if lost != nil || !errors.Is(renewed.Err(), distlock.ErrUnlocked) || renewed.Unlock(context.Background()) != nil {
 		t.Errorf("a loss was told: %v; the lock has ended by %v", lost, renewed.Err())
 	}
+}
+
+// slowReleases is grantAll at a store that does not answer; each Release takes its time beyond
+// the end of its context.
+type slowReleases struct {
+	grantAll
+	last, under *atomic.Int32 // calls on an ended context, and those not over
+}
+
+func (s slowReleases) Claim(Request) Claim { return s }
+
+func (s slowReleases) Release(ctx context.Context) error {
+	s.under.Add(1)
+	defer s.under.Add(-1)
+	if ctx.Err() != nil {
+		s.last.Add(1)
+	}
+	<-ctx.Done()
+	time.Sleep(300 * time.Millisecond)
+	return ctx.Err()
+}
+
+// The last call of a claim that had no other may take its time. Close has these calls made side
+// by side, so that none comes later than Close waits.
+func TestCloseMakesLastCallsSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := slowReleases{last: new(atomic.Int32), under: new(atomic.Int32)}
+		l, err := New(d, &distlock.Options{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const locks = 500
+		for i := range locks {
+			if _, err := l.Lock(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute) // all are lost
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if last, under := d.last.Load(), d.under.Load(); last < locks/2 || under > 0 {
+			t.Errorf("%d last calls, of which %d are not over, want most of %d, and none", last, under, locks)
+		}
+	})
 }

@@ -14,6 +14,10 @@ const (
 	soundLanes   = 64
 	failingLanes = 8
 
+	// lastLanes is how many more claims are dropped side by side once Close has ended. Their last
+	// calls, on a context that has ended, send nothing, but each may take its time.
+	lastLanes = 1024
+
 	// laneShare is how long a call that hangs keeps its lane from others: a part of a call.
 	// So up to ten times as many calls hang side by side.
 	laneShare = maxCall / 10
@@ -61,13 +65,10 @@ func (l *lanes) init(c *Client) {
 func (l *lanes) add(r *release) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.over:
-		l.client.tasks.spawn(r.drop)
-	case r.calls > 0:
+	l.client.tasks.begin()
+	if r.calls > 0 && !l.over {
 		l.pause(r)
-	default:
-		l.client.tasks.begin()
+	} else {
 		l.push(r)
 	}
 }
@@ -75,7 +76,7 @@ func (l *lanes) add(r *release) {
 // push queues a release, which is counted among the tasks; l.mu is held.
 func (l *lanes) push(r *release) {
 	of := &l.sound
-	if r.failing {
+	if r.failing && !l.over {
 		of = &l.failing
 	}
 	of.queue = append(of.queue, r)
@@ -116,7 +117,8 @@ func (l *lanes) work(of *lane) {
 	}
 }
 
-// take returns the next release, or nil if there is none. It drops what is over its time.
+// take returns the next release, or nil if there is none. It drops what is over its time, and
+// everything once Close has ended.
 func (l *lanes) take(of *lane) *release {
 	for {
 		l.mu.Lock()
@@ -128,21 +130,20 @@ func (l *lanes) take(of *lane) *release {
 		}
 		r := of.queue[0]
 		of.queue[0], of.queue = nil, of.queue[1:]
-		backlog := len(of.queue)
+		backlog, over := len(of.queue), l.over
 		l.mu.Unlock()
 		l.client.tasks.finished() // the goroutine counts
 		// After a stop of the process a release may be over its time before its first call.
 		// An entry that lives by a session would stay for ever.
-		if !r.over() || r.calls == 0 && backlog <= maxBacklog {
+		if !over && (!r.over() || r.calls == 0 && backlog <= maxBacklog) {
 			return r
 		}
 		r.drop()
 	}
 }
 
-// pause has a release wait for its next call; l.mu is held.
+// pause has a release, which is counted among the tasks, wait for its next call; l.mu is held.
 func (l *lanes) pause(r *release) {
-	l.client.tasks.begin()
 	r.failing = true
 	r.at = l.client.now().add(r.retry.pause())
 	heap.Push(&l.paused, r)
@@ -172,7 +173,8 @@ func (l *lanes) resume() {
 	l.arm()
 }
 
-// end drops what waits, in the background: Close has lost its patience, or nothing is left.
+// end has what waits dropped, in the background: Close has lost its patience, or nothing is
+// left.
 func (l *lanes) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,14 +182,12 @@ func (l *lanes) end() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	left := append(append(l.sound.queue, l.failing.queue...), l.paused...)
-	l.sound.queue, l.failing.queue, l.paused = nil, nil, nil
-	l.client.tasks.spawn(func() {
-		for _, r := range left {
-			r.drop()
-			l.client.tasks.finished()
-		}
-	})
+	l.sound.queue = append(append(l.sound.queue, l.failing.queue...), l.paused...)
+	l.failing.queue, l.paused = nil, nil
+	l.sound.free += lastLanes
+	for range l.sound.queue {
+		l.start(&l.sound)
+	}
 }
 
 // paused is a heap of releases by the time of their next call.
