@@ -167,7 +167,7 @@ func TestNames(t *testing.T) {
 	}
 	var claims []*claim
 	for _, name := range names {
-		c := d.claimOn(name, time.Minute)
+		c := d.claimOn(name, time.Hour)
 		grants(t, c)
 		claims = append(claims, c)
 	}
@@ -176,7 +176,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("Release of %.20q: %v", names[i], err)
 		}
 		for j, name := range names {
-			_, err := d.claimOn(name, time.Minute).Try(t.Context())
+			_, err := d.claimOn(name, time.Hour).Try(t.Context())
 			if j > i != errors.Is(err, distlock.ErrHeld) {
 				t.Fatalf("after the release of %.20q: Try of %.20q: %v", names[i], name, err)
 			}

@@ -104,9 +104,10 @@ func ClusterForTest(t testing.TB, n int) []*Server {
 	return nodes
 }
 
+const slots = 16384 // of every Redis Cluster
+
 // joinCluster gives each node its part of the slots and returns when all of them know all.
 func joinCluster(ctx context.Context, nodes []*Server) error {
-	const slots = 16384
 	var first, bus string
 	for i, s := range nodes {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true})
@@ -141,7 +142,8 @@ func joinCluster(ctx context.Context, nodes []*Server) error {
 	return nil
 }
 
-// awaitCluster returns when a node finds the cluster of n nodes complete.
+// awaitCluster returns when a node finds the cluster of n nodes complete: it says "ok" also while it does not know of
+// all slots.
 func awaitCluster(ctx context.Context, s *Server, n int) error {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true})
 	defer c.Close()
@@ -149,7 +151,9 @@ func awaitCluster(ctx context.Context, s *Server, n int) error {
 	defer tick.Stop()
 	for {
 		info, err := c.ClusterInfo(ctx).Result()
-		if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", n)) {
+		if err == nil && strings.Contains(info, "cluster_state:ok") &&
+			strings.Contains(info, fmt.Sprintf("cluster_slots_assigned:%d\r", slots)) &&
+			strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", n)) {
 			return nil
 		}
 		select {

@@ -328,6 +328,10 @@ func TestServerErrors(t *testing.T) {
 	g := five(t)
 	l := open(t, g.url())
 	held := lock(t, l, "x", distlock.TTL(20*time.Second))
+	passing := func(err error) bool { // the other two may not have answered when three have refused
+		fate := driver.FateOf(err)
+		return fate == driver.NotNow || fate == driver.Unknown
+	}
 	for _, a := range g.admins {
 		must(t, a.ScriptFlush(t.Context()).Err()) // NOSCRIPT
 	}
@@ -338,13 +342,11 @@ func TestServerErrors(t *testing.T) {
 		switch {
 		case i < 2 && err != nil:
 			t.Errorf("%d of 5 servers refuse writes: %v", i+1, err)
-		case i == 2 && (err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "NOREPLICAS") || driver.FateOf(err) != driver.NotNow):
+		case i == 2 && (err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "NOREPLICAS") || !passing(err)):
 			t.Errorf("3 of 5 servers refuse writes: %v (%v)", err, driver.FateOf(err))
 		}
 	}
-	if at := g.entries(t, "y2"); len(at) > 0 {
-		t.Errorf("what was refused by a majority is left on %v", at)
-	}
+	testkit.Until(t, "what was refused by a majority is left nowhere", func() bool { return len(g.entries(t, "y2")) == 0 })
 	if err := held.Extend(t.Context(), 20*time.Second); err == nil || errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Extend while 3 of 5 servers refuse writes: %v", err)
 	}
