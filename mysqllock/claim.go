@@ -110,10 +110,20 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 // lease has ended meanwhile. It is done once: if it takes as long, then requests take that
 // long. The token is right then, too, since nobody else has had the row.
 func (c *claim) again(ctx context.Context) (driver.Grant, error) {
-	d, sent, ttl := c.driver, time.Now(), roundUp(c.request.TTL)
+	d, ttl := c.driver, roundUp(c.request.TTL)
 	v := c.values()
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
-	token, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, trying, d.plain("regrant", v)))
+	var sent time.Time
+	var token int64
+	var err error
+	var retry driver.Retry
+	for { // here, not by the engine: the grant stands meanwhile
+		sent = time.Now()
+		token, _, err = d.exec(ctx, d.limiter.bound(c.request.Name, trying, d.plain("regrant", v)))
+		if driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
+			break
+		}
+	}
 	if err != nil {
 		c.ambiguous = true // the grant stands, whatever has become of this
 		return driver.Grant{}, &driver.Fault{Fate: driver.Unknown, Err: err}
@@ -143,6 +153,7 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 			NoWake:    !c.refusal(answer%2 != 0),
 		}
 	case answer == 0:
+		c.ambiguous = true // it may have taken the row
 		return driver.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")
 	}
 	return driver.Grant{Token: answer, TTL: ttl, Sent: sent}, nil

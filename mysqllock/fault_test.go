@@ -154,6 +154,17 @@ func TestAmbiguousHolder(t *testing.T) {
 	c.ambiguous = true // as if it had been sent
 	grants(t, c)
 	late := d.acquire.with(c.values(), 60_000_000, 0)
+	extend := []driver.Renewal{{Claim: c, TTL: time.Hour}}
+	d.Renew(t.Context(), extend)
+	if extend[0].Err != nil {
+		t.Fatal(extend[0].Err)
+	}
+	if answer, _, err := d.exec(t.Context(), late); answer <= 0 || err != nil {
+		t.Errorf("the first Try, applied to its own lock, answered %d, %v, want the token", answer, err)
+	}
+	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Remaining < 30*time.Minute {
+		t.Errorf("%v are left of an hour, %v, after a late copy of the first Try", st.Remaining, err)
+	}
 	if err := c.Release(t.Context()); err != nil {
 		t.Errorf("Release of a lock held until now: %v", err)
 	}

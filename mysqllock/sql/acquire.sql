@@ -5,7 +5,8 @@
 --   < 0  twice the microseconds for which it is still held, or kept for those who wait for its named lock, plus 1 if the
 --        claim is to wait for that too, as a negative number
 --   = 0  this claim was undone
--- Sent again by the same claim it keeps the token and starts the lease anew.
+-- Sent again by the same claim it keeps the token and starts the lease anew, but never shortens it: a late copy may come
+-- after an extension. (The lease of a row that is free has ended.)
 --
 -- {via} says how the claim comes: 3 with the named lock after a wait for it, 2 with the named lock after finding it
 -- free, 1 on the way there, 0 without (a TryLock, or the named lock is of no use). A claim that has to wait leaves the
@@ -33,4 +34,4 @@ ON DUPLICATE KEY UPDATE
   waited = IF(IF({takes}, {via} = 3,
     {via} > 0 AND expires > {now} AND (waited < acquired OR ABS({now} - waited) >= 500000)), {now}, waited),
   owner = IF({takes}, {owner}, owner),
-  expires = IF({takes}, {now} + {ttl}, expires)
+  expires = IF({takes}, GREATEST(expires, {now} + {ttl}), expires)
