@@ -55,8 +55,18 @@ type claim struct {
 	waiter    *waiter // nil unless it waits: a held lock is to be small
 }
 
-// Try implements driver.Claim.
+// Try implements driver.Claim. Its fate speaks for all of its requests: a grant may stand though its
+// confirmation was refused, and a copy of a request may still arrive though the next one was not sent.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	earlier := c.ambiguous // the fate of an earlier Try has told of that
+	g, err := c.try(ctx)
+	if err != nil && !errors.Is(err, distlock.ErrHeld) && (c.token != 0 || c.ambiguous && !earlier) {
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
+	}
+	return g, err
+}
+
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	d, ttl := c.driver, endpoint.Millis(c.request.TTL)
 	queues, channel, test := "0", "", ""
 	if !c.request.NoWait {

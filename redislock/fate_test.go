@@ -53,7 +53,13 @@ func TestFates(t *testing.T) {
 		{said("NOPERM this user has no permissions"), driver.Answered},
 		{said("WRONGTYPE Operation against a key holding the wrong kind of value"), driver.Answered},
 		{said("ERR unknown command 'EVALSHA'"), driver.Answered},
-		{said(""), driver.Answered},
+		{said("ERR Error compiling script (new function): user_script:1: '=' expected"), driver.Answered},
+		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't run this command or subcommand"), driver.Answered},
+		{said("ERR upstream failure"), driver.Unknown}, // a proxy's
+		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: Unknown Redis command called from Lua script"), driver.Unknown},
+		{said("@user_script: 32: -READONLY You can't write against a read only replica."), driver.NotNow}, // caught by a script
+		{said("UNHEARD of"), driver.Unknown},
+		{said(""), driver.Unknown},
 		{fmt.Errorf("wrapped: %w", said("LOADING Redis is loading the dataset in memory")), driver.NotNow},
 	} {
 		if got := endpoint.FateOf(tc.err); got != tc.want {

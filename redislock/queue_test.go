@@ -110,6 +110,26 @@ func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
 	releases(t, c)
 }
 
+// A waiter whose Try has failed between its record and its place gets the place with the next Try.
+func TestWaiterWithoutAPlaceGetsOne(t *testing.T) {
+	t.Parallel()
+	drivers, _ := stores(t, 2)
+	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
+	grants(t, a)
+	queues(t, b)
+	admin := client(t, server(t).URL())
+	must(t, admin.LRem(t.Context(), b.key.queue(), 0, b.request.Owner).Err())
+	for range 2 {
+		refuses(t, b)
+	}
+	if places := admin.LRange(t.Context(), b.key.queue(), 0, -1).Val(); len(places) != 1 || places[0] != b.request.Owner {
+		t.Fatalf("the queue is %q, want the waiter once", places)
+	}
+	releases(t, a)
+	hears(t, b)
+	releases(t, b)
+}
+
 // Calls that give up while the name stays held leave nothing, also behind a
 // waiter.
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {

@@ -37,8 +37,11 @@ if tombstone > 0 then
   end
 end
 if full or tombstone == 0 then
+  local _, channel = record_of(KEYS[3], owner)
+  -- The tombstone of an earlier release stays: there is no memory for another.
+  local barred = full and channel == TOMBSTONE
   -- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone.
-  if redis.call('HDEL', KEYS[3], owner) == 1 then
+  if barred or redis.call('HDEL', KEYS[3], owner) == 1 then
     redis.call('LREM', KEYS[2], 0, owner)
   end
 else

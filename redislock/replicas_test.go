@@ -164,6 +164,23 @@ func TestForgottenGrant(t *testing.T) {
 	releases(t, a)
 }
 
+// A grant stands whatever its confirmation is refused with: so the fate of the call is unknown, and it is undone.
+func TestRefusedConfirmation(t *testing.T) {
+	t.Parallel()
+	master, _ := replicated(t, 1)
+	c, admin := client(t, master.URL()), client(t, master.URL())
+	a := waitsFor(t, c, 1).claim("x", long)
+	broken := errors.New("nothing was confirmed")
+	c.AddHook(between{func() { broken = admin.ACLSetUser(t.Context(), "default", "-pexpire").Err() }})
+	if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.Unknown || !strings.Contains(err.Error(), "user executing the script") {
+		t.Errorf("Try: %v (%v), want a missing right and an unknown fate", err, driver.FateOf(err))
+	}
+	must(t, broken)
+	must(t, admin.ACLSetUser(t.Context(), "default", "+pexpire").Err())
+	refuses(t, driverOn(t, admin, defaultPrefix).tryOnly("x", long))
+	releases(t, a)
+}
+
 // A TryLock may have a grant that was not confirmed, and then find the name taken. It is refused as any
 // other, also where a copy of its request may still arrive.
 func TestUnconfirmedGrantIsAnothers(t *testing.T) {

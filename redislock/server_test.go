@@ -63,6 +63,14 @@ func TestMemoryFull(t *testing.T) {
 	if left := leftovers(t, c, d.prefix); len(left) != 1 {
 		t.Errorf("left behind are %q, want the tombstone", left)
 	}
+	// A release that is repeated without memory leaves what refuses the request.
+	must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	if err := b.Release(t.Context()); !errors.Is(err, errNotBarred) {
+		t.Errorf("a repeated Release where a tombstone is owed: %v", err)
+	}
+	if record := c.HGet(t.Context(), b.key.waiters(), b.request.Owner).Val(); !strings.HasSuffix(record, " x") {
+		t.Errorf("the tombstone is %q after a repeated Release", record)
+	}
 }
 
 // A replica may lag behind its master, so it says nothing about holders.

@@ -65,10 +65,9 @@ if ARGV[5] == '1' then
   set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
   -- The keys of the queue end by themselves after the last lease, so that dead waiters leave nothing.
   outlast(KEYS[4], keep)
-  if not lease then
-    redis.call('RPUSH', KEYS[3], owner)
-  elseif channel == ABSENT then
-    redis.call('LPUSH', KEYS[3], owner)
+  -- The record does not tell whether it is in the list: an earlier Try may have failed between the two.
+  if not redis.call('LPOS', KEYS[3], owner) then
+    redis.call(channel == ABSENT and 'LPUSH' or 'RPUSH', KEYS[3], owner)
   end
   outlast(KEYS[3], keep)
   if ARGV[8] ~= '' then

@@ -63,10 +63,12 @@ func FateOf(err error) driver.Fate {
 	case slices.Contains(passing, code), strings.Contains(err.Error(), "max number of clients reached"),
 		strings.Contains(err.Error(), "while the cluster is down"):
 		return driver.NotNow
-	case strings.Contains(err.Error(), "access a non local key"): // in the midst of a script, whose slot is being moved
-		return driver.Unknown
+	case slices.Contains(refused, code), slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) }):
+		return driver.Answered
 	}
-	return driver.Answered
+	// Such as a key in a slot that is being moved, in the midst of a script. A proxy may have passed the request on
+	// before it failed.
+	return driver.Unknown
 }
 
 var (
@@ -76,17 +78,26 @@ var (
 	// passing are the refusals before the first write, for a state of the server: Redis looks at it before a command, and
 	// in a script before the first one that writes.
 	passing = []string{"READONLY", "NOREPLICAS", "MISCONF", "OOM", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "BUSY"}
+
+	// refused are the refusals before the first write, for good.
+	refused = []string{"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "NOPROTO", "DENIED"}
+
+	// refusals are in the texts of those that begin with ERR, some of them in older versions of Redis only.
+	refusals = []string{"unknown command", "wrong number of arguments", "Error compiling script",
+		"user executing the script can't", "invalid password", "without any password configured",
+		"no password is set", "operation not permitted", "DB index is out of range"}
 )
 
-// codeOf returns the first word of a server's answer; "" if err is none. Redis 6.2 and others have a text before it: "ERR " or
-// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -".
+// codeOf returns the first word of a server's answer; "" if err is none. Redis 6.2 and others have a text before it: "ERR ",
+// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -", or "@user_script: 1: -" for one that a
+// script has caught.
 func codeOf(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
 	}
 	text := answer.Error()
-	if _, inner, ok := strings.Cut(text, "@user_script: "); ok && strings.HasPrefix(text, "ERR ") {
+	if _, inner, ok := strings.Cut(text, "@user_script: "); ok {
 		_, text, _ = strings.Cut(inner, ": -")
 	}
 	code, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
