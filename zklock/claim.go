@@ -320,9 +320,11 @@ func (c *claim) Release(ctx context.Context) error {
 	if c.session == nil || errors.Is(err, distlock.ErrClosed) {
 		return err // all is done, or ends with its session
 	}
-	c.left = true
 	c.stopTelling()
-	s.addLeftover(copyOf(c), time.Now())
+	if !c.left { // once: if it is among them no more, its node is gone, and its use of the session over
+		c.left = true
+		s.addLeftover(copyOf(c), time.Now())
+	}
 	return err
 }
 
@@ -337,9 +339,13 @@ func (c *claim) leave(ctx context.Context) error {
 		return err
 	}
 	c.stopTelling()
-	id := c.id
-	if dropped := c.left && !s.leftovers.drop(c.stem); dropped {
-		c.session, lost = nil, lost && id != s.conn.SessionID() // it was deleted, but not by this call
+	if c.left {
+		// That there is no node does not mean that the lock was lost: the session deletes it
+		// too, and may have done so just now, before it drops the claim.
+		lost = lost && c.id != s.conn.SessionID()
+		if !s.leftovers.drop(c.stem) {
+			c.session = nil // that use of it is over
+		}
 	}
 	c.quit()
 	if lost {

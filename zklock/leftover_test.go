@@ -136,3 +136,61 @@ func TestLeftoversEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedOnce: the session deletes what a release has left. The engine repeats the
+// release, which fails again. The use of the session ends once, and the lock was not lost.
+func TestDeletedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, users := c.session, c.class.users
+	refuseDelete := func(op int32) fault {
+		if op == opDelete {
+			return refuse
+		}
+		return pass
+	}
+	w.on(refuseDelete)
+	if err := c.Release(t.Context()); err == nil {
+		t.Fatal("released")
+	}
+	w.on(nil)
+	testkit.Until(t, "nothing is left", func() bool { return s.leftovers.count() < 0 })
+	w.on(refuseDelete)
+	if err := c.Release(t.Context()); err == nil {
+		t.Fatal("released")
+	}
+	if n := s.leftovers.count(); n >= 0 {
+		t.Errorf("%d claims are left once more", n)
+	}
+	w.on(nil)
+	if err := c.Release(t.Context()); err != nil {
+		t.Error("the release of what the session has deleted:", err)
+	}
+	c.class.mu.Lock()
+	defer c.class.mu.Unlock()
+	if c.class.users != users-1 {
+		t.Errorf("the session has %d users, want %d", c.class.users, users-1)
+	}
+}
+
+// TestDeletedJustNow: the session has deleted the node, and has not dropped the claim yet.
+func TestDeletedJustNow(t *testing.T) {
+	t.Parallel()
+	conn := connect(t)
+	c := claimOn(t, conn, freshPrefix(), "x", false)
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.left = true
+	c.session.addLeftover(copyOf(c), time.Now().Add(time.Hour))
+	if err := conn.Delete(c.path, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error("the release of what the session has deleted:", err)
+	}
+}
