@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
@@ -172,4 +173,51 @@ func TestDocumentedRights(t *testing.T) {
 	}
 	_ = held.Unlock(t.Context())
 	unlock(t, lock(t, l, "x"))
+}
+
+// TestUnreadableNodes: a waiter that may watch neither its own node, nor perhaps the one
+// ahead, waits all the same. It does not look again and again.
+func TestUnreadableNodes(t *testing.T) {
+	t.Parallel()
+	for what, ahead := range map[string]int32{"its own": zk.PermAll, "both": zk.PermDelete} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			prefix := freshPrefix()
+			holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, connect(t), prefix, "x", false)
+			admin := claimOn(t, connect(t), prefix, "x", false)
+			if err := admin.class.session.makeNode(t.Context(), admin.parent(), zk.FlagPersistent); err != nil {
+				t.Fatal(err)
+			}
+			holder.class.store.opts.ACL, waiter.class.store.opts.ACL = zk.WorldACL(ahead), zk.WorldACL(zk.PermDelete)
+			if _, err := holder.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			vain := 0
+			for range 3 {
+				if _, err := waiter.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(300*time.Millisecond, cancel)
+				if err := waiter.Wait(ctx); err == nil {
+					vain++
+				}
+				cancel()
+			}
+			if most := map[string]int{"its own": 0, "both": 1}[what]; vain > most {
+				t.Errorf("%d of 3 waits ended at once, want %d", vain, most)
+			}
+			if err := holder.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if what == "its own" {
+				if err := waiter.Wait(t.Context()); err != nil {
+					t.Error("not woken up:", err)
+				}
+			}
+			if _, err := waiter.Try(t.Context()); err != nil {
+				t.Error("not granted what is free:", err)
+			}
+		})
+	}
 }

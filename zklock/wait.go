@@ -59,7 +59,9 @@ func (c *claim) Wait(ctx context.Context) error {
 	var err error
 	if w.next {
 		own = c.watchNode()
-		err = own.wait(ctx)
+		if err = own.wait(ctx); own.refused() {
+			err = nil // the node ahead tells, and the next Try reads the queue
+		}
 	}
 	if err == nil {
 		err = ahead.wait(ctx)
