@@ -121,3 +121,37 @@ func TestAnswerToAnotherSession(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseUnderContainer: a container is being made when the session is closed. The call
+// ends, and no other begins.
+func TestCloseUnderContainer(t *testing.T) {
+	t.Parallel()
+	w, prefix := newWire(t), freshPrefix()
+	d := openDriver(t, server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=10s")
+	s := d.main.session
+	reached, held := make(chan struct{}), make(chan struct{})
+	w.on(func(op int32) fault {
+		if op == opContainer {
+			close(reached)
+			<-held
+		}
+		return pass
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.createContainer(t.Context(), prefix)
+		done <- err
+	}()
+	<-reached
+	s.close(closeTime)
+	if err := <-done; !errors.Is(err, distlock.ErrClosed) {
+		t.Error("the call under way got", err)
+	}
+	close(held)
+	if n := s.calls.count() + s.containers.count(); n != 0 {
+		t.Errorf("%d calls under way", n)
+	}
+	if _, err := s.children(t.Context(), prefix); !errors.Is(err, distlock.ErrClosed) {
+		t.Error("a call after that got", err)
+	}
+}

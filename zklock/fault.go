@@ -89,12 +89,11 @@ func (s *session) fault(err error) error {
 // the library does. A connection that was closed gets none: a request that the library
 // fails to write, and nobody waits for, keeps a goroutine of it for ever.
 func send[T any](s *session, call func() (T, error)) (T, error) {
-	if s.isClosed() {
+	if s.isClosed() || !s.calls.begin() {
 		var none T
 		return none, s.fault(zk.ErrClosing)
 	}
-	s.calls.Add(1)
-	defer s.calls.Add(-1)
+	defer s.calls.done()
 	value, err := call()
 	return value, s.fault(err)
 }

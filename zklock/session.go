@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -26,8 +25,9 @@ type session struct {
 	dialer *dialer         // of conn; nil if conn is the user's
 	events <-chan zk.Event // closed when nothing of conn runs any more
 
-	leftovers leftovers
-	calls     atomic.Int64 // of the library, under way
+	leftovers  leftovers
+	calls      calls // of the library
+	containers calls // those of them that are CreateContainer
 
 	confirming semaphore
 	mu         sync.Mutex
@@ -88,13 +88,15 @@ func (s *session) close(patience time.Duration) {
 	if s.dialer == nil {
 		return
 	}
+	s.calls.end()
+	s.containers.end()
 	closed := make(chan struct{})
 	go func() {
-		// The library gives up the calls under way while it may still write their results:
-		// a data race. They mostly end in a moment.
-		for wait := time.Now().Add(patience / 2); s.calls.Load() > 0 && time.Now().Before(wait); {
+		// They mostly end in a moment.
+		for wait := time.Now().Add(patience / 2); s.calls.count() > 0 && time.Now().Before(wait); {
 			time.Sleep(time.Millisecond)
 		}
+		s.endContainers()
 		s.conn.Close()
 		close(closed)
 	}()
@@ -107,6 +109,56 @@ func (s *session) close(patience time.Duration) {
 	s.dialer.end()
 	for range s.events {
 	}
+}
+
+// endContainers returns when the library cannot be writing the result of a CreateContainer
+// any more. Once the connection is closed, the library returns what is under way, and may
+// decode the answer meanwhile. All its other calls then leave the result alone, but this
+// one reads it: a data race. Without a TCP connection there is nothing to decode.
+func (s *session) endContainers() {
+	for s.containers.count() > 0 {
+		s.dialer.end()
+		if state := s.conn.State(); state == zk.StateDisconnected || state == zk.StateConnecting {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// calls counts calls under way, until no more may begin.
+type calls struct {
+	mu    sync.Mutex
+	n     int
+	ended bool
+}
+
+// begin reports whether a call may begin. Then done has to follow.
+func (c *calls) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.n++
+	}
+	return !c.ended
+}
+
+func (c *calls) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+}
+
+// end lets no call begin any more.
+func (c *calls) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+}
+
+func (c *calls) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
 }
 
 // semaphore lets one call run at a time.
@@ -303,14 +355,23 @@ func (s *session) createNode(ctx context.Context, p string, flag int32) error {
 
 // createContainer reports false if the servers do not know containers. Servers before
 // 3.5 say so; the library has no value for the code -6. ClickHouse Keeper before 26.7
-// drops the connection at that request, each time, but answers another.
+// drops the connection at that request, each time, but answers another. A request that
+// was not sent tells nothing. On a connection of the user, who may close it at any time,
+// the data race of endContainers is the library's, and cannot be kept out.
 func (s *session) createContainer(ctx context.Context, p string) (known bool, err error) {
-	for range 3 {
+	for dropped := 0; dropped < 3; {
 		_, err = requestOnce(ctx, s, func() (string, error) {
+			if !s.containers.begin() {
+				return "", zk.ErrClosing
+			}
+			defer s.containers.done()
 			return s.conn.CreateContainer(p, nil, zk.FlagContainer, s.store.opts.ACL)
 		})
 		if !unanswered(err) {
 			return err == nil || err.Error() != codeUnimplemented, err
+		}
+		if driver.FateOf(err) != driver.NotSent {
+			dropped++
 		}
 		if _, err = s.exists(ctx, p); err != nil {
 			return true, err
