@@ -15,7 +15,8 @@ import (
 
 var (
 	// errDequeued tells a claim that it was in the queue and is no more.
-	errDequeued = errors.New("the waiter is no longer in the queue: its key was deleted, or its lease has ended")
+	errDequeued error = &driver.Fault{Fate: driver.Answered,
+		Err: errors.New("the waiter is no longer in the queue: its key was deleted, or its lease has ended")}
 
 	// errKeyTaken means that there is a key of the claim before the claim has put it.
 	errKeyTaken = errors.New("the key of a claim is there before the claim")
@@ -36,6 +37,7 @@ type claim struct {
 	mod       int64 // its mod revision
 	epoch     int64 // of its lease, when its last put was sent
 	ambiguous bool  // a put or a deletion of the key may have been applied, or may still be
+	moving    bool  // the same of a put that moves the key to the next lease
 	won       bool
 	removed   bool // by Release
 	lost      bool // and it was gone before
@@ -66,8 +68,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	case errors.Is(err, distlock.ErrClosed):
 	case c.rev == 0 && !c.ambiguous && driver.FateOf(err) != driver.Unknown:
 		c.withdraw(false) // nothing was written, so nobody need call Release
-	case c.ambiguous && c.waiting == nil:
-		// An earlier request of this claim may have been applied, whatever this one was told.
+	case (c.ambiguous || c.rev != 0) && c.waiting == nil:
+		// An earlier request may have been applied, or has been, whatever this one was told.
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return driver.Grant{}, err
@@ -316,9 +318,10 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 		return false, nil // nothing was written
 	}
 	var resp clientv3.OpResponse
+	full := false // the first of two may have been applied: it may have filled the store up
 	_, err = c.store.attempt(ctx, func(ctx context.Context) error {
 		resp, err = c.store.client.Do(ctx, c.removal(c.ambiguous && c.lease.shared))
-		if errors.Is(err, rpctypes.ErrNoSpace) {
+		if full = errors.Is(err, rpctypes.ErrNoSpace); full {
 			// A deletion is allowed. What comes late is left to the next listing.
 			resp, err = c.store.client.Do(ctx, c.removal(false))
 		}
@@ -326,6 +329,9 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false, nil // the key has gone with the lease, and no put comes any more
+	}
+	if full && err != nil && !errors.Is(err, distlock.ErrClosed) {
+		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return err == nil && resp.Txn().Succeeded, err
 }

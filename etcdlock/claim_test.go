@@ -186,7 +186,7 @@ func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 
 	theirs := others.waiting(next)
 	st.revokeAsAdmin(c.lease)
-	if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) {
+	if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) || driver.FateOf(err) != driver.Answered {
 		t.Fatalf("Try: %v, want %v", err, errDequeued)
 	}
 	others.woken(theirs)
@@ -221,7 +221,7 @@ func testDeletedWaiter(t *testing.T, s *servers.Server) {
 		if _, err := st.admin.Delete(t.Context(), c.key); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) {
+		if _, err := c.Try(t.Context()); !errors.Is(err, errDequeued) || driver.FateOf(err) != driver.Answered {
 			t.Fatalf("Try: %v, want %v", err, errDequeued)
 		}
 	}
@@ -244,6 +244,41 @@ func testMoveToDeadLease(t *testing.T, s *servers.Server) {
 		t.Error("the renewal after it:", err)
 	}
 	st.release(c, nil)
+
+	// If the key was on the dead lease already, it has gone with it. The server must say that, and
+	// not that the lease is gone.
+	c = st.won("x", nil)
+	st.wire.next("Txn", loseReply)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil {
+		t.Fatal("Renew has not failed")
+	}
+	st.revokeAsAdmin(c.next)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	st.release(c, distlock.ErrLost)
+}
+
+// A request has moved the key, and its outcome is unknown. What the next one is told says
+// nothing of the first: the lease that the key may be on must stay.
+func testMoveRefusedLater(t *testing.T, s *servers.Server) {
+	for _, first := range []fault{loseReply, overQuota, garbled} {
+		st := newStore(t, s)
+		c := st.won("x", nil)
+		for _, f := range []fault{first, denied} {
+			st.wire.next("Txn", f)
+			if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil || errors.Is(err, distlock.ErrLost) {
+				t.Fatalf("fault %d, then %d: Renew: %v, want the client's error", first, f, err)
+			}
+		}
+		if g, err := c.Renew(t.Context(), 2*time.Minute); err != nil || g.TTL < 2*time.Minute {
+			t.Fatalf("fault %d: Renew: %+v, %v", first, g, err)
+		}
+		if kvs := st.keys(); len(kvs) != 1 || clientv3.LeaseID(kvs[0].Lease) != c.lease.id {
+			t.Errorf("fault %d: the keys are %v, want one on %x", first, kvs, c.lease.id)
+		}
+		st.release(c, nil)
+	}
 }
 
 // An Extend beyond what the lease gives moves the key, whether or not the first

@@ -70,6 +70,25 @@ func testFateOfTry(t *testing.T, s *servers.Server) {
 		st.wire.deliver()
 		st.wantKeys(0)
 	}
+	// The put that has filled the store up was applied, and the read of the queue was refused.
+	c, reads := st.claim("x", noRenewal), 0
+	st.wire.faults(func(method string) fault {
+		switch method {
+		case "Txn":
+			return overQuota
+		case "Range":
+			if reads++; reads == 2 {
+				return denied
+			}
+		}
+		return pass
+	})
+	if _, err := c.Try(t.Context()); driver.FateOf(err) != driver.Unknown || err == nil {
+		t.Errorf("Try: %v (%v), want one that is %v", err, driver.FateOf(err), driver.Unknown)
+	}
+	st.wire.faults(nil)
+	st.grant(c)
+	st.release(c, nil)
 	if len(st.store.keys.used) != 0 {
 		t.Errorf("keys in use: %v", st.store.keys.used)
 	}

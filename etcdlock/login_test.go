@@ -32,14 +32,15 @@ func TestShortLogin(t *testing.T) {
 	defer st.Close()
 	keepsStream := func() {
 		var w watch
-		testkit.Until(t, "a watch begins", func() bool { return w.begin(ctx, st, "y") })
+		testkit.Until(t, "a watch begins", func() bool { began, _ := w.begin(ctx, st, "y"); return began })
 		t.Cleanup(w.end)
 	}
 	beginsAgain := func(what string) {
 		begins := func() bool {
 			var w watch
 			defer w.end()
-			return w.begin(ctx, st, "x")
+			began, _ := w.begin(ctx, st, "x")
+			return began
 		}
 		testkit.Until(t, "no watch begins after "+what, func() bool { return !begins() })
 		testkit.Until(t, "a watch begins again after "+what, begins)

@@ -45,7 +45,7 @@ func (c *claim) look(ctx context.Context) error {
 	if c.waiting != nil && !c.moved {
 		same, err := c.unmoved(ctx)
 		if same {
-			return c.held
+			return c.refusal()
 		}
 		if err != nil && !settled(err) {
 			return err
@@ -73,11 +73,18 @@ func (c *claim) judge(queue found) error {
 		c.waiting = new(waiting)
 	}
 	c.before, c.beforeRev, c.asOf, c.moved = string(kvs[1].Key), kvs[1].CreateRevision, queue.revision, false
-	c.held = &driver.HeldError{} // the key before the own one is a waiter's
+	c.held = driver.HeldError{} // the key before the own one is a waiter's
 	if len(kvs) == 2 {
-		c.held = heldBy(kvs[1])
+		c.held = *heldBy(kvs[1])
 	}
-	return c.held
+	return c.refusal()
+}
+
+// refusal is what Try says while the claim waits.
+func (w *waiting) refusal() *driver.HeldError {
+	held := w.held
+	held.NoWake = w.refused
+	return &held
 }
 
 // unmoved reports whether the own key and the one before it are where they were.

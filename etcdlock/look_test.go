@@ -109,7 +109,7 @@ func testWatchesBeginInTurn(t *testing.T, s *servers.Server) {
 	st.beginning <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if new(watch).begin(ctx, st.store, "y") {
+	if began, _ := new(watch).begin(ctx, st.store, "y"); began {
 		t.Error("a watch has begun out of its turn")
 	}
 	<-st.beginning

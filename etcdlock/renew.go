@@ -76,20 +76,26 @@ func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) er
 	return nil
 }
 
-// attach writes the key as one of the next lease.
+// attach writes the key as one of the next lease. An attempt of an earlier Renew may have
+// moved the key already. So while one has an unknown outcome, a refusal of another settles
+// nothing: the next lease must not be revoked, as it would take the key along. The
+// exception is that the next lease is gone. A server says so only if the condition is
+// true, and then the key is on the present lease, and stays there.
 func (c *claim) attach(ctx context.Context) error {
 	then := []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))}
 	otherwise := []clientv3.Op{clientv3.OpGet(c.key)}
 	resp, err := c.store.write(ctx, clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise), func(error) {})
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise), c.moveFailed)
 	var read []found
 	var revision int64
 	if err == nil {
-		read, revision, err = reads(resp, then, otherwise)
+		if read, revision, err = reads(resp, then, otherwise); err != nil {
+			c.moveFailed(err)
+		}
 	}
 	switch {
-	case err != nil && (driver.FateOf(err) == driver.Unknown || errors.Is(err, rpctypes.ErrNoSpace)):
-		return err // it may have been applied, or may still be
+	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return err
 	case err != nil:
 		c.settle(c.lease)
 		return err
@@ -107,13 +113,19 @@ func (c *claim) attach(ctx context.Context) error {
 	return nil
 }
 
+// moveFailed notes that an attempt to move the key has failed with err, if it may have been
+// applied, or may still be.
+func (c *claim) moveFailed(err error) {
+	c.moving = c.moving || driver.FateOf(err) == driver.Unknown || errors.Is(err, rpctypes.ErrNoSpace)
+}
+
 // settle makes l, the present lease or the next one, the only one.
 func (c *claim) settle(l *lease) {
 	other := c.next
 	if l == c.next {
 		other = c.lease
 	}
-	c.lease, c.next = l, nil
+	c.lease, c.next, c.moving = l, nil, false
 	other.abandon(c.key, false, 0)
 }
 

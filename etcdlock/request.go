@@ -87,7 +87,9 @@ func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T,
 
 // write sends a transaction that finds out by itself whether an earlier attempt was
 // applied. It repeats the transaction only if a member has not answered. An error at
-// once goes to the engine: Lock and TryLock fail with it. failed is told each error.
+// once goes to the engine: Lock and TryLock fail with it. failed is told each error. The
+// error of write is the last: where an earlier attempt has an unknown outcome, it says
+// nothing of that.
 func (s *store) write(ctx context.Context, txn clientv3.Op, failed func(error)) (*clientv3.TxnResponse, error) {
 	for {
 		var resp clientv3.OpResponse

@@ -36,12 +36,13 @@ const watchLimit = time.Second
 // waiting is what a claim has while it waits, apart from it because a held lock needs
 // none of it.
 type waiting struct {
-	before    string // the key before the own one in the queue
-	beforeRev int64  // its create revision
-	asOf      int64  // the revision of the store when before was read last
-	held      *driver.HeldError
-	moved     bool  // before has gone, or may have
-	watch     watch // of before
+	before    string           // the key before the own one in the queue
+	beforeRev int64            // its create revision
+	asOf      int64            // the revision of the store when before was read last
+	held      driver.HeldError // as of the last read of the queue
+	moved     bool             // before has gone, or may have
+	watch     watch            // of before
+	refused   bool             // the last watch was, at once
 }
 
 // Wait implements driver.Claim. It watches the key before the own one, so that a
@@ -49,10 +50,17 @@ type waiting struct {
 // may end by an event, by compaction, without a leader, or with the client. If a watch
 // has not ended, the next Wait uses it, and needs no request.
 //
+// A watch that is refused wakes the waiter up once: the next Try says that the engine has to
+// poll. Later refusals do not wake it, or it would look without a pause.
+//
 // The client library has a goroutine for each stream of watches and one for each watch.
 // gRPC delivers the messages of a stream only to a goroutine in Recv.
 func (c *claim) Wait(ctx context.Context) error {
+	before := c.refused
 	if !c.arm(ctx) {
+		if before && c.refused {
+			<-ctx.Done()
+		}
 		return ctx.Err()
 	}
 	for {
@@ -89,8 +97,11 @@ func (c *claim) arm(ctx context.Context) bool {
 	}
 	c.watch.end()
 	var ok bool
-	if c.watch, ok = c.store.watches.take(c.before); !ok && !c.watch.begin(ctx, c.store, c.before) {
-		return false
+	c.refused = false
+	if c.watch, ok = c.store.watches.take(c.before); !ok {
+		if ok, c.refused = c.watch.begin(ctx, c.store, c.before); !ok {
+			return false
+		}
 	}
 	if c.watch.began <= c.asOf {
 		return true
@@ -116,7 +127,8 @@ type watch struct {
 	cancel context.CancelFunc
 }
 
-// begin starts the watch. It reports false if it could not be.
+// begin starts the watch, and reports whether it has begun. If it has not, refused tells
+// that there was an answer, before the time was over.
 //
 // All watches share one stream, with one member and one login. If that member does not
 // answer in time, or refuses, as when the login has run out, the next watch has a new
@@ -125,12 +137,12 @@ type watch struct {
 // The library asks for one watch of a stream after the other. So a watch has the limit
 // for itself only if it begins alone. Without that, a hundred watches on a slow server
 // gave up at once, looked at the queue, and made the server slower.
-func (w *watch) begin(ctx context.Context, s *store, key string) bool {
+func (w *watch) begin(ctx context.Context, s *store, key string) (began, refused bool) {
 	select {
 	case s.beginning <- struct{}{}:
 		defer func() { <-s.beginning }()
 	case <-ctx.Done():
-		return false
+		return false, false
 	}
 	// The watch outlives ctx. With nothing but this in its context it shares one
 	// stream with all others, also if callers put metadata into theirs.
@@ -152,15 +164,16 @@ func (w *watch) begin(ctx context.Context, s *store, key string) bool {
 	case created, open := <-w.events:
 		if open && created.Created && limit.Stop() && stop() {
 			w.began = created.Header.Revision
-			return true
+			return true, false
 		}
 	case <-life.Done():
 	}
+	refused = life.Err() == nil
 	if ctx.Err() == nil {
 		s.stream.CompareAndSwap(stream, stream+1)
 	}
 	w.end()
-	return false
+	return false, refused
 }
 
 // end stops the watch, if there is one.

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -101,6 +102,53 @@ func testHungWatch(t *testing.T, s *servers.Server) {
 	others.release(holder, nil)
 	st.woken(woken)
 	st.grant(waiter)
+	st.release(waiter, nil)
+}
+
+// As long as watches are refused, the engine is told to poll, and Wait does not wake it up
+// again and again.
+func testRefusedWatch(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.watches.limit = time.Hour
+	holder := storeAt(t, s, st.prefix).won("x", nil)
+	waiter := st.claim("x", nil)
+	noWake := func(want bool) {
+		t.Helper()
+		var held *driver.HeldError
+		if _, err := waiter.Try(t.Context()); !errors.As(err, &held) || held.NoWake != want || held.Token != holder.rev {
+			t.Fatalf("Try: %+v, want a HeldError with NoWake %v", err, want)
+		}
+	}
+	blocks := func(method string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		done, before := make(chan error, 1), st.wire.count(method)
+		go func() { done <- waiter.Wait(ctx) }()
+		st.eventually("it has asked for a watch", func() bool { return st.wire.count(method) > before })
+		if method == "Watch" { // refused
+			st.eventually("the watch is refused", func() bool { return len(st.beginning) == 0 })
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Fatalf("Wait: %v, want it to block", err)
+		}
+	}
+	noWake(false)
+	st.wire.faults(func(method string) fault {
+		if method == "Watch" {
+			return deposed
+		}
+		return pass
+	})
+	st.woken(st.waiting(waiter))
+	for range 3 {
+		noWake(true)
+		blocks("Watch")
+	}
+	noWake(true)
+	st.wire.faults(nil)
+	blocks("WatchCreate")
+	noWake(false)
 	st.release(waiter, nil)
 }
 
