@@ -242,7 +242,10 @@ func listed(c *C) {
 			len(names), c.Name(""), len(got), quoted(without(names, got)), quoted(without(got, names)))
 	}
 	for i, name := range names {
-		if st, err := b.inspect(ctx, name); err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
+		ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack()) // for each: there are many
+		st, err := b.inspect(ctx, name)
+		cancel()
+		if err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
 			c.Failf("A holds %q with token %d, but Inspect returned %+v and %s", name, held[i].Token(), st, describe(err))
 		}
 	}
