@@ -124,13 +124,24 @@ func quietWhenHealthy(c *C) {
 	stalls := c.hitches(b)
 	h := a.mustTry(name, "which is fresh")
 	a.link.Delay(50*time.Millisecond, 20*time.Millisecond)
-	// One after the other, a unit apart: each time all but one renewal come through.
+	// One after the other, a unit apart at the least: each time all but one renewal come through. The next
+	// waits until one has been confirmed since: on a slow link the repeat of a renewal takes some round
+	// trips, to connect again, and two faults within one lease are another matter.
 	faults := []func(){a.link.CutAll, func() { a.link.CutRequest(1) }, func() { a.link.CutReply(1) }}
-	for n := 0; c.now() < h.ret+time.Duration(len(faults)+2)*c.Unit(); {
+	end, limit := h.ret+time.Duration(len(faults)+2)*c.Unit(), h.ret+time.Duration(10*len(faults))*c.Unit()
+	var hit time.Time // the Deadline once the last fault had fired; zero until then
+	fired, confirmed := 0, true
+	for n := 0; c.now() < end || n < len(faults) && c.now() < limit; {
 		c.sleep(c.Unit() / 4)
-		if n < len(faults) && c.now() > h.ret+time.Duration(n+1)*c.Unit() {
+		if hit.IsZero() && (n == 1 || a.link.Fired() > fired) {
+			hit = h.Deadline()
+		}
+		confirmed = confirmed || !hit.IsZero() && h.Deadline().After(hit)
+		if n < len(faults) && confirmed && c.now() > h.ret+time.Duration(n+1)*c.Unit() {
+			fired, confirmed, hit = a.link.Fired(), false, time.Time{}
 			faults[n]()
 			n++
+			end = max(end, c.now()+2*c.Unit())
 		}
 		c.mustLive(h, stalls, "its link being slow, and cut now and then for a moment, but never for as long as its TTL")
 		b.mustBeBusy(name, h)

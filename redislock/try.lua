@@ -67,7 +67,11 @@ if ARGV[5] == '1' then
   outlast(KEYS[4], keep)
   -- The record does not tell whether it is in the list: an earlier Try may have failed between the two.
   if not redis.call('LPOS', KEYS[3], owner) then
-    redis.call(channel == ABSENT and 'LPUSH' or 'RPUSH', KEYS[3], owner)
+    if channel == ABSENT then
+      redis.call('LPUSH', KEYS[3], owner)
+    else
+      redis.call('RPUSH', KEYS[3], owner)
+    end
   end
   outlast(KEYS[3], keep)
   if ARGV[8] ~= '' then

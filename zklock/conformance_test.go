@@ -3,9 +3,11 @@ package zklock
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // childURL is where a process that the suite starts finds the server.
@@ -105,7 +108,7 @@ const suiteOfNew = "DISTLOCK_ZK_SUITE_OF_NEW"
 // the suite: what fails, is given up or is closed.
 func TestConformanceOfNew(t *testing.T) {
 	s := server(t)
-	h := onSessions{harness{s, connect(t), driver.Capabilities{}}, 8 * time.Second}
+	h := onSessions{harness{s, connect(t), driver.Capabilities{}}, t, 8 * time.Second}
 	o := &conformance.Options{Filter: func(k conformance.Check) bool {
 		return k.ID == "fault/long-outage" || k.Mandatory && slices.Contains([]string{"core", "cancel", "close"}, k.Group())
 	}}
@@ -126,6 +129,7 @@ func TestConformanceOfNew(t *testing.T) {
 // onSessions lets the suite examine New on connections of its own.
 type onSessions struct {
 	harness
+	t       *testing.T
 	session time.Duration
 }
 
@@ -144,11 +148,18 @@ func (h onSessions) OpenVia(ctx context.Context, c *conformance.C) (distlock.Loc
 }
 
 func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {
-	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(debugLog{}), inOrder())
+	d := &lastDial{}
+	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(debugLog{}), inOrder(), zk.WithDialer(d.dial))
 	if err != nil {
 		return nil, err
 	}
-	cleanUp(conn.Close)
+	cleanUp(func() {
+		d.end()
+		testkit.Until(h.t, "the connection ends", func() bool {
+			return conn.State() == zk.StateDisconnected || conn.State() == zk.StateConnecting
+		})
+		conn.Close()
+	})
 	for conn.State() != zk.StateHasSession {
 		select {
 		case <-events:
@@ -157,6 +168,36 @@ func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr strin
 		}
 	}
 	return New(conn, &Options{TickTime: tick})
+}
+
+// lastDial ends the TCP connection of a user's client before that is closed. A CreateContainer may be
+// under way then, for a name that is being cleaned up; see session.endContainers for why
+// it must not see the client closed.
+type lastDial struct {
+	mu    sync.Mutex
+	conn  net.Conn
+	ended bool
+}
+
+func (d *lastDial) dial(network, addr string, limit time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, addr, limit)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && d.ended {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	d.conn = conn
+	return conn, err
+}
+
+func (d *lastDial) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
 }
 
 func (h onSessions) Caps() conformance.Caps {
