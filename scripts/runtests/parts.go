@@ -77,18 +77,19 @@ func rank(name string) int {
 	return len(longFirst)
 }
 
-// variants: most packages run once. The mutants run under -race by the checks that have to kill them, and without it the
-// drivers that are unusual and right, by the whole suite. See "make matrix".
+// variants: most packages run once. The mutants run by the checks that have to kill them, and the drivers that are unusual and
+// right by the whole suite. Both are without -race: with it they take several times as long, and the engine and the driver that they
+// are made from run under -race in packages of their own. See "make matrix".
 func variants(p *part) []*part {
-	if p.name != mutants || !p.race {
+	if p.name != mutants {
 		return []*part{p}
 	}
-	p.idle = true // in virtual time: it takes processors, and is never late
-	plain := *p
-	plain.name += " (no -race)"
-	plain.race, plain.args = false, []string{"-test.skip=TestMatrix"}
+	p.idle, p.race = true, false // in virtual time: it takes processors, and is never late
+	unusual := *p
+	unusual.name += " (unusual)"
 	p.args = []string{"-test.short", "-test.skip=TestTolerated"}
-	return []*part{p, &plain}
+	unusual.args = []string{"-test.skip=TestMatrix"}
+	return []*part{p, &unusual}
 }
 
 // batches numbers what one go command builds: packages of one module, of different names, the long ones before the others.
@@ -102,7 +103,7 @@ func batches(parts []*part) {
 	}
 	var all []batch
 	for _, p := range parts {
-		long := rank(strings.TrimSuffix(p.name, " (no -race)")) < len(longFirst)
+		long := rank(strings.TrimSuffix(p.name, " (unusual)")) < len(longFirst)
 		name := path.Base(p.pkg)
 		i := slices.IndexFunc(all, func(b batch) bool {
 			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name] && len(b.names) < 4
