@@ -137,16 +137,21 @@ func (a *attempt) acquire() error {
 	if err == nil {
 		err = a.try()
 	}
+	deaf := false // the last Wait has failed
 	for err != nil {
 		switch {
 		case errors.Is(err, distlock.ErrHeld):
 			if !a.told {
 				a.contended()
 			}
-			a.told, a.until, a.retry = true, time.Now().Add(min(a.request.TTL, maxOutlast)), Retry{}
+			a.told, a.until = true, time.Now().Add(min(a.request.TTL, maxOutlast))
+			if !deaf { // else the name is asked for again and again
+				a.retry = Retry{}
+			}
 			c.queues.refuse(a.waiter, err)
 			a.backoff.next(c.caps, a.request.TTL, heldOf(err))
 			err = a.wait()
+			deaf = err != nil
 		case a.outlasts(err):
 			c.queues.fail(a.waiter, err)
 			if !a.pause() {

@@ -71,13 +71,13 @@ func lastingMutants() []Mutant {
 			}}),
 		},
 		{
-			Name: "DeafAfterHour", Flaw: "gives up waiting after an hour, with an error",
+			Name: "DeafAfterHour", Flaw: "gives up waiting after an hour, with an error that it calls final",
 			Seen:     "subscriptions that a server or a proxy closes when they are idle",
 			KilledBy: []Kill{{"wait/for-days", "its context has not ended"}},
 			MayTrip:  []string{"fair/*"}, Why: "waiters wait for hours in them",
 			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
 				if time.Since(c.began) > hour {
-					return errors.New("the subscription was closed")
+					return &driver.Fault{Fate: driver.Answered, Err: errors.New("the subscription was closed")}
 				}
 				return c.inner.Wait(ctx)
 			}}),
