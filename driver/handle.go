@@ -186,13 +186,6 @@ func (h *Handle) setExpired() {
 	}
 }
 
-// isFailing reports whether the latest renewal has failed.
-func (h *Handle) isFailing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lastErr != nil
-}
-
 // setLost ends the belief; h.mu is held. The client's books are put in order, and
 // the observer is told, by a goroutine of their own, since callers hold h.mu.
 func (h *Handle) setLost(why loss, cause error) {
@@ -284,7 +277,7 @@ func (h *Handle) extendOnce(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	e := &entry{handle: h, caller: ctx, ttl: ttl}
-	h.client.renewAll(ctx, []*entry{e})
+	h.client.renewAll(ctx, false, []*entry{e})
 	return e.outcome
 }
 

@@ -260,7 +260,7 @@ func (s *scheduler) send(batch []*Handle) {
 		}
 	}
 	if len(entries) > 0 {
-		s.client.renewAll(nil, entries)
+		s.client.renewAll(context.Background(), true, entries)
 	}
 }
 
@@ -274,9 +274,9 @@ type entry struct {
 }
 
 // renewAll renews locks, for an Extend of caller, or for their own TTLs if that is nil.
-func (c *Client) renewAll(caller context.Context, entries []*entry) {
+func (c *Client) renewAll(caller context.Context, background bool, entries []*entry) {
 	sent := time.Now()
-	c.callRenew(caller, sent, entries)
+	c.callRenew(caller, background, sent, entries)
 	took := time.Since(sent)
 	// The observer may be slow, so every lock has its answer before.
 	for _, e := range entries {
@@ -284,10 +284,10 @@ func (c *Client) renewAll(caller context.Context, entries []*entry) {
 	}
 }
 
-func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*entry) {
+func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
 	c.tasks.begin()
 	defer c.tasks.finished()
-	ctx := c.call(cmp.Or(caller, context.Background()), c.calls, limit(entries))
+	ctx := c.call(caller, c.calls, limit(entries))
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
 	for i, e := range entries {
@@ -303,7 +303,7 @@ func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*en
 		}
 	}()
 	renew := func() { c.driver.Renew(ctx, batch) }
-	if caller != nil {
+	if !background {
 		renew()
 		panicked = nil
 		return
