@@ -273,7 +273,8 @@ type entry struct {
 	left    time.Duration   // how long the lock had left then
 }
 
-// renewAll renews locks, for an Extend of caller, or for their own TTLs if that is nil.
+// renewAll renews locks: for an Extend of caller, on its goroutine, or in the background. There a panic of the
+// driver is logged; in an Extend it is the caller's.
 func (c *Client) renewAll(caller context.Context, background bool, entries []*entry) {
 	sent := time.Now()
 	c.callRenew(caller, background, sent, entries)
