@@ -179,23 +179,37 @@ var collisions = sync.OnceValue(func() map[string][]string {
 	pairs := make(map[string][]string)
 	prefix := fmt.Sprintf("conf-%016x-", rand.Uint64())
 	for kind, hash := range hashes {
-		seen := make(map[uint32]string)
-		// Of 200,000 random names, about five pairs share 32 bits.
-		for n := 0; len(pairs[kind]) < 4; n++ {
-			var b [8]byte
-			binary.BigEndian.PutUint64(b[:], rand.Uint64())
-			name := prefix + hex.EncodeToString(b[:])
-			h := hash(name)
-			if twin, ok := seen[h]; ok && twin != name {
-				pairs[kind] = append(pairs[kind], twin, name)
-			}
-			seen[h] = name
-		}
+		pairs[kind] = pairsOf(hash, prefix)
 	}
 	// Both of these are 31-hashes that Java's users have met.
 	pairs["31 (Java)"] = append(pairs["31 (Java)"], prefix+"AaAa", prefix+"BBBB", prefix+"AaBB")
 	return pairs
 })
+
+// pairsOf returns two pairs of names that share a hash: 32 bits have one among some
+// 80,000 random names.
+func pairsOf(hash func(string) uint32, prefix string) []string {
+	var pairs []string
+	seen := make(map[uint32]string)
+	for len(pairs) < 4 {
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], rand.Uint64())
+		name := prefix + hex.EncodeToString(b[:])
+		h := hash(name)
+		twin, ok := seen[h]
+		if !ok {
+			seen[h] = name
+			continue
+		}
+		// The twin leaves: a third name of this hash would put it into a second pair,
+		// and the check would lock it twice.
+		delete(seen, h)
+		if twin != name {
+			pairs = append(pairs, twin, name)
+		}
+	}
+	return pairs
+}
 
 func hashCollisions(c *C) {
 	kinds := collisions()

@@ -1,0 +1,17 @@
+package conformance
+
+import "testing"
+
+// A name that stands twice is locked twice, and a right driver is accused.
+func TestCollisionsAreDifferentNames(t *testing.T) {
+	hash := hashes["Adler-32"] // has three names of one hash far more often than the others
+	for range 2000 {
+		seen := make(map[string]bool)
+		for _, name := range pairsOf(hash, "p-") {
+			if seen[name] {
+				t.Fatalf("%q stands in two pairs", name)
+			}
+			seen[name] = true
+		}
+	}
+}
