@@ -14,17 +14,12 @@ import (
 // returned: then fn may have run beside another holder, whatever it returned. An
 // error of Lock is returned as it is, and fn has not run. A release with an
 // unknown outcome is no error of Do's: it goes on in the background.
-func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) error {
+func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) (err error) {
 	lock, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return underLock(ctx, lock, fn)
-}
-
-// underLock runs fn while lock is held, and unlocks.
-func underLock(ctx context.Context, lock Lock, fn func(context.Context) error) (err error) {
-	inner, cancel := context.WithCancelCause(context.WithValue(ctx, lockKey{}, lock))
+	inner, cancel := context.WithCancelCause(NewContext(ctx, lock))
 	finished := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
@@ -50,9 +45,15 @@ func underLock(ctx context.Context, lock Lock, fn func(context.Context) error) (
 
 type lockKey struct{}
 
-// FromContext returns the lock that [Do] holds for the function it runs, so that
-// code deep inside can pass its token along with a write. It reports false outside
-// of Do.
+// NewContext returns a context that carries lock, for [FromContext]. Nothing else follows
+// from it: the context does not end with the lock, as that of [Do] does.
+func NewContext(ctx context.Context, lock Lock) context.Context {
+	return context.WithValue(ctx, lockKey{}, lock)
+}
+
+// FromContext returns the lock that ctx carries: the one that [Do] holds for the function
+// it runs, or that of [NewContext]. So code deep inside can pass the lock's token along
+// with a write. It reports false if there is none.
 func FromContext(ctx context.Context) (Lock, bool) {
 	lock, ok := ctx.Value(lockKey{}).(Lock)
 	return lock, ok

@@ -183,8 +183,15 @@ func outline(t *testing.T, page string) (elements []string) {
 
 // Every function that users call has an example which runs.
 func TestExamples(t *testing.T) {
+	for dir, importPath := range map[string]string{".": module, "patterns": module + "/patterns"} {
+		testExamples(t, dir, importPath)
+	}
+}
+
+func testExamples(t *testing.T, dir, importPath string) {
+	t.Helper()
 	fset := token.NewFileSet()
-	names, _ := filepath.Glob("*.go")
+	names, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 	var files []*ast.File
 	for _, name := range names {
 		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
@@ -193,7 +200,7 @@ func TestExamples(t *testing.T) {
 		}
 		files = append(files, f)
 	}
-	pkg, err := doc.NewFromFiles(fset, files, module)
+	pkg, err := doc.NewFromFiles(fset, files, importPath)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,20 @@ func ExampleDo() {
 	// error: <nil>
 }
 
+func ExampleNewContext() {
+	ctx, locker := context.Background(), locker()
+	defer locker.Close()
+	lock, err := locker.Lock(ctx, "orders/42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lock.Unlock(ctx)
+	carried, ok := distlock.FromContext(distlock.NewContext(ctx, lock))
+	fmt.Println(carried.Name(), ok)
+	// Output: orders/42 true
+}
+
 func ExampleFromContext() {
 	ctx, locker := context.Background(), locker()
 	defer locker.Close()
@@ -71,22 +85,6 @@ func ExampleFromContext() {
 	// save is called under a lock only
 }
 
-func ExampleLockAll() {
-	ctx, locker := context.Background(), locker()
-	defer locker.Close()
-	// In whatever order the names come: two calls never wait for each other.
-	locks, err := distlock.LockAll(ctx, locker, []string{"accounts/7", "accounts/3"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("from", locks.Lock("accounts/7").Name(), "to", locks.Lock("accounts/3").Name())
-	fmt.Println(locks.Unlock(ctx))
-	// Output:
-	// from accounts/7 to accounts/3
-	// <nil>
-}
-
 func ExamplePrefix() {
 	ctx, all := context.Background(), locker()
 	defer all.Close()
@@ -100,42 +98,6 @@ func ExamplePrefix() {
 	held, err := distlock.List(ctx, all, "")
 	fmt.Println(lock.Name(), held[0].Name, err)
 	// Output: invoices billing/invoices <nil>
-}
-
-func ExampleReentrant() {
-	locker := distlock.Reentrant(locker())
-	defer locker.Close()
-	ctx := distlock.WithOwner(context.Background()) // where a unit of work begins
-	outer, err := locker.Lock(ctx, "orders/42")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	inner, err := locker.Lock(ctx, "orders/42") // further down in the same unit of work
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("one token:", inner.Token() == outer.Token())
-	_, err = locker.TryLock(distlock.WithOwner(context.Background()), "orders/42")
-	fmt.Println("held for others:", errors.Is(err, distlock.ErrHeld))
-	fmt.Println(inner.Unlock(ctx), outer.Unlock(ctx))
-	// Output:
-	// one token: true
-	// held for others: true
-	// <nil> <nil>
-}
-
-func ExampleShard() {
-	locker, err := distlock.Shard(map[string]distlock.Locker{"redis-1": locker(), "redis-2": locker()})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer locker.Close() // closes the shards
-	lock, err := locker.Lock(context.Background(), "orders/42")
-	fmt.Println(lock.Name(), err)
-	// Output: orders/42 <nil>
 }
 
 func ExampleInspect() {

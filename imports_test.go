@@ -37,6 +37,7 @@ type importRule struct {
 // client of its own store, and no code of another store.
 var importRules = []importRule{
 	{dir: "."},
+	{dir: "patterns", imports: []string{"."}},
 	{dir: "driver", imports: []string{".", "internal/stack"}},
 	{dir: "memlock", imports: []string{".", "driver"}},
 	{dir: "redislock", imports: []string{".", "driver", "internal/openurl", "redislock/internal/...", "github.com/redis/go-redis/v9/..."}},
@@ -59,14 +60,14 @@ var importRules = []importRule{
 	// examples of docs/fencing.md, which run on the stores.
 	{dir: "fence", tests: []string{"backends", "redislock", "mysqllock", "zklock", "etcdlock", "github.com/redis/go-redis/v9/...",
 		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
-	{dir: "conformance", imports: []string{".", "driver", "conformance/oracle", "conformance/netfault", "internal/canary"}, testing: true},
+	{dir: "conformance", imports: []string{".", "driver", "patterns", "conformance/oracle", "conformance/netfault", "internal/canary"}, testing: true},
 	// porcupine judges histories for linearizability; a checker of our own would need one, too.
 	{dir: "conformance/oracle", imports: []string{".", "github.com/anishathalye/porcupine"}},
 	{dir: "conformance/netfault"},
 	// A network and a server in virtual time, for the reference driver and for what is made from it.
 	{dir: "internal/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
 	// What the suite must catch: broken drivers, made from the good one.
-	{dir: "internal/mutants", imports: []string{".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
+	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	{dir: "internal/stack"},
 	// How late this process is woken: for the suite's bounds, and those of tests.
@@ -110,13 +111,13 @@ var importRules = []importRule{
 	{dir: "scripts/flakes"},
 	// An example imports what its readers can import.
 	{dir: "examples/naive", imports: []string{".", "backends", "github.com/redis/go-redis/v9"}}, // shows locks by bare commands
-	{dir: "examples/...", imports: []string{".", "driver", "backends"}},
+	{dir: "examples/...", imports: []string{".", "driver", "patterns", "backends"}},
 }
 
 // testImports is what every test may import: the suite and what it runs on. A test
 // of one driver still imports no other.
 var testImports = []string{
-	".", "driver", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...", "internal/testkit",
+	".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...", "internal/testkit",
 	"go.uber.org/goleak", // finds what outlives a Close
 }
 
@@ -208,6 +209,9 @@ func TestImportRulesRefuse(t *testing.T) {
 		{".", false, "testing", true},
 		{".", false, module + "/memlock", true},
 		{".", false, module + "/driver", true},
+		{".", false, module + "/patterns", true},
+		{"patterns", false, module, false},
+		{"patterns", false, module + "/driver", true},
 		{"driver", false, module, false},
 		{"driver", false, module + "/memlock", true},
 		{"redislock", false, module + "/driver", false},

@@ -44,17 +44,15 @@
 // docs/contract.md states the contract in numbered clauses, and package
 // conformance checks any driver against each of them. In short: at most one
 // acquisition holds a name at any instant; locks are not re-entrant (but see
-// [Reentrant]); the context of a call bounds that call and nothing after it; a
+// package patterns); the context of a call bounds that call and nothing after it; a
 // call that fails leaves nothing behind; time is judged by the store alone and,
 // for the holder's own belief, by the local monotonic clock.
 //
 // # Patterns
 //
-// [Elect] elects a leader, [OncePer] runs a job once per period over all processes,
-// [MaxHold] bounds how long a stuck holder keeps a name, [Wanted] tells a holder that
-// others wait, [Semaphore] and [ReadWrite] let several in, [LockAll] takes several names or
-// none, [Shard] spreads names over several stores. They stand on any Locker;
-// docs/patterns.md has each with its limits.
+// Package patterns has what is often built on a lock, for any Locker: leader election,
+// jobs once per period, caps, semaphores, readers and writers, several names at once,
+// re-entrant locks, and several stores.
 //
 // # Writing a driver
 //

@@ -12,13 +12,14 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // The bodies of these functions are the code blocks of docs/patterns.md, letter by letter,
 // as TestPatternsPage sees to.
 
 func pageElect(ctx context.Context, locker distlock.Locker, schedule func(context.Context, int64) error) error {
-	election := distlock.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
+	election := patterns.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
 		return schedule(ctx, term) // until ctx ends: with the term, or with the context of Elect
 	})
 	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -32,7 +33,7 @@ func pageElect(ctx context.Context, locker distlock.Locker, schedule func(contex
 
 func pageOncePer(ctx context.Context, locker distlock.Locker, sendInvoices func(context.Context) error) error {
 	for range time.Tick(time.Hour) {
-		ran, err := distlock.OncePer(ctx, locker, "invoices", time.Hour, sendInvoices)
+		ran, err := patterns.OncePer(ctx, locker, "invoices", time.Hour, sendInvoices)
 		if err != nil {
 			return err // of the job, of the store, or that the lock was lost in the middle of a run
 		}
@@ -42,7 +43,7 @@ func pageOncePer(ctx context.Context, locker distlock.Locker, sendInvoices func(
 }
 
 func pageMaxHold(ctx context.Context, locker distlock.Locker, writeReport func(context.Context) error) error {
-	limited := distlock.MaxHold(locker, 10*time.Minute)
+	limited := patterns.MaxHold(locker, 10*time.Minute)
 	err := distlock.Do(ctx, limited, "report", func(ctx context.Context) error {
 		return writeReport(ctx) // its context ends after nine minutes
 	})
@@ -50,7 +51,7 @@ func pageMaxHold(ctx context.Context, locker distlock.Locker, writeReport func(c
 }
 
 func pageWanted(ctx context.Context, locker distlock.Locker, lock distlock.Lock, step int, steps []func(context.Context) error) error {
-	wanted, err := distlock.Wanted(ctx, locker, lock, time.Second)
+	wanted, err := patterns.Wanted(ctx, locker, lock, time.Second)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func pageWanted(ctx context.Context, locker distlock.Locker, lock distlock.Lock,
 }
 
 func pageSemaphore(ctx context.Context, locker distlock.Locker) error {
-	uploads := distlock.Semaphore(locker, 5)
+	uploads := patterns.Semaphore(locker, 5)
 	permit, err := uploads.Lock(ctx, "uploads")
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func pageSemaphore(ctx context.Context, locker distlock.Locker) error {
 }
 
 func pageReadWrite(ctx context.Context, locker distlock.Locker) error {
-	read, write := distlock.ReadWrite(locker, 8) // eight readers at a time, the same in all processes
+	read, write := patterns.ReadWrite(locker, 8) // eight readers at a time, the same in all processes
 	reader, err := read.Lock(ctx, "catalogue")
 	if err != nil {
 		return err

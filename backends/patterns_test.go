@@ -21,6 +21,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // childEnv is set in the environment of a process that uses a pattern, to the pattern,
@@ -100,7 +101,7 @@ func electChild(url, name string) error {
 		return err
 	}
 	defer l.Close()
-	e := distlock.Elect(ctx, l, name, untilEnd, distlock.TTL(testTTL))
+	e := patterns.Elect(ctx, l, name, untilEnd, distlock.TTL(testTTL))
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		_, leads := e.Leader()
 		fmt.Println(leads)
@@ -117,7 +118,7 @@ func onceChild(url, name string) error {
 	defer l.Close()
 	in := bufio.NewScanner(os.Stdin)
 	in.Scan()
-	ran, err := distlock.OncePer(context.Background(), l, name, testTTL, nothing)
+	ran, err := patterns.OncePer(context.Background(), l, name, testTTL, nothing)
 	fmt.Println(ran, err)
 	in.Scan()
 	return nil
@@ -171,7 +172,7 @@ func testElect(t *testing.T, url, name string) {
 	}
 
 	l := open(t, url)
-	e := distlock.Elect(ctx, l, name, untilEnd, distlock.TTL(testTTL))
+	e := patterns.Elect(ctx, l, name, untilEnd, distlock.TTL(testTTL))
 	other.signal(syscall.SIGSTOP)
 	for _, ok := e.Leader(); !ok; _, ok = e.Leader() {
 		if ctx.Err() != nil {
@@ -213,7 +214,7 @@ func testOnce(t *testing.T, url, name string) {
 	var asked time.Time
 	for ; runs == 0; time.Sleep(20 * time.Millisecond) {
 		asked = time.Now()
-		if _, err := distlock.OncePer(ctx, l, name, testTTL, func(context.Context) error {
+		if _, err := patterns.OncePer(ctx, l, name, testTTL, func(context.Context) error {
 			runs++
 			if took := time.Since(began); took < testTTL*9/10 {
 				t.Errorf("the second run came after %v", took)
@@ -223,10 +224,10 @@ func testOnce(t *testing.T, url, name string) {
 			t.Fatal(err)
 		}
 	}
-	if ran, err := distlock.OncePer(ctx, third, name, testTTL, nothing); ran && time.Since(asked) < testTTL*9/10 || err != nil {
+	if ran, err := patterns.OncePer(ctx, third, name, testTTL, nothing); ran && time.Since(asked) < testTTL*9/10 || err != nil {
 		t.Errorf("right after a run: ran %v, error %v", ran, err)
 	}
-	ran, err := distlock.OncePer(ctx, l, name+"/a-day", 24*time.Hour, nothing)
+	ran, err := patterns.OncePer(ctx, l, name+"/a-day", 24*time.Hour, nothing)
 	if session := strings.HasPrefix(url, "zk"); ran == session || errors.Is(err, distlock.ErrInvalid) != session {
 		t.Errorf("a period of a day: ran %v, error %v", ran, err)
 	}
@@ -238,7 +239,7 @@ func testMaxHold(t *testing.T, url, name string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	began := time.Now()
-	stuck, err := distlock.MaxHold(open(t, url), longest).Lock(ctx, name)
+	stuck, err := patterns.MaxHold(open(t, url), longest).Lock(ctx, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,14 +266,14 @@ func testSemaphore(t *testing.T, url, name string) {
 	defer cancel()
 	const n, workers, turns = 2, 6, 5
 	began := time.Now()
-	if _, err := distlock.Semaphore(open(t, url), n).Lock(ctx, name, distlock.TTL(testTTL), distlock.NoRenewal()); err != nil {
+	if _, err := patterns.Semaphore(open(t, url), n).Lock(ctx, name, distlock.TTL(testTTL), distlock.NoRenewal()); err != nil {
 		t.Fatal(err)
 	}
 	a, b := open(t, url), open(t, url)
 	var holding atomic.Int32
 	var wg sync.WaitGroup
 	for i := range workers {
-		s := distlock.Semaphore([]distlock.Locker{a, b}[i%2], n)
+		s := patterns.Semaphore([]distlock.Locker{a, b}[i%2], n)
 		wg.Go(func() {
 			for range turns {
 				lock, err := s.Lock(ctx, name)
@@ -296,7 +297,7 @@ func testSemaphore(t *testing.T, url, name string) {
 		})
 	}
 	wg.Wait()
-	s := distlock.Semaphore(a, n)
+	s := patterns.Semaphore(a, n)
 	for range n {
 		lock, err := s.Lock(ctx, name)
 		if err != nil {
@@ -316,7 +317,7 @@ func testReadWrite(t *testing.T, url, name string) {
 	a, b := open(t, url), open(t, url)
 	var wg sync.WaitGroup
 	for i := range 6 {
-		read, write := distlock.ReadWrite([]distlock.Locker{a, b}[i%2], 3)
+		read, write := patterns.ReadWrite([]distlock.Locker{a, b}[i%2], 3)
 		wg.Go(func() {
 			for turn := range 6 {
 				locker, here, least := read, &readers, &writeToken

@@ -7,6 +7,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func reentChecks() []Check {
@@ -17,7 +18,7 @@ func reentChecks() []Check {
 		},
 		{
 			ID: "reent/counted", Clause: "H2", Mandatory: true, Run: reentCounted,
-			Rule: "through distlock.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before",
+			Rule: "through patterns.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before",
 		},
 	}
 }
@@ -48,10 +49,10 @@ func reentCounted(c *C) {
 	c.unjudged("the wrapper hands out one lock of the store several times, which is what it is for")
 	a, b := c.open("A"), c.open("B")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	r := distlock.Reentrant(a.locker)
+	r := patterns.Reentrant(a.locker)
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
-	mine, other := distlock.WithOwner(ctx), distlock.WithOwner(ctx)
+	mine, other := patterns.WithOwner(ctx), patterns.WithOwner(ctx)
 	take := func(who context.Context, try bool) distlock.Lock {
 		f := r.Lock
 		if try {

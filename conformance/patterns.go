@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // The checks of elect/*, once/*, maxhold/*, wanted/*, sem/* and rw/* examine what package distlock
@@ -12,7 +13,7 @@ import (
 // Locker with a pattern of its own is examined with that: one that its store can do
 // better, or one that is broken on purpose.
 
-// election is a *distlock.Election, or what stands for it.
+// election is a *patterns.Election, or what stands for it.
 type election = interface {
 	Leader() (term int64, ok bool)
 	Wait() error
@@ -31,7 +32,7 @@ func (p *client) elect(ctx context.Context, name string, ttl time.Duration, lead
 	if ok {
 		e = own.Elect(ctx, name, lead, distlock.TTL(ttl))
 	} else {
-		e = distlock.Elect(ctx, p.locker, name, lead, distlock.TTL(ttl))
+		e = patterns.Elect(ctx, p.locker, name, lead, distlock.TTL(ttl))
 	}
 	p.c.Go(func() { _ = e.Wait() }) // the check knows by lead what came of it
 	return e
@@ -44,7 +45,7 @@ func (p *client) oncePer(ctx context.Context, name string, period time.Duration,
 	if ok {
 		return own.OncePer(ctx, name, period, fn)
 	}
-	return distlock.OncePer(ctx, p.locker, name, period, fn)
+	return patterns.OncePer(ctx, p.locker, name, period, fn)
 }
 
 func (p *client) maxHold(d time.Duration) distlock.Locker {
@@ -53,14 +54,14 @@ func (p *client) maxHold(d time.Duration) distlock.Locker {
 	}); ok {
 		return own.MaxHold(d)
 	}
-	return distlock.MaxHold(p.locker, d)
+	return patterns.MaxHold(p.locker, d)
 }
 
 // wanted ends the check if the Locker cannot tell.
 func (p *client) wanted(lock distlock.Lock, every time.Duration) <-chan struct{} {
 	c := p.c
 	ask := func(ctx context.Context, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
-		return distlock.Wanted(ctx, p.locker, lock, every)
+		return patterns.Wanted(ctx, p.locker, lock, every)
 	}
 	if own, ok := p.locker.(interface {
 		Wanted(ctx context.Context, lock distlock.Lock, every time.Duration) (<-chan struct{}, error)
@@ -81,7 +82,7 @@ func (p *client) semaphore(n int) distlock.Locker {
 	}); ok {
 		return own.Semaphore(n)
 	}
-	return distlock.Semaphore(p.locker, n)
+	return patterns.Semaphore(p.locker, n)
 }
 
 func (p *client) readWrite(readers int) (read, write distlock.Locker) {
@@ -90,7 +91,7 @@ func (p *client) readWrite(readers int) (read, write distlock.Locker) {
 	}); ok {
 		return own.ReadWrite(readers)
 	}
-	return distlock.ReadWrite(p.locker, readers)
+	return patterns.ReadWrite(p.locker, readers)
 }
 
 // take waits for a lock of a pattern, and ends the check if it is not to be had within

@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // limited is a driver with other capabilities than its own.
@@ -235,8 +236,8 @@ func TestTokenBase(t *testing.T) {
 			Released: func(e distlock.Released) { seen <- e.Token },
 		}})
 		raw := client(t, memlock.NewDriver(store), nil)
-		wrapped := distlock.Prefix(distlock.Reentrant(l), "a/")
-		ctx := distlock.WithOwner(bg)
+		wrapped := distlock.Prefix(patterns.Reentrant(l), "a/")
+		ctx := patterns.WithOwner(bg)
 		for i := range int64(3) {
 			token := base + 1 + i
 			lock := mustLock(t, ctx, wrapped, "x")

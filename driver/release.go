@@ -29,7 +29,7 @@ func (h *Handle) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// KeepOnClose makes a lock of a fixed term a record, such as that of [distlock.OncePer]:
+// KeepOnClose makes a lock of a fixed term a record, such as that of patterns.OncePer:
 // Close leaves its entry in the store, where it ends with its TTL, and its end is no loss
 // that is told. Where entries live by a session, as on ZooKeeper, it ends with that all the
 // same. Unlock still removes it, before Close.

@@ -15,6 +15,7 @@ import (
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // Cmp lets a transaction through for as long as the lock is held, and not a moment
@@ -79,7 +80,7 @@ func testKeptOnClose(t *testing.T, s *servers.Server) {
 	}
 	run := func(l *Locker) bool {
 		t.Helper()
-		ran, err := distlock.OncePer(t.Context(), l, "job", time.Minute, func(context.Context) error { return nil })
+		ran, err := patterns.OncePer(t.Context(), l, "job", time.Minute, func(context.Context) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // A key of another type fails the renewal of its own lock, and no other.
@@ -236,7 +237,7 @@ func TestSemaphoreBesideFrozenServer(t *testing.T) {
 	t.Parallel()
 	s, prefix := server(t), freshPrefix()
 	c, proxy := via(t, s)
-	shards, err := distlock.Shard(map[string]distlock.Locker{
+	shards, err := patterns.Shard(map[string]distlock.Locker{
 		"works":   lockerOn(t, client(t, s.URL()), &Options{Prefix: prefix}),
 		"freezes": lockerOn(t, c, &Options{Prefix: prefix}),
 	})
@@ -256,7 +257,7 @@ func TestSemaphoreBesideFrozenServer(t *testing.T) {
 	}
 	proxy.Drop(true, true)
 	defer proxy.Heal() // before the client behind it is closed
-	permits := distlock.Semaphore(shards, 2)
+	permits := patterns.Semaphore(shards, 2)
 	ctx := t.Context()
 	for range 4 { // about half begin with the slot that hangs
 		for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){permits.TryLock, permits.Lock} {

@@ -21,6 +21,7 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/integrations/gocronlock"
 	"github.com/distlock-go/distlock/integrations/otellock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // serve runs the service until ctx ends. Deferred calls end it in the order that a
@@ -35,7 +36,7 @@ func serve(ctx context.Context, config backends.Config, listener net.Listener, e
 	defer func() { err = errors.Join(err, locker.Close()) }()
 
 	standing, leave := context.WithCancel(context.WithoutCancel(ctx))
-	election := distlock.Elect(standing, locker, "service/leader", func(ctx context.Context, term int64) error {
+	election := patterns.Elect(standing, locker, "service/leader", func(ctx context.Context, term int64) error {
 		slog.InfoContext(ctx, "leading", "term", term)
 		<-ctx.Done() // what only one instance may do is done here, until the context ends
 		return context.Cause(ctx)
@@ -94,7 +95,7 @@ func open(ctx context.Context, config backends.Config, metrics prometheus.Regist
 	return telemetry.Locker(locker), nil
 }
 
-func handler(election *distlock.Election, metrics *prometheus.Registry) http.Handler {
+func handler(election *patterns.Election, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

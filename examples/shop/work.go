@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // worker is one process of a scene.
@@ -47,7 +48,7 @@ func (w *worker) under(ctx context.Context, f func(context.Context) error, names
 	if w.locker == nil {
 		return f(ctx)
 	}
-	locks, err := distlock.LockAll(ctx, w.locker, names)
+	locks, err := patterns.LockAll(ctx, w.locker, names)
 	if err != nil {
 		return err
 	}

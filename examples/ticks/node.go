@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // nodeEnv is set in the environment of node processes, to what they are to do.
@@ -68,7 +69,7 @@ func (n node) tick(ctx context.Context, tell func(time.Time) error) error {
 		case plain:
 			err = n.underLock(ctx, locker, closeOrders)
 		case once:
-			_, err = distlock.OncePer(ctx, locker, n.Name, n.Tick, closeOrders)
+			_, err = patterns.OncePer(ctx, locker, n.Name, n.Tick, closeOrders)
 		}
 		if err != nil {
 			return err

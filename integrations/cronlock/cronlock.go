@@ -12,6 +12,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // Prefix begins the names of all locks, so that those of other programs never meet them.
@@ -23,12 +24,12 @@ const Prefix = "cron/"
 // waits for nothing.
 //
 // A cron.Job has no context: if the lock is lost while the job runs, it runs on, perhaps
-// beside another, and the logger is told. A job that must stop then uses distlock.OncePer
+// beside another, and the logger is told. A job that must stop then uses patterns.OncePer
 // itself. The caller closes l when cron has stopped.
 func Once(l distlock.Locker, name string, period time.Duration, logger cron.Logger) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
-			ran, err := distlock.OncePer(context.Background(), distlock.Prefix(l, Prefix), name, period, func(context.Context) error {
+			ran, err := patterns.OncePer(context.Background(), distlock.Prefix(l, Prefix), name, period, func(context.Context) error {
 				job.Run()
 				return nil
 			})

@@ -14,6 +14,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // Prefix begins the names of all locks, so that those of other programs never meet them.
@@ -57,7 +58,7 @@ func (l *locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	r := &run{began: make(chan struct{}), unlocked: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
-		_, r.err = distlock.OncePer(ctx, l.locker, key, l.period, func(ctx context.Context) error {
+		_, r.err = patterns.OncePer(ctx, l.locker, key, l.period, func(ctx context.Context) error {
 			select {
 			case r.began <- struct{}{}:
 			case <-ctx.Done():
@@ -97,7 +98,7 @@ func (r *run) Unlock(context.Context) error {
 // Elector is a gocron.Elector: only the leader's scheduler runs jobs. It is safe for
 // concurrent use.
 type Elector struct {
-	election *distlock.Election
+	election *patterns.Election
 	leave    context.CancelFunc
 }
 
@@ -105,7 +106,7 @@ type Elector struct {
 // after it.
 func NewElector(l distlock.Locker, name string) *Elector {
 	ctx, leave := context.WithCancel(context.Background())
-	return &Elector{leave: leave, election: distlock.Elect(ctx, distlock.Prefix(l, Prefix), name,
+	return &Elector{leave: leave, election: patterns.Elect(ctx, distlock.Prefix(l, Prefix), name,
 		func(ctx context.Context, _ int64) error {
 			<-ctx.Done()
 			return context.Cause(ctx)

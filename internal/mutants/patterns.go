@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // election is what the suite wants of one.
@@ -48,7 +49,7 @@ func (p *patterned) Elect(ctx context.Context, name string, fn leadFunc, opts ..
 	if p.elect != nil {
 		return p.elect(ctx, p.Client, name, fn, opts)
 	}
-	return distlock.Elect(ctx, p.Client, name, fn, opts...)
+	return patterns.Elect(ctx, p.Client, name, fn, opts...)
 }
 
 // OncePer is a pattern.
@@ -56,7 +57,7 @@ func (p *patterned) OncePer(ctx context.Context, name string, period time.Durati
 	if p.once != nil {
 		return p.once(ctx, p, name, period, fn)
 	}
-	return distlock.OncePer(ctx, p.Client, name, period, fn, opts...)
+	return patterns.OncePer(ctx, p.Client, name, period, fn, opts...)
 }
 
 // MaxHold is a pattern.
@@ -64,7 +65,7 @@ func (p *patterned) MaxHold(d time.Duration) distlock.Locker {
 	if p.maxHold != nil {
 		return p.maxHold(p.Client, d)
 	}
-	return distlock.MaxHold(p.Client, d)
+	return patterns.MaxHold(p.Client, d)
 }
 
 // Wanted is a pattern.
@@ -72,7 +73,7 @@ func (p *patterned) Wanted(ctx context.Context, lock distlock.Lock, every time.D
 	if p.wanted != nil {
 		return p.wanted(ctx, p, lock, every)
 	}
-	return distlock.Wanted(ctx, p.Client, lock, every)
+	return patterns.Wanted(ctx, p.Client, lock, every)
 }
 
 // Semaphore is a pattern.
@@ -80,7 +81,7 @@ func (p *patterned) Semaphore(n int) distlock.Locker {
 	if p.semaphore != nil {
 		return p.semaphore(p, n)
 	}
-	return distlock.Semaphore(p.Client, n)
+	return patterns.Semaphore(p.Client, n)
 }
 
 // ReadWrite is a pattern.
@@ -88,7 +89,7 @@ func (p *patterned) ReadWrite(readers int) (read, write distlock.Locker) {
 	if p.readWrite != nil {
 		return p.readWrite(p.Client, readers)
 	}
-	return distlock.ReadWrite(p.Client, readers)
+	return patterns.ReadWrite(p.Client, readers)
 }
 
 // termMutants get elections and periods wrong.
@@ -160,7 +161,7 @@ func shareMutants() []Mutant {
 		{
 			Name: "OneTooMany", Flaw: "has a slot more than permits",
 			KilledBy: []Kill{{"sem/bounded", "all permits are taken"}},
-			design:   (&patterned{semaphore: func(p *patterned, n int) distlock.Locker { return distlock.Semaphore(p.Client, n+1) }}).in(),
+			design:   (&patterned{semaphore: func(p *patterned, n int) distlock.Locker { return patterns.Semaphore(p.Client, n+1) }}).in(),
 		},
 		{
 			Name: "CountedPermits", Flaw: "counts permits in the store, and down only when a holder unlocks",
@@ -213,7 +214,7 @@ func leadUnwatched(ctx context.Context, l distlock.Locker, name string, fn leadF
 
 func leadByFlag(ctx context.Context, l distlock.Locker, name string, fn leadFunc, opts []distlock.Option) election {
 	var term atomic.Int64
-	e := distlock.Elect(ctx, l, name, func(ctx context.Context, number int64) error {
+	e := patterns.Elect(ctx, l, name, func(ctx context.Context, number int64) error {
 		term.Store(number)
 		defer term.Store(0)
 		return fn(ctx, number)
@@ -247,7 +248,7 @@ func onceByOwnClock(ctx context.Context, p *patterned, name string, period time.
 
 func onceUsedUp(ctx context.Context, p *patterned, name string, period time.Duration, fn func(context.Context) error) (bool, error) {
 	var failed error
-	ran, err := distlock.OncePer(ctx, p.Client, name, period, func(ctx context.Context) error {
+	ran, err := patterns.OncePer(ctx, p.Client, name, period, func(ctx context.Context) error {
 		failed = fn(ctx)
 		return nil
 	})
@@ -276,7 +277,7 @@ func wantedByAnybody(context.Context, *patterned, distlock.Lock, time.Duration) 
 }
 
 func givingWay(ctx context.Context, p *patterned, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
-	told, err := distlock.Wanted(ctx, p.Client, lock, every)
+	told, err := patterns.Wanted(ctx, p.Client, lock, every)
 	if err == nil {
 		go func() {
 			select {
@@ -341,7 +342,7 @@ func (c *counted) Unlock(ctx context.Context) error {
 // readersFirst is a read/write lock without a queue: a reader takes any slot, and a
 // writer tries for all of them until none is taken.
 func readersFirst(l distlock.Locker, readers int) (read, write distlock.Locker) {
-	return distlock.Semaphore(l, readers), &impatientWriter{l, readers}
+	return patterns.Semaphore(l, readers), &impatientWriter{l, readers}
 }
 
 type impatientWriter struct {
@@ -385,5 +386,5 @@ func (s *several) Unlock(ctx context.Context) error {
 }
 
 func writersApart(l distlock.Locker, readers int) (read, write distlock.Locker) {
-	return distlock.Semaphore(l, readers), distlock.Prefix(l, "writer of ")
+	return patterns.Semaphore(l, readers), distlock.Prefix(l, "writer of ")
 }

@@ -1,10 +1,12 @@
-package distlock
+package patterns
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // ReadWrite returns two Lockers for the same names: at any instant a name is held by one
@@ -27,31 +29,31 @@ import (
 // NoRenewal is ErrInvalid there. One that dies while it waits or holds is out of the way
 // when its TTL is over. Locks of l on name/0 to name/(readers-1) and name/next are used for
 // this: they show in List, and must not be used otherwise. Close, of either, closes l.
-func ReadWrite(l Locker, readers int) (read, write Locker) {
+func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	s := slots{l, readers}
 	return &sharing{l, s, s.share}, &sharing{l, s, s.exclude}
 }
 
 // sharing is one of the two Lockers.
 type sharing struct {
-	Locker
+	distlock.Locker
 	slots slots
-	take  func(ctx context.Context, name string, wait bool, opts []Option) (Lock, error) // for one that is next
+	take  func(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) // for one that is next
 }
 
 // Lock implements Locker.
-func (s *sharing) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return s.acquire("lock", name, opts, func() (Lock, error) { return s.slots.queue(ctx, name, opts) },
-		func(next Lock) (Lock, error) { return s.enter(ctx, next, name, true, opts) })
+func (s *sharing) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return s.acquire("lock", name, opts, func() (distlock.Lock, error) { return s.slots.queue(ctx, name, opts) },
+		func(next distlock.Lock) (distlock.Lock, error) { return s.enter(ctx, next, name, true, opts) })
 }
 
 // TryLock implements Locker.
-func (s *sharing) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return s.acquire("trylock", name, opts, func() (Lock, error) { return s.Locker.TryLock(ctx, name+"/next", renewed(opts)...) },
-		func(next Lock) (Lock, error) { return s.enter(ctx, next, name, false, opts) })
+func (s *sharing) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return s.acquire("trylock", name, opts, func() (distlock.Lock, error) { return s.Locker.TryLock(ctx, name+"/next", renewed(opts)...) },
+		func(next distlock.Lock) (distlock.Lock, error) { return s.enter(ctx, next, name, false, opts) })
 }
 
-func (s *sharing) acquire(op, name string, opts []Option, queue func() (Lock, error), enter func(next Lock) (Lock, error)) (Lock, error) {
+func (s *sharing) acquire(op, name string, opts []distlock.Option, queue func() (distlock.Lock, error), enter func(next distlock.Lock) (distlock.Lock, error)) (distlock.Lock, error) {
 	if err := s.slots.check(op, name, opts); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ var errAgain = errors.New("a part was lost while the rest was waited for")
 //
 // If next is lost, the waiting ends: two writers that each hold some of the slots and
 // wait for the others would do so for ever.
-func (s *sharing) enter(ctx context.Context, next Lock, name string, wait bool, opts []Option) (Lock, error) {
+func (s *sharing) enter(ctx context.Context, next distlock.Lock, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
 	defer leave(next)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,7 +104,7 @@ func (s *sharing) enter(ctx context.Context, next Lock, name string, wait bool, 
 
 // ordered is a lock with the token of its place in the queue.
 type ordered struct {
-	Lock
+	distlock.Lock
 	name  string
 	token int64
 }
@@ -114,25 +116,25 @@ func (o *ordered) Name() string { return o.name }
 func (o *ordered) Token() int64 { return o.token }
 
 // Unwrap returns the lock on the slots, for As.
-func (o *ordered) Unwrap() Lock { return o.Lock }
+func (o *ordered) Unwrap() distlock.Lock { return o.Lock }
 
 // share takes one slot.
-func (s slots) share(ctx context.Context, name string, wait bool, opts []Option) (Lock, error) {
+func (s slots) share(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
 	lock, _, err := s.tryAny(ctx, name, opts, !wait)
-	if wait && errors.Is(err, ErrHeld) {
+	if wait && errors.Is(err, distlock.ErrHeld) {
 		lock, _, err = s.waitAny(ctx, name, opts)
 	}
 	return lock, err
 }
 
 // exclude takes all slots.
-func (s slots) exclude(ctx context.Context, name string, wait bool, opts []Option) (Lock, error) {
-	var o CallOptions
+func (s slots) exclude(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
+	var o distlock.CallOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	if o.NoRenewal {
-		return nil, opError("lock", name, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", ErrInvalid))
+		return nil, opError("lock", name, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", distlock.ErrInvalid))
 	}
 	take := s.l.TryLock
 	if wait {
@@ -140,8 +142,8 @@ func (s slots) exclude(ctx context.Context, name string, wait bool, opts []Optio
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	outcomes := s.each(name, func(name string) (Lock, error) { return take(ctx, name, opts...) })
-	set := &LockSet{locks: make(map[string]Lock, s.n), done: make(chan struct{})}
+	outcomes := s.each(name, func(name string) (distlock.Lock, error) { return take(ctx, name, opts...) })
+	set := &LockSet{locks: make(map[string]distlock.Lock, s.n), done: make(chan struct{})}
 	for i := range s.n {
 		got := <-outcomes
 		if got.err != nil {

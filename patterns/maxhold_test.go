@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // A stuck holder is told after nine tenths of the cap, and its name is free at the cap.
 func TestMaxHold(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		const longest = 10 * time.Minute
-		stuck := mustLock(t, bg, distlock.MaxHold(l, longest), "x")
+		stuck := mustLock(t, bg, patterns.MaxHold(l, longest), "x")
 		began := time.Now()
 		if _, ok := distlock.As[*driver.Handle](stuck); !ok {
 			t.Error("As does not see through MaxHold")
@@ -48,7 +49,7 @@ func TestMaxHold(t *testing.T) {
 // A holder that heeds the call frees the name at once.
 func TestMaxHoldDo(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		m := distlock.MaxHold(l, time.Minute)
+		m := patterns.MaxHold(l, time.Minute)
 		began := time.Now()
 		err := distlock.Do(bg, m, "x", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -72,7 +73,7 @@ func TestMaxHoldDo(t *testing.T) {
 // Locks that are held for less are as without a cap.
 func TestMaxHoldUnnoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		m := distlock.MaxHold(l, time.Hour)
+		m := patterns.MaxHold(l, time.Hour)
 		lock := mustLock(t, bg, m, "x", distlock.TTL(time.Minute))
 		if left := time.Until(lock.Deadline()); left > time.Minute || left < 59*time.Second {
 			t.Errorf("a lease of a minute has %v left", left)
@@ -105,12 +106,12 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 		_, err := m.TryLock(bg, "x")
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
 		_ = busy.Unlock(bg)
-		_, err = distlock.MaxHold(l, 0).TryLock(bg, "x")
+		_, err = patterns.MaxHold(l, 0).TryLock(bg, "x")
 		wantErr(t, "a cap of 0", err, distlock.ErrInvalid)
 
 		_, err = m.Lock(bg, "x", distlock.TTL(time.Hour+1), distlock.NoRenewal())
 		wantErr(t, "a fixed term beyond the cap", err, distlock.ErrInvalid)
-		_, err = distlock.OncePer(bg, m, "x", 2*time.Hour, func(context.Context) error { t.Error("the job was run"); return nil })
+		_, err = patterns.OncePer(bg, m, "x", 2*time.Hour, func(context.Context) error { t.Error("the job was run"); return nil })
 		wantErr(t, "a period beyond the cap", err, distlock.ErrInvalid)
 	})
 }
@@ -127,7 +128,7 @@ func TestMaxHoldUnlockAgain(t *testing.T) {
 			return nil
 		}})
 		l, rival := open(t, store), open(t, store)
-		lock := mustLock(t, bg, distlock.MaxHold(l, time.Minute), "x")
+		lock := mustLock(t, bg, patterns.MaxHold(l, time.Minute), "x")
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		wantErr(t, "Unlock with an ended context", lock.Unlock(ended), context.Canceled)

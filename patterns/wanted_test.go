@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // closed reports whether a channel is, once everything else has come to rest.
@@ -23,7 +24,7 @@ func closed(ch <-chan struct{}) bool {
 
 func mustWant(t *testing.T, ctx context.Context, l distlock.Locker, lock distlock.Lock) <-chan struct{} {
 	t.Helper()
-	wanted, err := distlock.Wanted(ctx, l, lock, time.Second)
+	wanted, err := patterns.Wanted(ctx, l, lock, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +65,8 @@ func TestWanted(t *testing.T) {
 // The Locker inside MaxHold and Reentrant knows their locks, and Prefix its own.
 func TestWantedThroughWrappers(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		capped := mustLock(t, bg, distlock.MaxHold(l, time.Hour), "capped")
-		shared := mustLock(t, distlock.WithOwner(bg), distlock.Reentrant(l), "shared")
+		capped := mustLock(t, bg, patterns.MaxHold(l, time.Hour), "capped")
+		shared := mustLock(t, patterns.WithOwner(bg), patterns.Reentrant(l), "shared")
 		tenant := distlock.Prefix(l, "tenant/")
 		inside := mustLock(t, bg, tenant, "x")
 		all := []<-chan struct{}{mustWant(t, bg, l, capped), mustWant(t, bg, l, shared), mustWant(t, bg, tenant, inside)}
@@ -86,13 +87,13 @@ func TestWantedThroughWrappers(t *testing.T) {
 func TestWantedRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x")
-		_, err := distlock.Wanted(bg, l, lock, 0)
+		_, err := patterns.Wanted(bg, l, lock, 0)
 		wantErr(t, "an interval of 0", err, distlock.ErrInvalid)
-		_, err = distlock.Wanted(bg, distlock.Semaphore(l, 1), lock, time.Second)
+		_, err = patterns.Wanted(bg, patterns.Semaphore(l, 1), lock, time.Second)
 		wantErr(t, "a Locker that is no Inspector", err, distlock.ErrUnsupported)
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
-		_, err = distlock.Wanted(ctx, l, lock, time.Second)
+		_, err = patterns.Wanted(ctx, l, lock, time.Second)
 		wantErr(t, "a context that is done", err, context.Canceled)
 	})
 }

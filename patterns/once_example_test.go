@@ -1,12 +1,12 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func ExampleOncePer() {
@@ -19,7 +19,7 @@ func ExampleOncePer() {
 		}
 		defer locker.Close()
 		// Each of them does this once a minute, at about the same time.
-		ran, err := distlock.OncePer(context.Background(), locker, "invoices", time.Minute, func(ctx context.Context) error {
+		ran, err := patterns.OncePer(context.Background(), locker, "invoices", time.Minute, func(ctx context.Context) error {
 			fmt.Println("sending the invoices")
 			return nil
 		})

@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func ExampleWanted() {
@@ -30,7 +31,7 @@ func ExampleWanted() {
 		fmt.Println(err)
 		return
 	}
-	wanted, err := distlock.Wanted(ctx, locker, lock, 10*time.Millisecond)
+	wanted, err := patterns.Wanted(ctx, locker, lock, 10*time.Millisecond)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,14 +1,16 @@
-package distlock
+package patterns
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // Wanted returns a channel that is closed when another waits for the name of lock: a
 // sign for holders that could let go early, such as a long job between two of its steps.
-// It changes nothing about the lock, and nobody has to listen. l must be an [Inspector],
+// It changes nothing about the lock, and nobody has to listen. l must be an [distlock.Inspector],
 // and know the lock by its Name: the Locker that has made it, or the one inside MaxHold or
 // Reentrant.
 //
@@ -22,9 +24,9 @@ import (
 // It fails with ErrUnsupported if l is no Inspector, with ErrInvalid if every is zero or
 // less, or with the error of the first look. Later looks that fail are made up for by the
 // next.
-func Wanted(ctx context.Context, l Locker, lock Lock, every time.Duration) (<-chan struct{}, error) {
+func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
 	if every <= 0 {
-		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", ErrInvalid, every))
+		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", distlock.ErrInvalid, every))
 	}
 	wanted := make(chan struct{})
 	told, err := tellIfWanted(ctx, l, lock, wanted)
@@ -50,10 +52,10 @@ func Wanted(ctx context.Context, l Locker, lock Lock, every time.Duration) (<-ch
 
 // tellIfWanted looks once, and closes wanted if another waits. The look takes no longer
 // than the lock lasts, so that nothing hangs on a store that does not answer.
-func tellIfWanted(ctx context.Context, l Locker, lock Lock, wanted chan<- struct{}) (told bool, err error) {
+func tellIfWanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, wanted chan<- struct{}) (told bool, err error) {
 	ctx, cancel := context.WithDeadline(ctx, lock.Deadline())
 	defer cancel()
-	st, err := Inspect(ctx, l, lock.Name())
+	st, err := distlock.Inspect(ctx, l, lock.Name())
 	if err == nil && st.Wanted {
 		close(wanted)
 	}

@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // Shard returns a Locker that spreads names over several independent stores: for more
@@ -28,28 +30,28 @@ import (
 // remove a shard, stop all of them first. What they held until then is unlocked by
 // Close, or ends with its TTL: wait for that before the first one starts with the new
 // keys. Tokens of different stores are not comparable, so those of the names that move
-// may fall; see [Options].TokenBase.
+// may fall; see [distlock.Options].TokenBase.
 //
 // It fails with ErrInvalid if there is no shard.
-func Shard(shards map[string]Locker) (Locker, error) {
+func Shard(shards map[string]distlock.Locker) (distlock.Locker, error) {
 	if len(shards) == 0 {
-		return nil, opError("shard", "", fmt.Errorf("%w: no shards, allowed is at least one", ErrInvalid))
+		return nil, opError("shard", "", fmt.Errorf("%w: no shards, allowed is at least one", distlock.ErrInvalid))
 	}
 	return &sharded{maps.Clone(shards)}, nil
 }
 
-type sharded struct{ shards map[string]Locker }
+type sharded struct{ shards map[string]distlock.Locker }
 
 var (
-	_ Inspector = (*sharded)(nil)
-	_ Breaker   = (*sharded)(nil)
-	_ Sweeper   = (*sharded)(nil)
+	_ distlock.Inspector = (*sharded)(nil)
+	_ distlock.Breaker   = (*sharded)(nil)
+	_ distlock.Sweeper   = (*sharded)(nil)
 )
 
 // of returns the shard of a name. The hash is a cryptographic one because names are often
 // alike but for their last digits, and simpler hashes are uneven then.
-func (s *sharded) of(name string) Locker {
-	var best Locker
+func (s *sharded) of(name string) distlock.Locker {
+	var best distlock.Locker
 	var highest [sha256.Size]byte
 	for key, shard := range s.shards {
 		// The length keeps key and name apart: "a" with "bc" is not "ab" with "c".
@@ -62,23 +64,23 @@ func (s *sharded) of(name string) Locker {
 }
 
 // Lock implements Locker.
-func (s *sharded) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+func (s *sharded) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	return s.of(name).Lock(ctx, name, opts...)
 }
 
 // TryLock implements Locker.
-func (s *sharded) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+func (s *sharded) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	return s.of(name).TryLock(ctx, name, opts...)
 }
 
 // Close implements Locker. The shards are closed side by side, so one that does not
 // answer keeps no other from giving its names back.
 func (s *sharded) Close() error {
-	return s.each(func(l Locker) error { return l.Close() })
+	return s.each(func(l distlock.Locker) error { return l.Close() })
 }
 
 // each calls f for all shards, side by side, and joins the errors.
-func (s *sharded) each(f func(Locker) error) error {
+func (s *sharded) each(f func(distlock.Locker) error) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
@@ -96,38 +98,38 @@ func (s *sharded) each(f func(Locker) error) error {
 }
 
 // Inspect implements Inspector.
-func (s *sharded) Inspect(ctx context.Context, name string) (Status, error) {
-	return Inspect(ctx, s.of(name), name)
+func (s *sharded) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	return distlock.Inspect(ctx, s.of(name), name)
 }
 
 // List implements Inspector. It fails if one of the shards does, with what the others
 // have answered.
-func (s *sharded) List(ctx context.Context, prefix string) ([]Status, error) {
+func (s *sharded) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	var mu sync.Mutex
-	var all []Status
-	err := s.each(func(l Locker) error {
-		sts, err := List(ctx, l, prefix)
+	var all []distlock.Status
+	err := s.each(func(l distlock.Locker) error {
+		sts, err := distlock.List(ctx, l, prefix)
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, sts...)
 		return err
 	})
-	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b distlock.Status) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }
 
 // Break implements Breaker.
 func (s *sharded) Break(ctx context.Context, name string, token int64) error {
-	return Break(ctx, s.of(name), name, token)
+	return distlock.Break(ctx, s.of(name), name, token)
 }
 
 // Sweep implements Sweeper. It skips the shards that need no sweeping.
 func (s *sharded) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	var mu sync.Mutex
 	removed := 0
-	err := s.each(func(l Locker) error {
-		n, err := Sweep(ctx, l, idle)
-		if errors.Is(err, ErrUnsupported) {
+	err := s.each(func(l distlock.Locker) error {
+		n, err := distlock.Sweep(ctx, l, idle)
+		if errors.Is(err, distlock.ErrUnsupported) {
 			return nil
 		}
 		mu.Lock()

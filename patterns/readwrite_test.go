@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func TestReadWrite(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		read, write := distlock.ReadWrite(l, 3)
-		otherRead, otherWrite := distlock.ReadWrite(rival, 3)
+		read, write := patterns.ReadWrite(l, 3)
+		otherRead, otherWrite := patterns.ReadWrite(rival, 3)
 
 		first, second := mustLock(t, bg, read, "x"), mustLock(t, bg, otherRead, "x")
 		if _, ok := distlock.As[*driver.Handle](first); !ok {
@@ -81,11 +82,11 @@ func TestReadWriteStarvesNobody(t *testing.T) {
 		t.Run(crowd, func(t *testing.T) {
 			bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 				ctx, cancel := context.WithCancel(bg)
-				many, _ := distlock.ReadWrite(l, 5)
-				_, alone := distlock.ReadWrite(rival, 5)
+				many, _ := patterns.ReadWrite(l, 5)
+				_, alone := patterns.ReadWrite(rival, 5)
 				if crowd == "writers" {
-					_, many = distlock.ReadWrite(l, 5)
-					alone, _ = distlock.ReadWrite(rival, 5)
+					_, many = patterns.ReadWrite(l, 5)
+					alone, _ = patterns.ReadWrite(rival, 5)
 				}
 				var wg sync.WaitGroup
 				for i := range 5 {
@@ -121,7 +122,7 @@ func TestReadWriteCrowd(t *testing.T) {
 		var writeToken, anyToken int64
 		var wg sync.WaitGroup
 		for i := range 12 {
-			read, write := distlock.ReadWrite([]distlock.Locker{l, rival}[i%2], 4)
+			read, write := patterns.ReadWrite([]distlock.Locker{l, rival}[i%2], 4)
 			wg.Go(func() {
 				for range 20 {
 					writes := rand.N(3) == 0
@@ -194,8 +195,8 @@ func slotTokens(t *testing.T, l distlock.Locker) map[string]int64 {
 // have some of the slots, and wait for the others.
 func TestReadWriteLosesItsPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		read, write := distlock.ReadWrite(l, 3)
-		_, otherWrite := distlock.ReadWrite(rival, 3)
+		read, write := patterns.ReadWrite(l, 3)
+		_, otherWrite := patterns.ReadWrite(rival, 3)
 		reader := mustLock(t, bg, read, "x")
 		synctest.Wait()
 		mine := slotTokens(t, l)
@@ -233,7 +234,7 @@ func TestReadWriteLosesItsPlace(t *testing.T) {
 // A writer loses its lock with any of its slots, and is told.
 func TestReadWriteLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		_, write := distlock.ReadWrite(l, 3)
+		_, write := patterns.ReadWrite(l, 3)
 		lock := mustLock(t, bg, write, "x")
 		if err := distlock.Break(bg, rival, "x/1"); err != nil {
 			t.Fatal(err)
@@ -242,7 +243,7 @@ func TestReadWriteLoss(t *testing.T) {
 		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
 		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)
 		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
-		_, otherWrite := distlock.ReadWrite(rival, 3)
+		_, otherWrite := patterns.ReadWrite(rival, 3)
 		synctest.Wait()
 		if _, err := otherWrite.TryLock(bg, "x"); err != nil {
 			t.Errorf("after the Unlock of a lost lock: %v", err)

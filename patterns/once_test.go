@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // Three schedulers start a job of 200 ms once a second, a third of a second apart. Under
@@ -28,7 +29,7 @@ func TestOncePer(t *testing.T) {
 			return errors.Join(job(bg), lock.Unlock(bg))
 		}},
 		{"once per period", 10, func(l distlock.Locker, job func(context.Context) error) error {
-			_, err := distlock.OncePer(bg, l, "job", time.Second, job)
+			_, err := patterns.OncePer(bg, l, "job", time.Second, job)
 			return err
 		}},
 	} {
@@ -65,7 +66,7 @@ func TestOncePer(t *testing.T) {
 
 func run(t *testing.T, l distlock.Locker, period time.Duration, fn func(context.Context) error) (bool, error) {
 	t.Helper()
-	return distlock.OncePer(bg, l, "job", period, fn)
+	return patterns.OncePer(bg, l, "job", period, fn)
 }
 
 func nothing(context.Context) error { return nil }
@@ -160,7 +161,7 @@ func TestOncePerFailure(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
-		_, err = distlock.OncePer(ctx, l, "other", time.Hour, nothing)
+		_, err = patterns.OncePer(ctx, l, "other", time.Hour, nothing)
 		wantErr(t, "a context that has ended", err, context.Canceled)
 	})
 }
@@ -200,7 +201,7 @@ func TestOncePerContexts(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		done := make(chan error)
 		go func() {
-			_, err := distlock.OncePer(ctx, l, "job", time.Second, func(ctx context.Context) error {
+			_, err := patterns.OncePer(ctx, l, "job", time.Second, func(ctx context.Context) error {
 				<-ctx.Done()
 				time.Sleep(time.Minute)
 				return ctx.Err()
@@ -240,7 +241,7 @@ func TestOncePerSurvivesClose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ran, err := distlock.OncePer(bg, l, "job", time.Minute, func(context.Context) error { return nil })
+			ran, err := patterns.OncePer(bg, l, "job", time.Minute, func(context.Context) error { return nil })
 			if err != nil {
 				t.Error(err)
 			}

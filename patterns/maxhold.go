@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"cmp"
@@ -6,47 +6,49 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // MaxHold returns a Locker whose locks end d after they were granted, however well they
 // are renewed. The cap is for holders that live but are stuck: their names would stay taken
 // until somebody restarts them. A holder is told a tenth of d before: Done closes, and
 // Err matches ErrLost and says why. The name is taken for that last tenth, so what a
-// holder ends in it meets no successor; it is free sooner if the holder unlocks. [Do]
+// holder ends in it meets no successor; it is free sooner if the holder unlocks. [distlock.Do]
 // ends the context of its function in the same way.
 //
 // Deadline is never later than that moment, and an Extend beyond it is ErrInvalid, as is a
-// fixed term (see [NoRenewal]) of more than d, and so a longer period of [OncePer]. Unlock
+// fixed term (see [distlock.NoRenewal]) of more than d, and so a longer period of [OncePer]. Unlock
 // after it frees the name, and returns why the lock had ended. The cap is kept by this
 // process: one that is stopped or dies loses its locks at the end of their TTL. A d of
 // zero or less is ErrInvalid in every call. Close closes l.
-func MaxHold(l Locker, d time.Duration) Locker { return &limited{l, d} }
+func MaxHold(l distlock.Locker, d time.Duration) distlock.Locker { return &limited{l, d} }
 
 type limited struct {
-	Locker
+	distlock.Locker
 	longest time.Duration
 }
 
 // Lock implements Locker.
-func (m *limited) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return m.cap(name, opts, func() (Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
+func (m *limited) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return m.cap(name, opts, func() (distlock.Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
 }
 
 // TryLock implements Locker.
-func (m *limited) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return m.cap(name, opts, func() (Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
+func (m *limited) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return m.cap(name, opts, func() (distlock.Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
 }
 
-func (m *limited) cap(name string, opts []Option, take func() (Lock, error)) (Lock, error) {
-	var o CallOptions
+func (m *limited) cap(name string, opts []distlock.Option, take func() (distlock.Lock, error)) (distlock.Lock, error) {
+	var o distlock.CallOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	switch {
 	case m.longest <= 0:
-		return nil, opError("lock", name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", ErrInvalid, m.longest))
+		return nil, opError("lock", name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", distlock.ErrInvalid, m.longest))
 	case o.NoRenewal && o.TTL > m.longest:
-		return nil, opError("lock", name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", ErrInvalid, o.TTL, m.longest))
+		return nil, opError("lock", name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", distlock.ErrInvalid, o.TTL, m.longest))
 	}
 	lock, err := take()
 	if err != nil {
@@ -61,7 +63,7 @@ func (m *limited) cap(name string, opts []Option, take func() (Lock, error)) (Lo
 
 // capped is a lock that ends at told for its holder, and at free in the store.
 type capped struct {
-	Lock
+	distlock.Lock
 	longest    time.Duration
 	told, free time.Time
 
@@ -90,7 +92,7 @@ func (c *capped) watch() {
 }
 
 func (c *capped) overdue() error {
-	return opError("lock", c.Name(), fmt.Errorf("%w: held for nine tenths of %v, the longest that MaxHold allows", ErrLost, c.longest))
+	return opError("lock", c.Name(), fmt.Errorf("%w: held for nine tenths of %v, the longest that MaxHold allows", distlock.ErrLost, c.longest))
 }
 
 // Done implements Lock.
@@ -124,20 +126,20 @@ func (c *capped) Extend(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	if left := time.Until(c.told); ttl > left {
-		return opError("extend", c.Name(), fmt.Errorf("%w: the TTL is %v, and MaxHold ends the lock in %v", ErrInvalid, ttl, left))
+		return opError("extend", c.Name(), fmt.Errorf("%w: the TTL is %v, and MaxHold ends the lock in %v", distlock.ErrInvalid, ttl, left))
 	}
 	return c.Lock.Extend(ctx, ttl)
 }
 
 // Unlock implements Lock.
 func (c *capped) Unlock(ctx context.Context) error {
-	c.end(cmp.Or(c.Err(), opError("lock", c.Name(), ErrUnlocked)))
+	c.end(cmp.Or(c.Err(), opError("lock", c.Name(), distlock.ErrUnlocked)))
 	err := c.Lock.Unlock(ctx)
-	if cause := context.Cause(c.ctx); err == nil && errors.Is(cause, ErrLost) {
+	if cause := context.Cause(c.ctx); err == nil && errors.Is(cause, distlock.ErrLost) {
 		err = cause
 	}
 	return err
 }
 
 // Unwrap returns the lock inside, for As.
-func (c *capped) Unwrap() Lock { return c.Lock }
+func (c *capped) Unwrap() distlock.Lock { return c.Lock }

@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // permit returns the permit that a lock of a Semaphore is.
-func permit(t *testing.T, lock distlock.Lock) *distlock.Permit {
+func permit(t *testing.T, lock distlock.Lock) *patterns.Permit {
 	t.Helper()
-	p, ok := distlock.As[*distlock.Permit](lock)
+	p, ok := distlock.As[*patterns.Permit](lock)
 	if !ok {
 		t.Fatal("As finds no Permit")
 	}
@@ -26,7 +27,7 @@ func permit(t *testing.T, lock distlock.Lock) *distlock.Permit {
 func TestSemaphore(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		const n = 3
-		s, r := distlock.Semaphore(l, n), distlock.Semaphore(rival, n)
+		s, r := patterns.Semaphore(l, n), patterns.Semaphore(rival, n)
 		var held []distlock.Lock
 		taken := make(map[int]bool)
 		for i := range n {
@@ -70,11 +71,11 @@ func TestSemaphoreInvalid(t *testing.T) {
 			n    int
 			name string
 		}{{0, "x"}, {-1, "x"}, {2, ""}, {2, strings.Repeat("x", distlock.MaxName)}} {
-			_, err := distlock.Semaphore(l, tc.n).Lock(bg, tc.name)
+			_, err := patterns.Semaphore(l, tc.n).Lock(bg, tc.name)
 			wantErr(t, "Lock", err, distlock.ErrInvalid)
-			_, err = distlock.Semaphore(l, tc.n).TryLock(bg, tc.name)
+			_, err = patterns.Semaphore(l, tc.n).TryLock(bg, tc.name)
 			wantErr(t, "TryLock", err, distlock.ErrInvalid)
-			read, write := distlock.ReadWrite(l, tc.n)
+			read, write := patterns.ReadWrite(l, tc.n)
 			for _, locker := range []distlock.Locker{read, write} {
 				_, err = locker.Lock(bg, tc.name)
 				wantErr(t, "Lock of ReadWrite", err, distlock.ErrInvalid)
@@ -82,7 +83,7 @@ func TestSemaphoreInvalid(t *testing.T) {
 				wantErr(t, "TryLock of ReadWrite", err, distlock.ErrInvalid)
 			}
 		}
-		s := distlock.Semaphore(l, 2)
+		s := patterns.Semaphore(l, 2)
 		done, cancel := context.WithCancel(bg)
 		cancel()
 		for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){s.Lock, s.TryLock} {
@@ -108,7 +109,7 @@ func TestSemaphoreCrowd(t *testing.T) {
 		began := time.Now()
 		var wg sync.WaitGroup
 		for i := range workers {
-			s := distlock.Semaphore([]distlock.Locker{l, rival}[i%2], n)
+			s := patterns.Semaphore([]distlock.Locker{l, rival}[i%2], n)
 			wg.Go(func() {
 				for range turns {
 					p := permit(t, mustLock(t, bg, s, "x"))
@@ -148,7 +149,7 @@ func TestSemaphoreCrowd(t *testing.T) {
 // Waiters are served in the order in which they came.
 func TestSemaphoreOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		s, r := patterns.Semaphore(l, 2), patterns.Semaphore(rival, 2)
 		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, r, "x")}
 		var mu sync.Mutex
 		var order []int
@@ -179,7 +180,7 @@ func TestSemaphoreOrder(t *testing.T) {
 // that waits for it already.
 func TestSemaphoreDeadHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		s, r := patterns.Semaphore(l, 2), patterns.Semaphore(rival, 2)
 		// A fixed term that is neither renewed nor unlocked: nothing comes from its process.
 		mustLock(t, bg, s, "x", distlock.TTL(30*time.Second), distlock.NoRenewal())
 		mustLock(t, bg, s, "x")
@@ -194,7 +195,7 @@ func TestSemaphoreDeadHolder(t *testing.T) {
 // A call that was given up leaves nothing: not in the queue, and not at the slots.
 func TestSemaphoreGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		s, r := distlock.Semaphore(l, 2), distlock.Semaphore(rival, 2)
+		s, r := patterns.Semaphore(l, 2), patterns.Semaphore(rival, 2)
 		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, s, "x")}
 		for range 3 {
 			ctx, cancel := context.WithTimeout(bg, time.Minute)
@@ -228,7 +229,7 @@ func TestSemaphoreOneSlotFails(t *testing.T) {
 			apply()
 			return nil
 		}})
-		s := distlock.Semaphore(open(t, store), 3)
+		s := patterns.Semaphore(open(t, store), 3)
 		held := []distlock.Lock{mustLock(t, bg, s, "x"), mustLock(t, bg, s, "x")}
 		_, err := s.TryLock(bg, "x")
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
@@ -248,7 +249,7 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 			apply()
 			return nil
 		}})
-		s := distlock.Semaphore(open(t, store), 3)
+		s := patterns.Semaphore(open(t, store), 3)
 		began := time.Now()
 		held := []distlock.Lock{mustLock(t, bg, s, "x")}
 		second, err := s.TryLock(bg, "x")
@@ -279,8 +280,8 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 // A panic of an option is the caller's to see. In a goroutine of the Semaphore it would end the process.
 func TestSemaphoreOptionPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
-		read, write := distlock.ReadWrite(l, 2)
-		for _, s := range []distlock.Locker{distlock.Semaphore(l, 2), read, write} {
+		read, write := patterns.ReadWrite(l, 2)
+		for _, s := range []distlock.Locker{patterns.Semaphore(l, 2), read, write} {
 			for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){s.Lock, s.TryLock} {
 				func() {
 					defer func() {

@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // Semaphore returns a Locker that lets n acquisitions hold a name at a time. Each is a
@@ -24,11 +26,11 @@ import (
 // the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
 // queue: they show in List, and must not be used otherwise. Close closes l.
-func Semaphore(l Locker, n int) Locker { return &semaphore{l, slots{l, n}} }
+func Semaphore(l distlock.Locker, n int) distlock.Locker { return &semaphore{l, slots{l, n}} }
 
-// Permit is the Lock of a [Semaphore], which [As] finds.
+// Permit is the Lock of a [Semaphore], which [distlock.As] finds.
 type Permit struct {
-	Lock
+	distlock.Lock
 	name string
 	slot int
 }
@@ -41,15 +43,15 @@ func (p *Permit) Name() string { return p.name }
 func (p *Permit) Slot() int { return p.slot }
 
 // Unwrap returns the lock on the slot, for As.
-func (p *Permit) Unwrap() Lock { return p.Lock }
+func (p *Permit) Unwrap() distlock.Lock { return p.Lock }
 
 type semaphore struct {
-	Locker
+	distlock.Locker
 	slots slots
 }
 
 // TryLock implements Locker.
-func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+func (s *semaphore) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	if err := s.slots.check("trylock", name, opts); err != nil {
 		return nil, err
 	}
@@ -57,14 +59,14 @@ func (s *semaphore) TryLock(ctx context.Context, name string, opts ...Option) (L
 }
 
 // Lock implements Locker.
-func (s *semaphore) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
+func (s *semaphore) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	if err := s.slots.check("lock", name, opts); err != nil {
 		return nil, err
 	}
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
 	lock, slot, err := s.slots.tryAny(ctx, name, opts, false)
-	if errors.Is(err, ErrHeld) {
-		var next Lock
+	if errors.Is(err, distlock.ErrHeld) {
+		var next distlock.Lock
 		if next, err = s.slots.queue(ctx, name, opts); err != nil {
 			return nil, err
 		}
@@ -74,8 +76,8 @@ func (s *semaphore) Lock(ctx context.Context, name string, opts ...Option) (Lock
 	return s.permit(name)(lock, slot, err)
 }
 
-func (s *semaphore) permit(name string) func(Lock, int, error) (Lock, error) {
-	return func(lock Lock, slot int, err error) (Lock, error) {
+func (s *semaphore) permit(name string) func(distlock.Lock, int, error) (distlock.Lock, error) {
+	return func(lock distlock.Lock, slot int, err error) (distlock.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -85,22 +87,22 @@ func (s *semaphore) permit(name string) func(Lock, int, error) (Lock, error) {
 
 // slots are n locks for each name, which stand for n equal places.
 type slots struct {
-	l Locker
+	l distlock.Locker
 	n int
 }
 
-func (s slots) check(op, name string, opts []Option) error {
+func (s slots) check(op, name string, opts []distlock.Option) error {
 	// The slots are asked in goroutines, where a panic ends the process. An option that panics does so
 	// here first, and its caller can recover.
-	var o CallOptions
+	var o distlock.CallOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	switch {
 	case s.n < 1:
-		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", ErrInvalid, s.n))
+		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", distlock.ErrInvalid, s.n))
 	case name == "": // which must not become a legal one by what is added
-		return opError(op, name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", ErrInvalid, MaxName))
+		return opError(op, name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", distlock.ErrInvalid, distlock.MaxName))
 	}
 	return nil
 }
@@ -109,16 +111,16 @@ func (s slots) name(name string, slot int) string { return name + "/" + strconv.
 
 // queue waits until the caller is the one that may wait for slots. Its lock is renewed,
 // also for a caller that asks for a fixed term.
-func (s slots) queue(ctx context.Context, name string, opts []Option) (Lock, error) {
+func (s slots) queue(ctx context.Context, name string, opts []distlock.Option) (distlock.Lock, error) {
 	return s.l.Lock(ctx, name+"/next", renewed(opts)...)
 }
 
-func renewed(opts []Option) []Option {
-	return append(slices.Clone(opts), func(o *CallOptions) { o.NoRenewal = false })
+func renewed(opts []distlock.Option) []distlock.Option {
+	return append(slices.Clone(opts), func(o *distlock.CallOptions) { o.NoRenewal = false })
 }
 
 // leave frees a lock without waiting for the outcome, which goes on in the background.
-func leave(lock Lock) {
+func leave(lock distlock.Lock) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = lock.Unlock(ctx)
@@ -127,18 +129,18 @@ func leave(lock Lock) {
 // attempt is the outcome of a call for one slot.
 type attempt struct {
 	slot int
-	lock Lock
+	lock distlock.Lock
 	err  error
 }
 
 // ask calls take for one slot, and sends what comes of it to outcomes.
-func (s slots) ask(name string, slot int, outcomes chan<- attempt, take func(name string) (Lock, error)) {
+func (s slots) ask(name string, slot int, outcomes chan<- attempt, take func(name string) (distlock.Lock, error)) {
 	lock, err := take(s.name(name, slot))
 	outcomes <- attempt{slot, lock, err}
 }
 
 // each calls take for all slots, side by side.
-func (s slots) each(name string, take func(name string) (Lock, error)) <-chan attempt {
+func (s slots) each(name string, take func(name string) (distlock.Lock, error)) <-chan attempt {
 	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
 	for slot := range s.n {
 		go s.ask(name, slot, outcomes, take)
@@ -154,10 +156,10 @@ const lateAfter = 100 * time.Millisecond
 // tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
 // free. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
 // the others. It waits for slots that are late only with patience, or if none was held.
-func (s slots) tryAny(ctx context.Context, name string, opts []Option, patience bool) (Lock, int, error) {
+func (s slots) tryAny(ctx context.Context, name string, opts []distlock.Option, patience bool) (distlock.Lock, int, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	take := func(name string) (Lock, error) { return s.l.TryLock(inner, name, opts...) }
+	take := func(name string) (distlock.Lock, error) { return s.l.TryLock(inner, name, opts...) }
 	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
 	late := time.NewTimer(lateAfter)
 	defer late.Stop()
@@ -178,7 +180,7 @@ func (s slots) tryAny(ctx context.Context, name string, opts []Option, patience 
 			case got.err == nil:
 				go giveBack(outcomes, asked-answered)
 				return got.lock, got.slot, nil
-			case errors.Is(got.err, ErrHeld):
+			case errors.Is(got.err, distlock.ErrHeld):
 				held = got.err
 			default:
 				failed = got.err
@@ -199,9 +201,9 @@ func (s slots) tryAny(ctx context.Context, name string, opts []Option, patience 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,
 // and so is woken by any release, without asking again and again. It fails when all
 // slots have failed.
-func (s slots) waitAny(ctx context.Context, name string, opts []Option) (Lock, int, error) {
+func (s slots) waitAny(ctx context.Context, name string, opts []distlock.Option) (distlock.Lock, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	outcomes := s.each(name, func(name string) (Lock, error) { return s.l.Lock(ctx, name, opts...) })
+	outcomes := s.each(name, func(name string) (distlock.Lock, error) { return s.l.Lock(ctx, name, opts...) })
 	var err error
 	for i := range s.n {
 		won := <-outcomes

@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // rough is a store behind a network that loses one in fifty requests and replies, and
@@ -107,7 +108,7 @@ func beliefs(t *testing.T, store *memlock.Store, locker func(l *memlock.Locker) 
 func TestReadWriteRough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := beliefs(t, rough(), func(l *memlock.Locker) (distlock.Locker, bool) {
-			read, write := distlock.ReadWrite(l, 4)
+			read, write := patterns.ReadWrite(l, 4)
 			if rand.N(4) == 0 {
 				return write, true
 			}
@@ -129,7 +130,7 @@ func TestReadWriteRough(t *testing.T) {
 func TestSemaphoreRough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3
-		all := beliefs(t, rough(), func(l *memlock.Locker) (distlock.Locker, bool) { return distlock.Semaphore(l, n), true })
+		all := beliefs(t, rough(), func(l *memlock.Locker) (distlock.Locker, bool) { return patterns.Semaphore(l, n), true })
 		for i, a := range all {
 			holding := 1
 			for _, b := range all[:i] {
@@ -156,7 +157,7 @@ func TestElectStoreDown(t *testing.T) {
 			return nil
 		}}))
 		ctx, cancel := context.WithCancel(bg)
-		e := distlock.Elect(ctx, l, "x", untilEnd)
+		e := patterns.Elect(ctx, l, "x", untilEnd)
 		time.Sleep(30 * time.Second)
 		if _, ok := e.Leader(); ok || !errors.Is(e.Err(), errWork) {
 			t.Errorf("while the store is down: leads %v, error %v", ok, e.Err())

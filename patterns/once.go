@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // maxEarly is what the period of OncePer ends early by, at the most.
@@ -23,26 +25,26 @@ const maxEarly = 30 * time.Second
 //
 // The record of a run is a lock with a fixed term, which is not unlocked when fn
 // returns nil. So the store keeps it, by its own clock, and it survives the end of this
-// process, also [Locker].Close; but not on ZooKeeper, where it ends with the session of the
+// process, also [distlock.Locker].Close; but not on ZooKeeper, where it ends with the session of the
 // process. If fn fails or panics, the name is free at once, and the next call tries again;
 // a function that wants no other try returns nil. A process that crashes in the middle of
-// a run has used up the period, and [Break] gives it back.
+// a run has used up the period, and [distlock.Break] gives it back.
 //
 // If fn runs for longer than the period, its lock is extended: runs never overlap, and
 // the name is free when fn has returned. The context of fn ends with ctx, or with
-// the loss of the lock as its cause, and carries the lock, for [FromContext].
+// the loss of the lock as its cause, and carries the lock, for [distlock.FromContext].
 //
 // Errors are those of fn, ErrLost if the lock ended before fn returned, and those of
 // TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
 // keep, as on ZooKeeper, where a record ends with the session of its process. The
 // options TTL and NoRenewal have no effect.
-func OncePer(ctx context.Context, l Locker, name string, period time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
-	if period <= 0 || period > MaxTTL {
-		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", ErrInvalid, period, MaxTTL))
+func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Duration, fn func(context.Context) error, opts ...distlock.Option) (ran bool, err error) {
+	if period <= 0 || period > distlock.MaxTTL {
+		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", distlock.ErrInvalid, period, distlock.MaxTTL))
 	}
 	term := period - min(period/10, maxEarly)
-	lock, err := l.TryLock(ctx, name, append(slices.Clone(opts), TTL(recordTTL(term)), NoRenewal())...)
-	if errors.Is(err, ErrHeld) {
+	lock, err := l.TryLock(ctx, name, append(slices.Clone(opts), distlock.TTL(recordTTL(term)), distlock.NoRenewal())...)
+	if errors.Is(err, distlock.ErrHeld) {
 		return false, nil
 	}
 	if err != nil {
@@ -60,15 +62,15 @@ func recordTTL(term time.Duration) time.Duration {
 
 // once runs fn under a lock of a fixed term, and leaves the lock for the rest of the
 // term if that went well.
-func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Context) error) (err error) {
+func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(context.Context) error) (err error) {
 	over := time.Now().Add(term)
-	inner, cancel := context.WithCancelCause(context.WithValue(ctx, lockKey{}, lock))
+	inner, cancel := context.WithCancelCause(distlock.NewContext(ctx, lock))
 	kept, finish := context.WithCancel(context.WithoutCancel(ctx))
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		// By no more than usual: if this process dies after the term, others wait for it.
-		keep(kept, lock, min(term, DefaultTTL))
+		keep(kept, lock, min(term, distlock.DefaultTTL))
 		if kept.Err() == nil {
 			cancel(lock.Err())
 		}
@@ -79,13 +81,13 @@ func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Co
 		<-watched // before Unlock, which would wait for an Extend
 		cancel(nil)
 		if left := time.Until(over); !failed && left > 0 {
-			if k, ok := As[keeper](lock); ok {
+			if k, ok := distlock.As[keeper](lock); ok {
 				k.KeepOnClose()
 			}
 			time.AfterFunc(left, func() { _ = lock.Unlock(context.Background()) }) // else it ends with its term
 			return
 		}
-		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, ErrLost) {
+		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, distlock.ErrLost) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()
@@ -96,13 +98,13 @@ func once(ctx context.Context, lock Lock, term time.Duration, fn func(context.Co
 
 // keeper is a lock that Close can leave in the store.
 type keeper interface {
-	Lock
+	distlock.Lock
 	KeepOnClose()
 }
 
 // keep extends a lock of a fixed term until ctx or the lock has ended: by ttl, as soon
 // as two thirds of that are left, as if it were renewed.
-func keep(ctx context.Context, lock Lock, ttl time.Duration) {
+func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration) {
 	timer := time.NewTimer(time.Until(lock.Deadline()) - ttl*2/3)
 	defer timer.Stop()
 	for {

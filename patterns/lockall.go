@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // LockAll waits until it holds all names, or none: if one cannot be had, those
@@ -17,12 +19,12 @@ import (
 //
 // The names are separate locks: this is not one lock on several stores, and if one
 // of them is lost the others are still held until Unlock.
-func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*LockSet, error) {
+func LockAll(ctx context.Context, l distlock.Locker, names []string, opts ...distlock.Option) (*LockSet, error) {
 	sorted := slices.Sorted(slices.Values(names))
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) != len(sorted) {
-		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", ErrInvalid, names))
+		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", distlock.ErrInvalid, names))
 	}
-	s := &LockSet{locks: make(map[string]Lock, len(sorted)), done: make(chan struct{})}
+	s := &LockSet{locks: make(map[string]distlock.Lock, len(sorted)), done: make(chan struct{})}
 	complete := false
 	defer func() {
 		if !complete { // also after a panic in a function of the caller's
@@ -48,19 +50,19 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lo
 
 // LockSet is several locks taken together. It is safe for concurrent use.
 type LockSet struct {
-	locks map[string]Lock
+	locks map[string]distlock.Lock
 	once  sync.Once
 	done  chan struct{}
 }
 
 // watch ends with the lock, at Unlock at the latest.
-func (s *LockSet) watch(lock Lock) {
+func (s *LockSet) watch(lock distlock.Lock) {
 	<-lock.Done()
 	s.once.Do(func() { close(s.done) })
 }
 
 // Lock returns the lock on one of the names, or nil for any other name.
-func (s *LockSet) Lock(name string) Lock { return s.locks[name] }
+func (s *LockSet) Lock(name string) distlock.Lock { return s.locks[name] }
 
 // Deadline returns the earliest deadline of the locks.
 func (s *LockSet) Deadline() time.Time {
@@ -82,7 +84,7 @@ func (s *LockSet) Err() error {
 	var ended error
 	for _, lock := range s.locks {
 		err := lock.Err()
-		if errors.Is(err, ErrLost) {
+		if errors.Is(err, distlock.ErrLost) {
 			return err
 		}
 		if err != nil {

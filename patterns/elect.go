@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 //
 // fn gets the number of its term: the fencing token, so a write of an earlier leader can
 // be refused by it. The context of fn ends with ctx, and when the lock is lost, with
-// the loss as its cause; it carries the lock, for [FromContext]. If fn does
+// the loss as its cause; it carries the lock, for [distlock.FromContext]. If fn does
 // not return, its process is out of the election from then on.
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
@@ -36,11 +38,11 @@ const (
 // terms are short. To hand the leadership to another process, return an error. The
 // errors of a store that cannot be reached are treated likewise; [Election.Err] tells
 // the latest. fn is never called twice at the same time.
-func Elect(ctx context.Context, l Locker, name string, fn func(ctx context.Context, term int64) error, opts ...Option) *Election {
+func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx context.Context, term int64) error, opts ...distlock.Option) *Election {
 	e := &Election{done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
-		e.final = e.run(ctx, func() (Lock, error) { return l.Lock(ctx, name, opts...) }, fn)
+		e.final = e.run(ctx, fn, func(lead func(context.Context) error) error { return distlock.Do(ctx, l, name, lead, opts...) })
 	}()
 	return e
 }
@@ -51,8 +53,8 @@ type Election struct {
 	final error // of Wait; set before done is closed
 
 	mu     sync.Mutex
-	lock   Lock  // of the present term; nil outside of one
-	latest error // of Err
+	lock   distlock.Lock // of the present term; nil outside of one
+	latest error         // of Err
 }
 
 // Leader returns the number of the term and true while this process leads: from the
@@ -83,19 +85,18 @@ func (e *Election) Wait() error {
 	return e.final
 }
 
-// run serves term after term, and returns why there is no other.
-func (e *Election) run(ctx context.Context, take func() (Lock, error), fn func(context.Context, int64) error) error {
+// run serves term after term, and returns why there is no other. Do waits for the lock and
+// runs a function under it.
+func (e *Election) run(ctx context.Context, fn func(context.Context, int64) error, do func(func(context.Context) error) error) error {
 	pause := minStandby
 	for {
-		began := time.Now()
-		lock, err := take()
-		if errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) {
+		began, elected := time.Now(), false
+		err := do(func(ctx context.Context) error {
+			elected = true
+			return e.lead(ctx, fn)
+		})
+		if elected && err == nil || !elected && (errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrClosed)) {
 			return err
-		}
-		if err == nil {
-			if err = e.lead(ctx, lock, fn); err == nil {
-				return nil
-			}
 		}
 		e.set(nil, err)
 		if time.Since(began) > maxStandby {
@@ -123,19 +124,18 @@ func withContext(ctx context.Context, err error) error {
 
 // lead runs fn for one term. Its error is nil only if fn was the leader until it
 // returned nil.
-func (e *Election) lead(ctx context.Context, lock Lock, fn func(context.Context, int64) error) error {
+func (e *Election) lead(ctx context.Context, fn func(context.Context, int64) error) error {
+	lock, _ := distlock.FromContext(ctx)
 	e.set(lock, nil)
-	return underLock(ctx, lock, func(ctx context.Context) error {
-		// Before the release: a leader that has resigned must not be seen beside the next.
-		defer e.set(nil, nil)
-		if err := fn(ctx, lock.Token()); err != nil {
-			return err
-		}
-		return context.Cause(ctx)
-	})
+	// Before the release: a leader that has resigned must not be seen beside the next.
+	defer e.set(nil, nil)
+	if err := fn(ctx, lock.Token()); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
-func (e *Election) set(lock Lock, latest error) {
+func (e *Election) set(lock distlock.Lock, latest error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lock, e.latest = lock, latest

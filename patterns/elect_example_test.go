@@ -1,11 +1,11 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func ExampleElect() {
@@ -18,7 +18,7 @@ func ExampleElect() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	started := make(chan struct{})
-	election := distlock.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
+	election := patterns.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
 		fmt.Println("leader from now on, term", term)
 		close(started)
 		<-ctx.Done() // the work of a leader goes here, until its term ends

@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 var errWork = errors.New("the work has failed")
@@ -24,7 +25,7 @@ func TestElect(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		ctx, cancel := context.WithCancel(bg)
 		resign := make(chan struct{})
-		first := distlock.Elect(ctx, l, "x", func(ctx context.Context, term int64) error {
+		first := patterns.Elect(ctx, l, "x", func(ctx context.Context, term int64) error {
 			if lock, ok := distlock.FromContext(ctx); !ok || lock.Token() != term {
 				t.Error("the context does not carry the lock of the term")
 			}
@@ -36,7 +37,7 @@ func TestElect(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		second := distlock.Elect(ctx, rival, "x", untilEnd)
+		second := patterns.Elect(ctx, rival, "x", untilEnd)
 		time.Sleep(10 * time.Minute)
 		was, ok := first.Leader()
 		if _, both := second.Leader(); !ok || was <= 0 || both || first.Err() != nil {
@@ -52,7 +53,7 @@ func TestElect(t *testing.T) {
 		}
 
 		cancel()
-		for _, e := range []*distlock.Election{first, second} {
+		for _, e := range []*patterns.Election{first, second} {
 			wantErr(t, "Wait", e.Wait(), context.Canceled)
 			if _, ok := e.Leader(); ok {
 				t.Error("leads after the end")
@@ -72,7 +73,7 @@ func TestElectStandsAgainAfterLoss(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		var terms []int64
-		e := distlock.Elect(ctx, l, "x", func(ctx context.Context, term int64) error {
+		e := patterns.Elect(ctx, l, "x", func(ctx context.Context, term int64) error {
 			terms = append(terms, term)
 			<-ctx.Done()
 			if len(terms) == 1 {
@@ -101,19 +102,19 @@ func TestElectEnds(t *testing.T) {
 			t.Error("the function was called")
 			return nil
 		}
-		e := distlock.Elect(bg, l, "x", func(context.Context, int64) error { return nil })
+		e := patterns.Elect(bg, l, "x", func(context.Context, int64) error { return nil })
 		if err := e.Wait(); err != nil || e.Err() != nil {
 			t.Errorf("after nil, Wait returns %v and Err %v", err, e.Err())
 		}
-		wantErr(t, "no name", distlock.Elect(bg, l, "", never).Wait(), distlock.ErrInvalid)
+		wantErr(t, "no name", patterns.Elect(bg, l, "", never).Wait(), distlock.ErrInvalid)
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
 		mustLock(t, bg, rival, "x")
-		err := distlock.Elect(ctx, l, "x", never).Wait()
+		err := patterns.Elect(ctx, l, "x", never).Wait()
 		wantErr(t, "never elected", err, context.DeadlineExceeded)
 		wantErr(t, "never elected", err, distlock.ErrHeld)
 
-		leader := distlock.Elect(bg, rival, "y", untilEnd)
+		leader := patterns.Elect(bg, rival, "y", untilEnd)
 		synctest.Wait()
 		if err := rival.Close(); err != nil {
 			t.Error(err)
@@ -131,7 +132,7 @@ func TestElectBacksOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Hour)
 		defer cancel()
 		calls := 0
-		e := distlock.Elect(ctx, l, "x", func(context.Context, int64) error {
+		e := patterns.Elect(ctx, l, "x", func(context.Context, int64) error {
 			calls++
 			return errWork
 		})
@@ -174,7 +175,7 @@ func TestElectStoppedLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
 		var s *stopped
 		ctx, cancel := context.WithCancel(bg)
-		e := distlock.Elect(ctx, wrapped{l, func(lock distlock.Lock) distlock.Lock {
+		e := patterns.Elect(ctx, wrapped{l, func(lock distlock.Lock) distlock.Lock {
 			s = &stopped{Lock: lock}
 			return s
 		}}, "x", untilEnd)
@@ -216,9 +217,9 @@ func TestElectOneAtATime(t *testing.T) {
 			mu.Unlock()
 			return errWork
 		}
-		var all []*distlock.Election
+		var all []*patterns.Election
 		for i := range 10 {
-			all = append(all, distlock.Elect(ctx, []distlock.Locker{l, rival}[i%2], "x", lead))
+			all = append(all, patterns.Elect(ctx, []distlock.Locker{l, rival}[i%2], "x", lead))
 		}
 		for _, e := range all {
 			wantErr(t, "Wait", e.Wait(), context.DeadlineExceeded)

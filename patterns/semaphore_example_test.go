@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func ExampleSemaphore() {
@@ -18,7 +19,7 @@ func ExampleSemaphore() {
 	defer locker.Close()
 	ctx := context.Background()
 
-	uploads := distlock.Semaphore(locker, 2) // at most two at a time, over all processes
+	uploads := patterns.Semaphore(locker, 2) // at most two at a time, over all processes
 	for range 2 {
 		permit, err := uploads.Lock(ctx, "uploads")
 		if err != nil {
@@ -41,7 +42,7 @@ func ExampleReadWrite() {
 	defer locker.Close()
 	ctx := context.Background()
 
-	read, write := distlock.ReadWrite(locker, 8) // eight readers at a time, the same in all processes
+	read, write := patterns.ReadWrite(locker, 8) // eight readers at a time, the same in all processes
 	for range 2 {
 		reader, err := read.Lock(ctx, "catalogue")
 		if err != nil {

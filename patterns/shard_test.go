@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // shards returns n stores by their keys, and a Locker over a client of each.
@@ -30,7 +31,7 @@ func shardsOf(t *testing.T, stores map[string]*memlock.Store) distlock.Locker {
 	for key, store := range stores {
 		lockers[key] = open(t, store)
 	}
-	l, err := distlock.Shard(lockers)
+	l, err := patterns.Shard(lockers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestShard(t *testing.T) {
 		if at := held(t, stores); len(at) != 1 {
 			t.Errorf("after Close there are %v", at)
 		}
-		if _, err := distlock.Shard(nil); !errors.Is(err, distlock.ErrInvalid) {
+		if _, err := patterns.Shard(nil); !errors.Is(err, distlock.ErrInvalid) {
 			t.Errorf("no shards: %v", err)
 		}
 	})
@@ -155,7 +156,7 @@ func (d deaf) Inspect(ctx context.Context, name string) (distlock.Status, error)
 func TestShardDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := open(t, memlock.NewStore(nil))
-		l, err := distlock.Shard(map[string]distlock.Locker{"good": good, "bad": deaf{open(t, memlock.NewStore(nil))}})
+		l, err := patterns.Shard(map[string]distlock.Locker{"good": good, "bad": deaf{open(t, memlock.NewStore(nil))}})
 		if err != nil {
 			t.Fatal(err)
 		}

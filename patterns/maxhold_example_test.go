@@ -1,4 +1,4 @@
-package distlock_test
+package patterns_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 func ExampleMaxHold() {
@@ -18,7 +19,7 @@ func ExampleMaxHold() {
 	}
 	defer locker.Close()
 
-	limited := distlock.MaxHold(locker, 100*time.Millisecond)
+	limited := patterns.MaxHold(locker, 100*time.Millisecond)
 	err = distlock.Do(context.Background(), limited, "report", func(ctx context.Context) error {
 		<-ctx.Done() // stands for work that takes too long, but heeds its context
 		return nil

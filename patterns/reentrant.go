@@ -1,4 +1,4 @@
-package distlock
+package patterns
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 // WithOwner returns a context that stands for one owner: locks taken through a
@@ -25,9 +27,9 @@ func WithOwner(ctx context.Context) context.Context {
 // share one token, one deadline and one loss: the next call takes a name anew that
 // was lost. A call that finds its owner taking the name already, in another goroutine,
 // waits for the outcome, also a TryLock. Close closes l.
-func Reentrant(l Locker) Locker { return &reentrant{l} }
+func Reentrant(l distlock.Locker) distlock.Locker { return &reentrant{l} }
 
-type reentrant struct{ Locker }
+type reentrant struct{ distlock.Locker }
 
 type ownerKey struct{}
 
@@ -45,25 +47,25 @@ type ownedName struct {
 // hold is one lock in the store, shared by count locks of one owner.
 type hold struct {
 	ready chan struct{} // closed when lock or err is set
-	lock  Lock
+	lock  distlock.Lock
 	err   error
 	count int // guarded by owner.mu, and so is membership in owner.holds
 }
 
 // Lock implements Locker.
-func (r *reentrant) Lock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return r.enter(ctx, name, func() (Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
+func (r *reentrant) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return r.enter(ctx, name, func() (distlock.Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
 }
 
 // TryLock implements Locker.
-func (r *reentrant) TryLock(ctx context.Context, name string, opts ...Option) (Lock, error) {
-	return r.enter(ctx, name, func() (Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
+func (r *reentrant) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return r.enter(ctx, name, func() (distlock.Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
 }
 
-func (r *reentrant) enter(ctx context.Context, name string, take func() (Lock, error)) (Lock, error) {
+func (r *reentrant) enter(ctx context.Context, name string, take func() (distlock.Lock, error)) (distlock.Lock, error) {
 	o, ok := ctx.Value(ownerKey{}).(*owner)
 	if !ok {
-		return nil, opError("lock", name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", ErrInvalid))
+		return nil, opError("lock", name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", distlock.ErrInvalid))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, opError("lock", name, err)
@@ -108,7 +110,7 @@ func (o *owner) join(key ownedName) (h *hold, first bool) {
 
 // fill takes the lock. If that panics, in an option of the caller's, the goroutines
 // that have joined meanwhile must not wait for ever.
-func (h *hold) fill(take func() (Lock, error)) {
+func (h *hold) fill(take func() (distlock.Lock, error)) {
 	defer close(h.ready)
 	h.err = errPanicked
 	h.lock, h.err = take()
@@ -152,7 +154,7 @@ func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
 
 // counted is one share of a hold.
 type counted struct {
-	Lock
+	distlock.Lock
 	owner *owner
 	key   ownedName
 	hold  *hold
@@ -199,7 +201,7 @@ func (c *counted) Err() error {
 func (c *counted) Unlock(ctx context.Context) error {
 	c.unlock.Do(func() {
 		c.before = c.Lock.Err()
-		c.end(opError("lock", c.Name(), ErrUnlocked))
+		c.end(opError("lock", c.Name(), distlock.ErrUnlocked))
 		close(c.stop)
 		c.last = c.owner.leave(c.key, c.hold)
 	})
@@ -207,7 +209,7 @@ func (c *counted) Unlock(ctx context.Context) error {
 	if c.last {
 		err = c.Lock.Unlock(ctx)
 	}
-	if err == nil && errors.Is(c.before, ErrLost) {
+	if err == nil && errors.Is(c.before, distlock.ErrLost) {
 		err = c.before
 	}
 	return err
@@ -222,4 +224,4 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unwrap returns the lock that the shares have in common, for As.
-func (c *counted) Unwrap() Lock { return c.Lock }
+func (c *counted) Unwrap() distlock.Lock { return c.Lock }

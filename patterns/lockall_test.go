@@ -1,0 +1,130 @@
+package patterns_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
+)
+
+func TestLockAll(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		_, err := patterns.LockAll(bg, l, []string{"a", "a"})
+		wantErr(t, "a name given twice", err, distlock.ErrInvalid)
+		_, err = patterns.LockAll(bg, l, nil)
+		wantErr(t, "no names", err, distlock.ErrInvalid)
+
+		// Opposite orders must not block each other.
+		var wg sync.WaitGroup
+		for i := range 20 {
+			names := []string{"a", "b", "c"}
+			locker := l
+			if i%2 == 0 {
+				slices.Reverse(names)
+				locker = rival
+			}
+			wg.Go(func() {
+				set, err := patterns.LockAll(bg, locker, names)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				if err := set.Err(); err != nil {
+					t.Error(err)
+				}
+				if err := set.Unlock(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+
+		busy := mustLock(t, bg, rival, "b")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err = patterns.LockAll(ctx, l, []string{"c", "b", "a"})
+		wantErr(t, "LockAll with one held", err, distlock.ErrHeld)
+		mustLock(t, bg, rival, "a")
+		if err := busy.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLockAllTellsOfLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		set, err := patterns.LockAll(bg, l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := distlock.Break(bg, rival, "b"); err != nil {
+			t.Fatal(err)
+		}
+		<-set.Done()
+		wantErr(t, "Err", set.Err(), distlock.ErrLost)
+		wantErr(t, "Unlock", set.Unlock(bg), distlock.ErrLost)
+		mustLock(t, bg, rival, "a")
+	})
+}
+
+// hanging is a store that answers, until hang is set.
+func hanging(t *testing.T, hang *atomic.Bool) *memlock.Locker {
+	t.Helper()
+	return open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, _ memlock.Call, apply func()) error {
+		if hang.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		apply()
+		return nil
+	}}))
+}
+
+// LockAll ends with its context, also if what it has taken cannot be freed at once.
+func TestLockAllEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hang atomic.Bool
+		l := hanging(t, &hang)
+		busy := mustLock(t, bg, l, "b")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second/2, func() { hang.Store(true) })
+		start := time.Now()
+		_, err := patterns.LockAll(ctx, l, []string{"a", "b"})
+		wantErr(t, "LockAll", err, context.DeadlineExceeded)
+		if took := time.Since(start); took > 1050*time.Millisecond {
+			t.Errorf("LockAll returned after %v, with a context of 1s", took)
+		}
+		hang.Store(false)
+		if err := busy.Unlock(bg); err != nil {
+			t.Error(err)
+		}
+		mustLock(t, bg, l, "a")
+	})
+}
+
+// A panic in a function of the caller's leaves no lock that nobody has.
+func TestLockAllSurvivesPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		calls := 0
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = patterns.LockAll(bg, l, []string{"a", "b"}, func(*distlock.CallOptions) {
+				if calls++; calls == 2 {
+					panic("in an option")
+				}
+			})
+		}()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		mustLock(t, ctx, rival, "a")
+	})
+}
