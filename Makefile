@@ -18,18 +18,18 @@ compare: servers ## the comparison of all four backends on this machine (5 minut
 	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
 
 .PHONY: compare-docs
-compare-docs: servers ## the same, into docs/comparison.md
-	scripts/comparison-docs.sh $(ARGS)
+compare-docs: servers ## the same, into docs/reports/comparison.md
+	scripts/comparison-report.sh $(ARGS)
 
 .PHONY: bench
-bench: servers ## side-by-side benchmarks against other lock libraries, and docs/performance.md of them (20 minutes; ARGS=-quick: three, into bench/quick.json)
+bench: servers ## side-by-side benchmarks against other lock libraries, and docs/reports/performance.md of them (20 minutes; ARGS=-quick: three, into bench/quick.json)
 	cd bench && $(GO) run . $(ARGS)
-	cd bench && $(GO) run . -render results.json > ../docs/performance.md
+	cd bench && $(GO) run . -render results.json > ../docs/reports/performance.md
 
 .PHONY: bench-scale
 bench-scale: servers ## 100,000 locks held for ten minutes on each store, and 10,000 waiters in 100 processes, beside the results of bench (20 minutes)
 	cd bench && $(GO) run . -scale $(ARGS)
-	cd bench && $(GO) run . -render results.json > ../docs/performance.md
+	cd bench && $(GO) run . -render results.json > ../docs/reports/performance.md
 
 # Everything that a change may break. What is long by nature is sampled here and whole in a target of its own, below.
 RUNTESTS = DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) run ./scripts/runtests -go '$(GO)'
@@ -72,8 +72,8 @@ chaos: servers ## EVENTS=70 faults by SEED=1 on each topology; test has four (15
 	@$(CHAOS)
 
 .PHONY: topologies
-topologies: servers ## the same, before it the suite on each deployment, and docs/topologies.md of both (40 minutes)
-	@export DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/topologies.md; $(CHAOS)
+topologies: servers ## the same, before it the suite on each deployment, and docs/reports/topologies.md of both (40 minutes)
+	@export DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/reports/topologies.md; $(CHAOS)
 
 .PHONY: hazards
 hazards: ## what compare says of the hazards, on the drivers with such a flaw and on sound ones (1 minute)

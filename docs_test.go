@@ -5,6 +5,7 @@ import (
 	"go/doc"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -102,35 +103,90 @@ func TestDocsIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, _ := filepath.Glob("docs/*.md")
-	for _, page := range pages {
-		name := filepath.Base(page)
-		if name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+	for _, page := range markdown(t) {
+		name, in := strings.CutPrefix(page, "docs/")
+		if in && name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
 			t.Errorf("docs/README.md does not list %s", name)
 		}
 	}
 }
 
-// Every link of a page to a file of this repository leads somewhere.
+// Every link of a page to a file of this repository leads somewhere, and so does the anchor in it.
 func TestLinks(t *testing.T) {
-	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
-	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
-	pages, _ := filepath.Glob("docs/*.md")
-	for _, more := range []string{"*.md", "docs/*/*.md", "integrations/*.md", "examples/*.md", "conformance/README.md"} {
-		others, _ := filepath.Glob(more)
-		pages = append(pages, others...)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, to := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
-			if !exists(filepath.Join(filepath.Dir(page), to[1])) {
-				t.Errorf("%s links to %s, which is not there", page, to[1])
+	link := regexp.MustCompile(`(?m)\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)`)
+	anchors := make(map[string]map[string]bool)
+	for _, page := range markdown(t) {
+		for _, to := range link.FindAllStringSubmatch(code.ReplaceAllString(read(t, page), ""), -1) {
+			target := to[1] + to[2]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			name, anchor, _ := strings.Cut(target, "#")
+			file := page
+			if name != "" {
+				file = filepath.Join(filepath.Dir(page), name)
+			}
+			if !exists(file) {
+				t.Errorf("%s links to %s, which is not there", page, target)
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			if anchors[file] == nil {
+				anchors[file] = headings(read(t, file))
+			}
+			if !anchors[file][anchor] {
+				t.Errorf("%s links to %s, and there is no such heading", page, target)
 			}
 		}
 	}
+}
+
+// code is what Markdown shows as it is.
+var code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+
+// headings returns the anchors of a page, as GitHub makes them.
+func headings(page string) map[string]bool {
+	anchors := make(map[string]bool)
+	page = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(page, "")
+	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.+)$`).FindAllStringSubmatch(page, -1) {
+		text := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(heading[1], "$1")
+		text = regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), "")
+		anchor := strings.ReplaceAll(text, " ", "-")
+		for n, plain := 1, anchor; anchors[anchor]; n++ {
+			anchor = plain + "-" + strconv.Itoa(n)
+		}
+		anchors[anchor] = true
+	}
+	return anchors
+}
+
+// markdown returns all pages of the repository.
+func markdown(t *testing.T) (pages []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") && d.Name() != ".github" {
+			return filepath.SkipDir
+		}
+		if err == nil && filepath.Ext(path) == ".md" {
+			pages = append(pages, path)
+		}
+		return err
+	})
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages: %v", len(pages), err)
+	}
+	return pages
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // The pages in Chinese keep step with those in English: as many headings of each level,

@@ -27,18 +27,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// docs/performance.md is what the results in this folder say, and nothing else.
+// docs/reports/performance.md is what the results in this folder say, and nothing else.
 func TestPageIsOfTheResults(t *testing.T) {
 	var want bytes.Buffer
 	if err := command([]string{"-render", "results.json"}, &want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../docs/performance.md")
+	got, err := os.ReadFile("../docs/reports/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Error("docs/performance.md is not what results.json renders to: run\ngo run . -render results.json > ../docs/performance.md")
+		t.Error("docs/reports/performance.md is not what results.json renders to: run\ngo run . -render results.json > ../docs/reports/performance.md")
 	}
 	if n := bytes.Count(got, []byte("\n")); n > 200 {
 		t.Errorf("the page has %d lines, nobody reads more than 200", n)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/checks.md anew")
+var update = flag.Bool("update", false, "write docs/reports/checks.md anew")
 
-const checksPage = "../docs/checks.md"
+const checksPage = "../docs/reports/checks.md"
 
 // TestChecksPage: the page lists the checks as they are. "go generate" writes it.
 func TestChecksPage(t *testing.T) {
@@ -40,7 +40,7 @@ func renderChecks() string {
 <!-- Generated from the table in package conformance by go generate. Do not edit. -->
 
 %d checks, %d of them mandatory (★): a driver that does not pass those does not implement
-the [contract](contract.md). The others are skipped where a capability that they need is declared absent.
+the [contract](../contract.md). The others are skipped where a capability that they need is declared absent.
 An ID is also the name of the sub-test: `+"`go test -run 'TestConformance/owner/double-unlock'`"+`.
 A check marked "alone" disturbs the server, and runs when no other does; one marked "heavy" loads it, and runs beside one such at the most.
 `, len(checks), mandatory)

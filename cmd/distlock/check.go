@@ -73,7 +73,7 @@ func checkCommand() *cobra.Command {
 			}
 			o.only = only
 			if !slices.ContainsFunc(conformance.Checks(), o.keep) {
-				return usage(fmt.Errorf("--run %s matches none of the checks to run; their IDs, like \"core/exclusive\", are in docs/checks.md", o.run))
+				return usage(fmt.Errorf("--run %s matches none of the checks to run; their IDs, like \"core/exclusive\", are listed at https://github.com/distlock-go/distlock/blob/main/docs/reports/checks.md", o.run))
 			}
 			if o.artifacts == "" {
 				o.artifacts = os.TempDir()

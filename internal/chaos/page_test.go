@@ -17,7 +17,7 @@ import (
 	"github.com/distlock-go/distlock/internal/chaos"
 )
 
-// page is docs/topologies.md: all that it says is in here, but for the words.
+// page is docs/reports/topologies.md: all that it says is in here, but for the words.
 type page struct {
 	events int
 	seed   uint64
@@ -90,7 +90,7 @@ func (p *page) head(b *strings.Builder) {
 func (p *page) glance(b *strings.Builder) {
 	b.WriteString("## At a glance\n\n" +
 		"- **One holder at a time** is what the topology promises, whatever of the faults below comes; **two holders** is how often a name was granted\n" +
-		"  while another still believed in its lock. Where the promise is no, holders are told at their next renewal, and [tokens](fencing.md) tell them apart until then.\n" +
+		"  while another still believed in its lock. Where the promise is no, holders are told at their next renewal, and [tokens](../fencing.md) tell them apart until then.\n" +
 		"- **Late writes refused**: each holder writes to a fenced resource, also after it has lost its lock. These came with a token older than the latest.\n" +
 		"- **Suite**: checks that passed, of all. Why the others did not is told [below](#what-did-not-pass-and-why). A dash: the servers are those of another line.\n\n" +
 		"| topology | one holder at a time | two holders | late writes refused | suite |\n|---|---|--:|--:|--:|\n")
@@ -169,7 +169,7 @@ func clauses(t *testing.T) (list []clause) {
 }
 
 func (p *page) matrix(t *testing.T, b *strings.Builder) {
-	b.WriteString("\n## Clause × topology\n\nHow many checks of each clause of the [contract](contract.md) have passed; 3/4 is three of four, and – none, as none could be run.\n\n| |")
+	b.WriteString("\n## Clause × topology\n\nHow many checks of each clause of the [contract](../contract.md) have passed; 3/4 is three of four, and – none, as none could be run.\n\n| |")
 	for _, s := range p.examined() {
 		fmt.Fprintf(b, " %s |", s.name)
 	}

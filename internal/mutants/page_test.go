@@ -3,6 +3,7 @@ package mutants_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -12,9 +13,9 @@ import (
 	"github.com/distlock-go/distlock/internal/mutants"
 )
 
-var update = flag.Bool("update", false, "write docs/mutants.md anew")
+var update = flag.Bool("update", false, "write docs/reports/mutants.md anew")
 
-const page = "../../docs/mutants.md"
+const page = "../../docs/reports/mutants.md"
 
 // TestPage: the page says what the tables say. TestMatrix holds those against the
 // suite. "go generate" writes it.
@@ -36,9 +37,9 @@ func TestPage(t *testing.T) {
 var byChance = map[string]string{
 	"renew/boundary":          "which schedules it meets is a matter of chance; what it looks for is renew/late-request's by design",
 	"stress/counter":          "it looks for overlaps by chance; core/exclusive and its kind make them by design",
-	"stress/random-history":   "likewise",
-	"stress/boundary-history": "likewise; owner/unlock-atomic and renew/late-request make what it meets at the end of a lease",
-	"stress/sequence":         "likewise",
+	"stress/random-history":   "it looks for overlaps by chance",
+	"stress/boundary-history": "it looks for overlaps by chance; owner/unlock-atomic and renew/late-request make what it meets at the end of a lease",
+	"stress/sequence":         "it looks for overlaps by chance",
 	"fair/within-client":      "the engine keeps this order; a driver breaks it only with other things that go wrong",
 }
 
@@ -88,24 +89,23 @@ func render() string {
 
 <!-- Generated from the tables in package internal/mutants by go generate. Do not edit. -->
 
-A suite that tests drivers has to be tested itself. These %d drivers are wrong in one decision each, and %d more are
-unusual, but right. The test of package [internal/mutants](../internal/mutants) runs the suite against all of them, in
-virtual time: every mutant must fail each check in its row, with a message that tells its flaw, and no other
-[mandatory check](checks.md) but those that rest on the decision which is wrong; the unusual ones must fail none.
+A suite that tests drivers has to be tested itself. Each of these %d drivers makes one wrong decision. %d more are unusual, but right. The test of package
+[internal/mutants](../../internal/mutants) runs the suite against all of them, in virtual time. Every mutant must fail each check in its row, with a
+message that tells its flaw. The unusual drivers must fail none.
 
-    go test ./internal/mutants                             # all of it
-    go test -short ./internal/mutants                      # the killers and the core
-    go test -v -run 'TestMatrix/mutants/NoTTL' ./internal/mutants
-    make tolerated                                            # the unusual ones 20 times: -race, one processor, two busy loops
+    go test ./internal/mutants                                       # each mutant by its killers
+    make matrix                                                      # each mutant by the whole suite
+    go test -v -run 'TestMatrix/mutants/^NoTTL$' ./internal/mutants  # one of them
+    make tolerated                                                   # the unusual drivers 20 times: -race, one processor, two busy loops
 
-| Mutant | Flaw | Caught by | May trip besides |
-|---|---|---|---|
+| Name | Flaw | Killed by |
+|---|---|---|
 `, len(all), len(mutants.AllTolerated()))
 	for _, m := range all {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m), besides(m))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m))
 	}
 	renderOnServers(&b)
-	renderChecks(&b, all)
+	renderByChance(&b)
 	renderRecord(&b, all)
 	b.WriteString("\n## Unusual, but right\n\n| Driver | What is unusual about it |\n|---|---|\n")
 	for _, o := range mutants.AllTolerated() {
@@ -114,36 +114,20 @@ virtual time: every mutant must fail each check in its row, with a message that 
 	return b.String()
 }
 
-// renderChecks is the matrix by its other side.
-func renderChecks(b *strings.Builder, all []mutants.Mutant) {
-	b.WriteString("\n## What each check must catch\n\nOther mutants fail it as well; these must.\n\n| Check | Mutants |\n|---|---|\n")
-	for _, k := range conformance.Checks() {
-		var by []string
-		for _, m := range all {
-			if slices.ContainsFunc(m.KilledBy, func(kill mutants.Kill) bool { return kill.Check == k.ID }) {
-				by = append(by, m.Name)
-			}
-		}
-		for _, m := range onServers {
-			if m.check == k.ID {
-				by = append(by, m.name)
-			}
-		}
-		if why, ok := byChance[k.ID]; ok {
-			by = append(by, "none for certain: "+why)
-		}
-		if len(by) > 0 {
-			fmt.Fprintf(b, "| `%s` | %s |\n", k.ID, strings.Join(by, ", "))
-		}
+// renderByChance lists the checks that no mutant must fail.
+func renderByChance(b *strings.Builder) {
+	b.WriteString("\n## Checks that no mutant must fail\n\nThey catch mutants too, but not for certain the same ones.\n\n| Check | Why |\n|---|---|\n")
+	for _, id := range slices.Sorted(maps.Keys(byChance)) {
+		fmt.Fprintf(b, "| `%s` | %s |\n", id, byChance[id])
 	}
 }
 
 // renderRecord lists what real software has shipped with.
 func renderRecord(b *strings.Builder, all []mutants.Mutant) {
-	b.WriteString("\n## Track record\n\nReal bugs, the mutant that stands for each, and the command that shows it caught.\n\n| Seen | Mutant | Command |\n|---|---|---|\n")
+	b.WriteString("\n## Seen in real software\n\n| Bug | Mutant that stands for it |\n|---|---|\n")
 	for _, m := range all {
 		if m.Seen != "" {
-			fmt.Fprintf(b, "| %s | %s | `go test -v -run 'TestMatrix/mutants/^%s$' ./internal/mutants` |\n", cell(m.Seen), m.Name, m.Name)
+			fmt.Fprintf(b, "| %s | %s |\n", cell(m.Seen), m.Name)
 		}
 	}
 }
@@ -189,9 +173,9 @@ func TestOnServers(t *testing.T) {
 }
 
 func renderOnServers(b *strings.Builder) {
-	b.WriteString("\n## On real servers and processes\n\n| Mutant | Flaw | Caught by | Runs in |\n|---|---|---|---|\n")
+	b.WriteString("\n## On real servers and processes\n\n| Name | Flaw | Killed by | Runs in |\n|---|---|---|---|\n")
 	for _, m := range onServers {
-		fmt.Fprintf(b, "| %s | %s | `%s` | [%s](../%s): `%s` |\n", m.name, cell(m.flaw), m.check, m.file, m.file, m.command)
+		fmt.Fprintf(b, "| %s | %s | `%s` | [%s](../../%s): `%s` |\n", m.name, cell(m.flaw), m.check, m.file, m.file, m.command)
 	}
 }
 
@@ -201,13 +185,6 @@ func killersOf(m mutants.Mutant) string {
 		texts = append(texts, "`"+k.Check+"`")
 	}
 	return strings.Join(texts, ", ")
-}
-
-func besides(m mutants.Mutant) string {
-	if len(m.MayTrip) == 0 {
-		return "nothing"
-	}
-	return cell("`" + strings.Join(m.MayTrip, "`, `") + "`: " + m.Why)
 }
 
 // cell makes a text fit into a cell of a table.
