@@ -12,12 +12,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 )
 
 // stream is one TCP connection of a session, between the library and the servers. It
-// knows where frames begin and end, and makes good four flaws of the library:
+// knows where frames begin and end, and makes good five flaws of the library:
 //
 //   - The first answer names the session time-out. The library does not tell it.
 //   - The library waits two thirds of a session for an answer, and seven sessions for
@@ -29,6 +27,10 @@ import (
 //     changes are missed. So replies lose their zxid here, and the field stays zero. The
 //     two requests that carry it get what was seen before this connection.
 //   - The library tries to take up a session for ever. See dialer.forsaken.
+//   - The library answers a request that it cannot write at once, and once more when the
+//     connection is given up. For credentials, which it sends again with each connection,
+//     there is room for one answer only, and the library hangs for good. So no write fails
+//     here: the connection is closed instead, and that is told by reading.
 //
 // The library writes with one goroutine and reads with another one. Both count requests
 // without an answer, and the first of them starts the time for an answer:
@@ -83,8 +85,7 @@ func newStream(conn net.Conn, d *dialer, addr string, limit time.Duration) *stre
 	return s
 }
 
-// Write implements net.Conn. The library writes one request at a time, and returns the
-// error to the caller of that request. So the error is one that broken knows.
+// Write implements net.Conn. The library writes one request at a time.
 func (s *stream) Write(p []byte) (int, error) {
 	switch {
 	case !s.asked:
@@ -104,11 +105,11 @@ func (s *stream) Write(p []byte) (int, error) {
 		s.expectAnswer()
 	}
 	s.mu.Unlock()
-	n, err := s.Conn.Write(p)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", zk.ErrConnectionClosed, err)
+	if _, err := s.Conn.Write(p); err != nil {
+		s.lost(err)
+		_ = s.Conn.Close()
 	}
-	return n, err
+	return len(p), nil
 }
 
 // withZxid returns a copy of p with a number in it: a Writer must not change p.
@@ -209,6 +210,15 @@ func (s *stream) answered() {
 	s.expectAnswer()
 }
 
+// lost notes why writing has failed, if nothing has been heard yet.
+func (s *stream) lost(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.greeted {
+		s.dialer.fail(s.addr, err)
+	}
+}
+
 // failed notes why reading has failed.
 func (s *stream) failed(err error) error {
 	switch timeout := errors.Is(err, os.ErrDeadlineExceeded); {
@@ -217,7 +227,7 @@ func (s *stream) failed(err error) error {
 		// A request may not fit into the buffers on the way: it is still being written.
 		// The library would wait for that for two thirds of the session.
 		_ = s.Conn.Close()
-	case s.greeted:
+	case s.greeted, errors.Is(err, net.ErrClosed): // by us
 	case timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("it accepts connections, but has not answered within %v", s.limit))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
