@@ -54,21 +54,66 @@ func TestUnreadableName(t *testing.T) {
 }
 
 // TestContainersDropTheConnection: ClickHouse Keeper before 26.7 closes the connection
-// at that request.
+// at that request. That is not believed for ever.
 func TestContainersDropTheConnection(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w := newWire(t)
 	w.on(func(op int32) fault {
 		if op == opContainer {
 			return loseRequest
 		}
 		return pass
 	})
-	l := open(t, w, prefix, 30*time.Second)
-	unlock(t, lock(t, l, "x"))
-	unlock(t, lock(t, l, "y"))
+	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	take := func(name string) {
+		t.Helper()
+		c := d.Claim(driver.Request{Name: name, Owner: newOwner(), TTL: 10 * time.Second})
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take("x")
+	take("y")
 	if n := w.count()[opContainer]; n != 3 {
 		t.Errorf("a container was asked for %d times, want 3", n)
+	}
+	w.on(nil)
+	over := time.Now()
+	d.noContainers.Store(&over)
+	take("z")
+	if n := w.count()[opContainer]; n != 1 {
+		t.Errorf("later, a container was asked for %d times, want 1", n)
+	}
+}
+
+// TestContainersWithoutMajority: servers that answer reads and no write do not tell
+// whether they know containers.
+func TestContainersWithoutMajority(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	w.on(func(op int32) fault {
+		if op == opContainer || op == opCreate || op == opMulti {
+			return loseRequest
+		}
+		return pass
+	})
+	c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: 10 * time.Second})
+	if _, err := c.Try(t.Context()); err == nil || !unanswered(err) {
+		t.Error("Try without an answer:", err)
+	}
+	if d.noContainers.Load() != nil {
+		t.Error("the servers are taken not to know containers")
+	}
+	w.on(nil)
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -340,12 +340,13 @@ func (s *session) makeNode(ctx context.Context, p string, flag int32) error {
 
 func (s *session) createNode(ctx context.Context, p string, flag int32) error {
 	if flag == zk.FlagContainer {
-		if !s.store.noContainers.Load() {
+		if until := s.store.noContainers.Load(); until == nil || time.Now().After(*until) {
 			known, err := s.createContainer(ctx, p)
 			if known {
 				return err
 			}
-			s.store.noContainers.Store(true)
+			again := time.Now().Add(noContainersFor)
+			s.store.noContainers.Store(&again)
 		}
 		flag = zk.FlagPersistent // the node stays
 	}
@@ -353,10 +354,15 @@ func (s *session) createNode(ctx context.Context, p string, flag int32) error {
 	return err
 }
 
+// noContainersFor is how long servers are taken not to know containers. Then they are
+// asked again: they may be others by now, or bad luck may have looked like their answer.
+const noContainersFor = time.Hour
+
 // createContainer reports false if the servers do not know containers. Servers before
 // 3.5 say so; the library has no value for the code -6. ClickHouse Keeper before 26.7
-// drops the connection at that request, each time, but answers another. A request that
-// was not sent tells nothing. On a connection of the user, who may close it at any time,
+// drops the connection at that request, each time, but answers another. That other one
+// is a write: without a majority, servers answer reads and no write. A request that was
+// not sent tells nothing. On a connection of the user, who may close it at any time,
 // the data race of endContainers is the library's, and cannot be kept out.
 func (s *session) createContainer(ctx context.Context, p string) (known bool, err error) {
 	for dropped := 0; dropped < 3; {
@@ -373,7 +379,7 @@ func (s *session) createContainer(ctx context.Context, p string) (known bool, er
 		if driver.FateOf(err) != driver.NotSent {
 			dropped++
 		}
-		if _, err = s.exists(ctx, p); err != nil {
+		if _, err = request(ctx, s, s.write); err != nil {
 			return true, err
 		}
 	}

@@ -118,7 +118,7 @@ type store struct {
 	idleTime time.Duration
 	names    knownNames
 
-	noContainers atomic.Bool // the servers do not know them
+	noContainers atomic.Pointer[time.Time] // until when the servers are taken not to know them; nil if they may
 
 	// Which session a TTL has; see classFor.
 	main    *class        // for locks of the Locker's own TTL; the only one if the connection is the user's
