@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -33,8 +34,20 @@ func suiteOptions() *Options {
 	return &Options{SessionTimeout: suiteSession, TickTime: tick}
 }
 
+// TestConformance has the checks that leave the server alone. Those that stop or kill it
+// run beside them, on another one: see TestConformanceAlone.
 func TestConformance(t *testing.T) {
-	s, admin := server(t), connect(t)
+	t.Parallel()
+	conform(t, server(t), func(k conformance.Check) bool { return !k.Alone })
+}
+
+func TestConformanceAlone(t *testing.T) {
+	t.Parallel()
+	conform(t, servers.ForTest(t, servers.ZooKeeper), func(k conformance.Check) bool { return k.Alone })
+}
+
+// conform examines Open by the checks that filter selects.
+func conform(t *testing.T, s *servers.Server, filter func(conformance.Check) bool) {
 	l, err := Open(t.Context(), s.URL(), suiteOptions())
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +56,12 @@ func TestConformance(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.Run(t, harness{s, admin, caps}, pin.Pinned(s, "fence/over-cleanup"))
+	o := cmp.Or(pin.Pinned(s, "fence/over-cleanup"), &conformance.Options{})
+	o.Filter = filter
+	conformance.Run(t, harness{s, connectTo(t, s.Addr()), caps}, o)
 }
 
-// harness lets the suite examine the driver on the server of the package. It stops and
-// kills that, so no other test runs meanwhile.
+// harness lets the suite examine Open.
 type harness struct {
 	*servers.Server
 	admin *zk.Conn
@@ -107,13 +121,15 @@ const suiteOfNew = "DISTLOCK_ZK_SUITE_OF_NEW"
 // locks of a client. Most of the code is that of Open, so by default this is a slice of
 // the suite: what fails, is given up or is closed.
 func TestConformanceOfNew(t *testing.T) {
-	s := server(t)
-	h := onSessions{harness{s, connect(t), driver.Capabilities{}}, t, 8 * time.Second}
-	o := &conformance.Options{Filter: func(k conformance.Check) bool {
-		return k.ID == "fault/long-outage" || k.Mandatory && slices.Contains([]string{"core", "cancel", "close"}, k.Group())
+	t.Parallel()
+	s := servers.ForTest(t, servers.ZooKeeper)
+	h := onSessions{harness{s, connectTo(t, s.Addr()), driver.Capabilities{}}, t, 8 * time.Second}
+	o := &conformance.Options{Parallel: 6, Filter: func(k conformance.Check) bool {
+		return k.ID == "fault/long-outage" || slices.Contains(untilClosed, k.ID) ||
+			k.Mandatory && slices.Contains([]string{"core", "cancel", "close"}, k.Group())
 	}}
 	if os.Getenv(suiteOfNew) != "" {
-		h.session, o.Filter = suiteSession, nil
+		h.session, o = suiteSession, nil
 	}
 	l, err := h.openOn(t.Context(), t.Cleanup, s.Addr())
 	if err != nil {
@@ -126,6 +142,10 @@ func TestConformanceOfNew(t *testing.T) {
 	conformance.Run(t, h, o)
 }
 
+// untilClosed lists the checks of what is left of a client after Close. A connection of
+// the user is left, and says that it is alive. So they count once that is closed, too.
+var untilClosed = []string{"auto/stops-on-close", "leak/goroutines", "leak/connections"}
+
 // onSessions lets the suite examine New on connections of its own.
 type onSessions struct {
 	harness
@@ -134,7 +154,7 @@ type onSessions struct {
 }
 
 func (h onSessions) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
-	return h.openOn(ctx, c.Cleanup, h.Addr())
+	return h.openFor(ctx, c, h.Addr())
 }
 
 func (h onSessions) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
@@ -143,8 +163,29 @@ func (h onSessions) OpenVia(ctx context.Context, c *conformance.C) (distlock.Loc
 		return nil, nil, err
 	}
 	c.Cleanup(func() { _ = p.Close() })
-	l, err := h.openOn(ctx, c.Cleanup, p.Addr())
+	l, err := h.openFor(ctx, c, p.Addr())
 	return l, p, err
+}
+
+func (h onSessions) openFor(ctx context.Context, c *conformance.C, addr string) (distlock.Locker, error) {
+	if !slices.Contains(untilClosed, c.ID()) {
+		return h.openOn(ctx, c.Cleanup, addr)
+	}
+	w := &withConnection{}
+	l, err := h.openOn(ctx, func(end func()) { w.end = sync.OnceFunc(end); c.Cleanup(w.end) }, addr)
+	w.Locker = l
+	return w, err
+}
+
+// withConnection is a Locker that takes the user's connection with it.
+type withConnection struct {
+	*Locker
+	end func()
+}
+
+func (w *withConnection) Close() error {
+	defer w.end()
+	return w.Locker.Close()
 }
 
 func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {

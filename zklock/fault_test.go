@@ -324,7 +324,7 @@ func nodeDeletedByHand(t *testing.T) func() {
 	}()
 	var line []node
 	eventually(t, func() string {
-		if line = claimsOf(t, conn, prefix, "x"); len(line) != 2 || monitor(t, "zk_watch_count") != "2" {
+		if line = claimsOf(t, conn, prefix, "x"); len(line) != 2 || monitor(t, server(t).Addr(), "zk_watch_count") != "2" {
 			return "the waiter does not wait"
 		}
 		return ""

@@ -92,7 +92,7 @@ func TestHolderOfRefusal(t *testing.T) {
 	}
 	go func() { _ = waiter.Wait(t.Context()) }()
 	eventually(t, func() string {
-		if n := monitor(t, "zk_watch_count"); n != "2" {
+		if n := monitor(t, server(t).Addr(), "zk_watch_count"); n != "2" {
 			return "the server has " + n + " watches, want 2"
 		}
 		return ""

@@ -15,14 +15,17 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // TestLastNumber: when there have been 2^31 claims on a name, the server gives every
 // claim the last number. They still exclude each other, and come in order.
 func TestLastNumber(t *testing.T) {
+	t.Parallel()
 	const prefix = "/over"
-	countedTo(t, prefix+"/x", 2147483646)
-	addr, conn := server(t).Addr(), connect(t)
+	s := servers.ForTest(t, servers.ZooKeeper)
+	countedTo(t, s, prefix+"/x", 2147483646)
+	addr, conn := s.Addr(), connectTo(t, s.Addr())
 	lockers := make([]*Locker, 4)
 	for i := range lockers {
 		l, err := Open(t.Context(), "zk://"+addr+prefix+"?tick_time=200ms&ttl=30s", nil)
@@ -69,7 +72,7 @@ func TestLastNumber(t *testing.T) {
 		}
 		// Each waiter has looked, and found itself behind another: it watches that.
 		eventually(t, func() string {
-			if n, err := strconv.Atoi(monitor(t, "zk_watch_count")); err != nil || n < len(lockers)-i {
+			if n, err := strconv.Atoi(monitor(t, addr, "zk_watch_count")); err != nil || n < len(lockers)-i {
 				return fmt.Sprintf("%d watches, %v", n, err)
 			}
 			return ""
@@ -88,9 +91,8 @@ func TestLastNumber(t *testing.T) {
 }
 
 // countedTo restarts the server. The next claim on a node gets the number.
-func countedTo(t *testing.T, node string, number int) {
+func countedTo(t *testing.T, s *servers.Server, node string, number int) {
 	t.Helper()
-	s := server(t)
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID()))
 	if _, missing := exec.LookPath("javac"); err != nil || s.PID() == 0 || missing != nil {
 		t.Skip("the data of a server can be changed where it is a process of this machine, and there is a Java compiler")

@@ -282,10 +282,10 @@ func once(op int32, k int, f fault) func(int32) fault {
 	}
 }
 
-// monitor asks the server for one of the values it counts.
-func monitor(t testing.TB, key string) string {
+// monitor asks the server at addr for one of the values it counts.
+func monitor(t testing.TB, addr, key string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", server(t).Addr())
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

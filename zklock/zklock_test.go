@@ -287,7 +287,7 @@ func TestWatchesDoNotPile(t *testing.T) {
 	// Each of the waiter's own nodes had a watch, and it has fired when the node was
 	// deleted. The holder has one too, once it has been renewed.
 	eventually(t, func() string {
-		if n := monitor(t, "zk_watch_count"); n != "1" && n != "2" {
+		if n := monitor(t, server(t).Addr(), "zk_watch_count"); n != "1" && n != "2" {
 			return "the server has " + n + " watches, want 1, or 2"
 		}
 		return ""
