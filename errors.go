@@ -3,6 +3,7 @@ package distlock
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Error says what a call was about when it failed. The errors of Lockers, Locks and the
@@ -34,3 +35,17 @@ func shortened(name string) string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func opError(op, name string, err error) error { return &Error{Op: op, Name: name, Err: err} }
+
+// HeldError is an ErrHeld with what the store has said of the holder. errors.As finds one
+// in every error that matches ErrHeld. What is not known is left out.
+type HeldError struct {
+	Remaining time.Duration // until the name is free if nothing renews it, by the store's clock; 0 if not known
+	Holder    string        // the text of the option Holder; "" if not known
+	Token     int64         // of the holder; 0 if not known
+}
+
+// Error returns the text of ErrHeld.
+func (e *HeldError) Error() string { return ErrHeld.Error() }
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }

@@ -81,7 +81,7 @@ type Locker interface {
 
 	// TryLock is Lock without waiting for a holder: if the name is held, or others
 	// are known to wait for it, it fails at once with ErrHeld. errors.As finds a
-	// *driver.HeldError in that, with the rest of the holder's lease.
+	// *HeldError in that, with the rest of the holder's lease.
 	TryLock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// Close unlocks what is held, fails waiting calls with ErrClosed and waits

@@ -26,10 +26,10 @@ func heldChecks() []Check {
 }
 
 // heldError returns what an ErrHeld says.
-func (a answer) heldError(p *client, name string) *driver.HeldError {
-	held, ok := errors.AsType[*driver.HeldError](a.err)
+func (a answer) heldError(p *client, name string) *distlock.HeldError {
+	held, ok := errors.AsType[*distlock.HeldError](a.err)
 	if !ok {
-		p.c.Failf("%s was refused %q by an error in which errors.As finds no *driver.HeldError: %v", p.who, name, a.err)
+		p.c.Failf("%s was refused %q by an error in which errors.As finds no *distlock.HeldError: %v", p.who, name, a.err)
 	}
 	return held
 }
@@ -62,6 +62,12 @@ func (p *client) mustBeTold(h *lease, text, when string, waited bool) {
 	case held.Remaining > 0 && !waited && a.ret+held.Remaining+grain < deadline:
 		wrong("the name stays taken for %v, although its holder may believe in it for %v more", held.Remaining, deadline-a.ret)
 	}
+}
+
+// noWake reports whether a refusal says that nothing will wake the claim.
+func noWake(err error) bool {
+	held, ok := errors.AsType[*driver.Held](err)
+	return ok && held.NoWake
 }
 
 func heldHolder(c *C) {
@@ -98,7 +104,7 @@ func heldWoken(c *C) {
 		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
 		defer cancel()
 		got := b.acquire(ctx, oracle.OpLock, name, ttl)
-		return errors.Is(got.err, distlock.ErrHeld) && !got.heldError(b, name).NoWake
+		return errors.Is(got.err, distlock.ErrHeld) && !noWake(got.err)
 	}
 	if !c.eventually(patience, ask) {
 		c.Failf("A holds %q and B waits for it again and again, but for %v each refusal says NoWake, although the driver declares Push", name, patience)

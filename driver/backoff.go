@@ -42,7 +42,7 @@ type backoff struct {
 // next sets how long to wait for a notification. Wake-ups are hints and may be
 // lost, so there is always a bound: a third of the waiter's TTL, so that its place in the
 // queue stays alive, or the end of the holder's lease if sooner.
-func (b *backoff) next(caps Capabilities, ttl time.Duration, held HeldError) {
+func (b *backoff) next(caps Capabilities, ttl time.Duration, held Held) {
 	if !caps.Push || held.NoWake {
 		b.poll = min(max(b.poll*8/5, minPoll), maxPoll)
 		b.bound = min(b.poll*3/4+rand.N(b.poll/2), ttl/3)

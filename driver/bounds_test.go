@@ -82,7 +82,7 @@ func TestPollKeepsThePlace(t *testing.T) {
 	var tries []time.Time
 	d := &oddDriver{try: func() (driver.Grant, error) {
 		tries = append(tries, time.Now())
-		return driver.Grant{}, &driver.HeldError{NoWake: true}
+		return driver.Grant{}, &driver.Held{NoWake: true}
 	}}
 	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
 		const ttl = 120 * time.Millisecond

@@ -118,8 +118,8 @@ type Claim interface {
 	//  2. It must recognise an entry that an earlier Try of this claim has left,
 	//     and grant it, with a full TTL.
 	//  3. If the name is held, or others come first, it must return an error that
-	//     matches ErrHeld, best a HeldError with the time after which the name
-	//     may be free. On a driver that queues, the claim is then in the queue,
+	//     matches ErrHeld, best a [Held] with the time after which the name may be
+	//     free. On a driver that queues, the claim is then in the queue,
 	//     unless Request.NoWait is set.
 	//  4. While the claim waits, Try is repeated at least every third of Request.TTL, and so
 	//     it stays in the queue. A claim not seen for a TTL may be dropped from the queue. If
@@ -180,34 +180,26 @@ type Grant struct {
 	Sent time.Time
 }
 
-// HeldError is an ErrHeld with what the store says of the holder's lease. errors.As
-// finds one in every ErrHeld.
-type HeldError struct {
-	// Remaining is how long the name stays taken if nothing renews it, by the store's
-	// clock: until the lease of the holder has ended and the store lets go of it, so
-	// what the driver knows of its ExpiryLag is included. For a claim in a queue it is
-	// the time until the lease of the holder, or of a waiter before it, ends: the
-	// queue may move then without a wake-up, so the claim looks again. Zero means
-	// that it is not known: then the end of a lease must wake the claim as a release
-	// does, or the driver must lack Push.
-	Remaining time.Duration
+// Held is an ErrHeld of Try. A driver that wakes all its claims, or none, may return a
+// [distlock.HeldError] instead, which says the same without NoWake.
+//
+// Remaining covers what the driver knows of its ExpiryLag, too. For a claim in a queue it is
+// the time until the lease of the holder, or of a waiter before it, ends: the queue may
+// move then without a wake-up, so the claim looks again. Zero means that it is not
+// known: then the end of a lease must wake the claim as a release does, or the driver must
+// lack Push. Holder and Token are told if the answer to Try has said them without another
+// request.
+type Held struct {
+	distlock.HeldError
 
 	// NoWake says that a release may not wake this claim, because there is no subscription
 	// or connection to wait on just now: the engine polls until a later Try says
 	// otherwise, although the driver has Push. A wake-up that comes is taken all the same.
 	NoWake bool
-
-	// Holder and Token tell of the holder, if the answer to Try has said so without
-	// another request; "" and 0 mean that it is not known.
-	Holder string
-	Token  int64
 }
 
-// Error returns the text of ErrHeld.
-func (e *HeldError) Error() string { return distlock.ErrHeld.Error() }
-
-// Is reports whether target is ErrHeld.
-func (e *HeldError) Is(target error) bool { return target == distlock.ErrHeld }
+// Unwrap returns the HeldError, for errors.As.
+func (h *Held) Unwrap() error { return &h.HeldError }
 
 // Capabilities is what a driver promises. Package conformance tests that the driver
 // keeps every promise, and that it lacks what it does not promise.
@@ -215,7 +207,7 @@ type Capabilities struct {
 	Backend string // for error texts and reports: "redis"
 
 	Fair bool // Try serves the claims on one name in the order of their first Try, over all processes
-	Push bool // Wait returns soon after a release, unless HeldError says NoWake; otherwise the engine polls
+	Push bool // Wait returns soon after a release, unless [Held] says NoWake; otherwise the engine polls
 
 	Durability distlock.Durability // what happens to locks and tokens when the store restarts or fails over
 
@@ -259,4 +251,4 @@ type LockWrapper interface {
 	WrapLock(h *Handle, c Claim) distlock.Lock
 }
 
-var _ error = (*HeldError)(nil)
+var _ error = (*Held)(nil)

@@ -25,7 +25,7 @@ func withHeld(err, refusal error) error {
 	return &joined{err, refusal}
 }
 
-// asHeld makes sure that errors.As finds a HeldError in an ErrHeld of a driver, with
+// asHeld makes sure that errors.As finds a Held, and its HeldError, in an ErrHeld of a driver, with
 // the token as users see it.
 func (c *Client) asHeld(err error) error {
 	if !errors.Is(err, distlock.ErrHeld) {
@@ -38,18 +38,25 @@ func (c *Client) asHeld(err error) error {
 			held.Token = 0
 		}
 	}
-	if _, bare := err.(*HeldError); bare || err == distlock.ErrHeld {
+	switch err.(type) {
+	case *Held, *distlock.HeldError:
+		return &held
+	}
+	if err == distlock.ErrHeld {
 		return &held
 	}
 	return &detailed{err, &held}
 }
 
 // heldOf returns what err says of the holder.
-func heldOf(err error) HeldError {
-	if held, ok := errors.AsType[*HeldError](err); ok {
+func heldOf(err error) Held {
+	if held, ok := errors.AsType[*Held](err); ok {
 		return *held
 	}
-	return HeldError{}
+	if held, ok := errors.AsType[*distlock.HeldError](err); ok {
+		return Held{HeldError: *held}
+	}
+	return Held{}
 }
 
 // detailed is an error with a second one for errors.As; its text says nothing of that.

@@ -26,7 +26,7 @@ func TestFateOf(t *testing.T) {
 		{&driver.NoAnswer{From: "redis", After: time.Second, Last: refusal}, driver.Unknown},
 		{&driver.Fault{Fate: driver.NotSent, Err: &driver.NoAnswer{From: "redis", After: time.Second, Last: refusal}}, driver.NotSent},
 		{fmt.Errorf("%w: %w", distlock.ErrClosed, errors.New("redis: client is closed")), driver.Answered},
-		{&driver.HeldError{}, driver.Answered},
+		{&distlock.HeldError{}, driver.Answered},
 		{distlock.ErrLost, driver.Answered},
 		{nil, driver.Answered},
 	} {

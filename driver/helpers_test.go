@@ -38,7 +38,7 @@ func TestNoWake(t *testing.T) {
 			free := time.Now().Add(time.Hour)
 			d.try = func() (driver.Grant, error) {
 				if time.Now().Before(free) {
-					return driver.Grant{}, &driver.HeldError{NoWake: true}
+					return driver.Grant{}, &driver.Held{NoWake: true}
 				}
 				return driver.Grant{Token: 1, TTL: time.Minute}, nil
 			}
@@ -59,11 +59,11 @@ func TestNoWake(t *testing.T) {
 // What a refusal says of the holder reaches the caller, with the token as users see it.
 func TestHolderOfRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refusal := &driver.HeldError{Remaining: time.Minute, Holder: "somebody", Token: 7}
+		refusal := &distlock.HeldError{Remaining: time.Minute, Holder: "somebody", Token: 7}
 		d := &oddDriver{Driver: memlock.NewDriver(memlock.NewStore(nil)), try: func() (driver.Grant, error) { return driver.Grant{}, refusal }}
 		l := client(t, d, &distlock.Options{TokenBase: 1000})
 		_, err := l.TryLock(bg, "x")
-		var held *driver.HeldError
+		var held *distlock.HeldError
 		if !errors.As(err, &held) || held.Holder != "somebody" || held.Token != 1007 || held.Remaining != time.Minute {
 			t.Errorf("got %+v (%v)", held, err)
 		}

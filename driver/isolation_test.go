@@ -44,7 +44,7 @@ func TestTryLockBesideRequestsUnderWay(t *testing.T) {
 func TestHeldErrorEverywhere(t *testing.T) {
 	mustHave := func(t *testing.T, what string, err error, least, most time.Duration) {
 		t.Helper()
-		var held *driver.HeldError
+		var held *distlock.HeldError
 		switch {
 		case !errors.Is(err, distlock.ErrHeld) || !errors.As(err, &held):
 			t.Errorf("%s: %v has no HeldError", what, err)
@@ -86,14 +86,14 @@ func TestHeldErrorEverywhere(t *testing.T) {
 // told nothing. What its calls return then names no holder of the past.
 func TestRefusalOfThePastNamesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refusal := &driver.HeldError{Remaining: time.Minute, Holder: "of the past", Token: 7}
+		refusal := &distlock.HeldError{Remaining: time.Minute, Holder: "of the past", Token: 7}
 		d := &oddDriver{Driver: memlock.NewDriver(memlock.NewStore(nil)), try: func() (driver.Grant, error) { return driver.Grant{}, refusal }}
 		l := client(t, d, nil)
 		ctx, cancel := context.WithTimeout(bg, 6*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		namesNobody := func(call string, err error) {
-			held, ok := errors.AsType[*driver.HeldError](err)
+			held, ok := errors.AsType[*distlock.HeldError](err)
 			if !ok || held.Holder != "" || held.Token != 0 || held.Remaining > time.Minute {
 				t.Errorf("%s: %+v (%v)", call, held, err)
 			}

@@ -245,7 +245,7 @@ func TestNameOutlivesCallsThatHang(t *testing.T) {
 // A store that has no idea how long the lease runs is not asked all the time.
 func TestEndlessLeaseIsNoReasonToHurry(t *testing.T) {
 	d := &oddDriver{try: func() (driver.Grant, error) {
-		return driver.Grant{}, &driver.HeldError{Remaining: math.MaxInt64}
+		return driver.Grant{}, &distlock.HeldError{Remaining: math.MaxInt64}
 	}}
 	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
@@ -262,7 +262,7 @@ func TestEndlessLeaseIsNoReasonToHurry(t *testing.T) {
 // Nor is one that says again and again that the lease is about to end.
 func TestLeaseThatIsAlwaysAboutToEnd(t *testing.T) {
 	d := &oddDriver{try: func() (driver.Grant, error) {
-		return driver.Grant{}, &driver.HeldError{Remaining: time.Microsecond}
+		return driver.Grant{}, &distlock.HeldError{Remaining: time.Microsecond}
 	}}
 	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)

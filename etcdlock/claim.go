@@ -234,8 +234,8 @@ func (c *claim) failed(err error) {
 	}
 }
 
-func heldBy(kv *mvccpb.KeyValue) *driver.HeldError {
-	return &driver.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
+func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
+	return &distlock.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
 }
 
 // withdraw gives back what a refused claim has taken. Nothing of it was written, unless

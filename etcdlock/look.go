@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -73,7 +74,7 @@ func (c *claim) judge(queue found) error {
 		c.waiting = new(waiting)
 	}
 	c.before, c.beforeRev, c.asOf, c.moved = string(kvs[1].Key), kvs[1].CreateRevision, queue.revision, false
-	c.held = driver.HeldError{} // the key before the own one is a waiter's
+	c.held = distlock.HeldError{} // the key before the own one is a waiter's
 	if len(kvs) == 2 {
 		c.held = *heldBy(kvs[1])
 	}
@@ -81,10 +82,8 @@ func (c *claim) judge(queue found) error {
 }
 
 // refusal is what Try says while the claim waits.
-func (w *waiting) refusal() *driver.HeldError {
-	held := w.held
-	held.NoWake = w.refused
-	return &held
+func (w *waiting) refusal() *driver.Held {
+	return &driver.Held{HeldError: w.held, NoWake: w.refused}
 }
 
 // unmoved reports whether the own key and the one before it are where they were.

@@ -277,7 +277,7 @@ func testHeldError(t *testing.T, s *servers.Server) {
 	for _, with := range []func(*driver.Request){nil, noWait, noRenewal, fixed} {
 		c := st.claim("x", with)
 		for range 2 {
-			var held *driver.HeldError
+			var held *distlock.HeldError
 			if _, err := c.Try(t.Context()); !errors.As(err, &held) {
 				t.Errorf("Try: %v, want a HeldError", err)
 			}

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock"
 )
 
 // How a waiter misses no release, and is woken alone:
@@ -36,13 +36,13 @@ const watchLimit = time.Second
 // waiting is what a claim has while it waits, apart from it because a held lock needs
 // none of it.
 type waiting struct {
-	before    string           // the key before the own one in the queue
-	beforeRev int64            // its create revision
-	asOf      int64            // the revision of the store when before was read last
-	held      driver.HeldError // as of the last read of the queue
-	moved     bool             // before has gone, or may have
-	watch     watch            // of before
-	refused   bool             // the last watch was, at once
+	before    string             // the key before the own one in the queue
+	beforeRev int64              // its create revision
+	asOf      int64              // the revision of the store when before was read last
+	held      distlock.HeldError // as of the last read of the queue
+	moved     bool               // before has gone, or may have
+	watch     watch              // of before
+	refused   bool               // the last watch was, at once
 }
 
 // Wait implements driver.Claim. It watches the key before the own one, so that a

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -114,7 +115,7 @@ func testRefusedWatch(t *testing.T, s *servers.Server) {
 	waiter := st.claim("x", nil)
 	noWake := func(want bool) {
 		t.Helper()
-		var held *driver.HeldError
+		var held *driver.Held
 		if _, err := waiter.Try(t.Context()); !errors.As(err, &held) || held.NoWake != want || held.Token != holder.rev {
 			t.Fatalf("Try: %+v, want a HeldError with NoWake %v", err, want)
 		}
@@ -211,7 +212,7 @@ func testWaiterInOutage(t *testing.T, s *servers.Server) {
 	}()
 	st.eventually("it has been refused", func() bool { return st.wire.count("Txn") > before })
 	st.wire.faults(nil)
-	var held *driver.HeldError
+	var held *distlock.HeldError
 	if err := <-looked; !errors.As(err, &held) || held.Token != holder.rev || held.Holder != "tester" {
 		t.Errorf("Try: %+v, want to be told of the holder, %d", err, holder.rev)
 	}

@@ -150,7 +150,7 @@ func (s *Store) try(c *claim, releases int) (driver.Grant, error) {
 			}
 			r.queue[at].until = now.Add(c.request.TTL)
 		}
-		return driver.Grant{}, &driver.HeldError{Remaining: r.blockedFor(c, now)}
+		return driver.Grant{}, &distlock.HeldError{Remaining: r.blockedFor(c, now)}
 	}
 	return driver.Grant{Token: r.token, TTL: c.request.TTL}, nil
 }

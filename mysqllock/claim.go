@@ -148,8 +148,8 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 	case answer < 0:
 		// The lowest bit says whether to wait for the named lock; see acquire.sql.
 		c.refused = true
-		return driver.Grant{}, &driver.HeldError{
-			Remaining: micros(answer / -2),
+		return driver.Grant{}, &driver.Held{
+			HeldError: distlock.HeldError{Remaining: micros(answer / -2)},
 			NoWake:    !c.refusal(answer%2 != 0),
 		}
 	case answer == 0:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -131,7 +132,7 @@ func FuzzAnswers(f *testing.F) {
 		d := fedStore(t, server)
 		c := d.claimOn("n", time.Minute)
 		g, err := c.Try(t.Context())
-		var held *driver.HeldError
+		var held *distlock.HeldError
 		switch {
 		case errors.As(err, &held) && held.Remaining < 0:
 			t.Errorf("Try: held for %v", held.Remaining)

@@ -174,7 +174,7 @@ func grants(t testing.TB, c *claim) driver.Grant {
 func refuses(t testing.TB, c *claim) time.Duration {
 	t.Helper()
 	_, err := c.Try(t.Context())
-	var held *driver.HeldError
+	var held *distlock.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("Try of %.20q: %v, want HeldError", c.request.Name, err)
 	}

@@ -70,7 +70,7 @@ func isWoken(t *testing.T, what string, returned <-chan error) {
 func polls(t *testing.T, c *claim) {
 	t.Helper()
 	_, err := c.Try(t.Context())
-	var held *driver.HeldError
+	var held *driver.Held
 	if !errors.As(err, &held) || !held.NoWake {
 		t.Fatalf("Try: %v, want HeldError with NoWake", err)
 	}

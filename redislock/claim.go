@@ -142,7 +142,7 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
 	c.token = 0 // if there was a grant, it was not confirmed, and is over
-	held := &driver.HeldError{Remaining: time.Duration(left) * time.Millisecond}
+	held := &driver.Held{HeldError: distlock.HeldError{Remaining: time.Duration(left) * time.Millisecond}}
 	if e, ok := names.ParseEntry(text); ok {
 		held.Holder, held.Token = e.Holder, e.Token
 	}

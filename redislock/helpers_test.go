@@ -163,10 +163,10 @@ func refuses(t testing.TB, c *claim) time.Duration {
 }
 
 // refusal is refuses with the whole answer.
-func refusal(t testing.TB, c *claim) *driver.HeldError {
+func refusal(t testing.TB, c *claim) *driver.Held {
 	t.Helper()
 	_, err := c.Try(t.Context())
-	var held *driver.HeldError
+	var held *driver.Held
 	if !errors.As(err, &held) {
 		t.Fatalf("Try of %.20q: %v, want ErrHeld", c.request.Name, err)
 	}

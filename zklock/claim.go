@@ -78,7 +78,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 			if err := c.leave(ctx); err != nil {
 				return driver.Grant{}, err // our node may be left in the queue, so Release has to come
 			}
-			return driver.Grant{}, new(driver.HeldError)
+			return driver.Grant{}, new(distlock.HeldError)
 		}
 		return driver.Grant{}, c.waiting.refusal()
 	}

@@ -78,10 +78,10 @@ func TestHolderOfRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	try := func() *driver.HeldError {
+	try := func() *driver.Held {
 		t.Helper()
 		_, err := waiter.Try(t.Context())
-		var held *driver.HeldError
+		var held *driver.Held
 		if !errors.As(err, &held) {
 			t.Fatal("Try:", err)
 		}

@@ -210,7 +210,7 @@ func TestDocumentedRights(t *testing.T) {
 	}
 	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
 		t.Error("TryLock of what is held:", err)
-	} else if refusal := new(driver.HeldError); !errors.As(err, &refusal) {
+	} else if refusal := new(distlock.HeldError); !errors.As(err, &refusal) {
 		t.Errorf("%v is no HeldError", err)
 	}
 	if err := distlock.Break(t.Context(), l, "x"); err != nil {

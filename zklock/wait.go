@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -85,16 +86,15 @@ func (c *claim) Wait(ctx context.Context) error {
 
 // refusal is what Try returns behind another claim. Data and number of the node ahead
 // came with the watch.
-func (w *waiting) refusal() *driver.HeldError {
+func (w *waiting) refusal() *driver.Held {
 	switch {
 	case w.watch.refused():
-		return &driver.HeldError{NoWake: true}
+		return &driver.Held{NoWake: true}
 	case !w.watch.answered() || w.watch.err != nil:
 	case w.next:
-		held := *w.watch.held // a copy, as many waiters share the watch
-		return &held
+		return &driver.Held{HeldError: *w.watch.held} // a copy, as many waiters share the watch
 	}
-	return new(driver.HeldError)
+	return new(driver.Held)
 }
 
 // nextWatch makes c.watch one that can still fire. For a new one, it returns the
@@ -128,8 +128,8 @@ func (c *claim) watchNode() *watch {
 type watch struct {
 	ready chan struct{} // closed when the servers have answered; the fields below are set then
 
-	err  error             // why there is no subscription: zk.ErrNoNode if there is no such node
-	held *driver.HeldError // what a waiter behind the node is told
+	err  error               // why there is no subscription: zk.ErrNoNode if there is no such node
+	held *distlock.HeldError // what a waiter behind the node is told
 	// events gets one element and is then closed, both by the library, so it wakes up any
 	// number of readers. A reader passes what it gets to note.
 	events <-chan zk.Event
@@ -154,7 +154,7 @@ func (w *watch) arm(s *session, path string, session int64) {
 	_, w.err = again(context.Background(), s, func() (struct{}, error) {
 		data, stat, events, err := s.conn.GetW(path)
 		if err == nil {
-			w.held, w.events = &driver.HeldError{Holder: string(data), Token: stat.Czxid}, events
+			w.held, w.events = &distlock.HeldError{Holder: string(data), Token: stat.Czxid}, events
 		}
 		return struct{}{}, err
 	})

@@ -106,7 +106,7 @@ func (c *mutantClaim) Try(ctx context.Context) (driver.Grant, error) {
 	case err != nil:
 		return driver.Grant{}, err
 	case token == 0:
-		return driver.Grant{}, &driver.HeldError{}
+		return driver.Grant{}, &distlock.HeldError{}
 	}
 	return driver.Grant{Token: token, TTL: c.request.TTL}, nil
 }

@@ -147,7 +147,7 @@ type claim struct {
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	g, err := update(ctx, c.driver, c.request.Name, func(r *record) (driver.Grant, error) {
 		if r.held() && r.Owner != c.request.Owner {
-			return driver.Grant{}, &driver.HeldError{Remaining: time.Until(r.Expires), Holder: r.Holder, Token: r.Token}
+			return driver.Grant{}, &distlock.HeldError{Remaining: time.Until(r.Expires), Holder: r.Holder, Token: r.Token}
 		}
 		if !r.held() {
 			r.Token++

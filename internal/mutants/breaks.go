@@ -202,7 +202,7 @@ func tryNoBarging(ctx context.Context, c *claim) (driver.Grant, error) {
 		})
 	}
 	if waits {
-		return driver.Grant{}, &driver.HeldError{Remaining: c.asked.TTL}
+		return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
 	}
 	return tryInQueue(ctx, c)
 }

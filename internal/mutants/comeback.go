@@ -75,11 +75,11 @@ func deafTo(not func(*claim) bool) design {
 
 // halfTruthMutants tell half of the truth of what is held.
 func halfTruthMutants() []Mutant {
-	quoted := func(_ *claim, st distlock.Status, held *driver.HeldError) {
+	quoted := func(_ *claim, st distlock.Status, held *driver.Held) {
 		q := strconv.Quote(st.Holder)
 		held.Holder = q[1 : len(q)-1]
 	}
-	cut := func(_ *claim, st distlock.Status, held *driver.HeldError) {
+	cut := func(_ *claim, st distlock.Status, held *driver.Held) {
 		held.Holder = st.Holder[:min(32, len(st.Holder))]
 	}
 	return []Mutant{
@@ -96,7 +96,7 @@ func halfTruthMutants() []Mutant {
 		{
 			Name: "HeldForHalf", Flaw: "says with a refusal that the name stays taken for half of the time that is left",
 			KilledBy: []Kill{{"held/holder", "its holder may believe in it for"}},
-			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.Remaining /= 2 }),
+			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining /= 2 }),
 		},
 		{
 			Name: "CountsNine", Flaw: "counts nine waiters at the most",
@@ -126,7 +126,7 @@ func sulking(e *env) driver.Driver {
 			refused := time.Now().Before(until[c.asked.Name])
 			mu.Unlock()
 			if refused {
-				return driver.Grant{}, &driver.HeldError{}
+				return driver.Grant{}, &distlock.HeldError{}
 			}
 			return c.inner.Try(ctx)
 		},

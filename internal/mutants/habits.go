@@ -134,7 +134,7 @@ func toleratedBatches() []Tolerated {
 				},
 				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 					g, err := c.inner.Try(ctx)
-					if held, ok := errors.AsType[*driver.HeldError](err); ok {
+					if held, ok := errors.AsType[*distlock.HeldError](err); ok {
 						held.Remaining = max(held.Remaining.Truncate(tenth), time.Millisecond)
 					}
 					return g, err

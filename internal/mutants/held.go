@@ -14,13 +14,13 @@ func refusalMutants() []Mutant {
 		{
 			Name: "HeldByAsker", Flaw: "names the one that asks as the holder, in a refusal",
 			KilledBy: []Kill{{"held/holder", "the holder is"}},
-			design:   refusing(func(c *claim, _ distlock.Status, held *driver.HeldError) { held.Holder = c.asked.Holder + "?" }),
+			design:   refusing(func(c *claim, _ distlock.Status, held *driver.Held) { held.Holder = c.asked.Holder + "?" }),
 		},
 		{
 			Name: "HeldByFirst", Flaw: "names in refusals the first holder that a name had, whoever has it now",
 			Seen:     "a cache without an end",
 			KilledBy: []Kill{{"held/holder", "the holder is"}},
-			design: refusing(func(c *claim, st distlock.Status, held *driver.HeldError) {
+			design: refusing(func(c *claim, st distlock.Status, held *driver.Held) {
 				c.driver.with(st.Name, func(e *entry) {
 					if e.holder == "" {
 						e.holder = st.Holder
@@ -33,28 +33,28 @@ func refusalMutants() []Mutant {
 			Name: "HeldByNext", Flaw: "tells in a refusal the token that the next holder will have",
 			Seen:     "a counter that is read instead of the row",
 			KilledBy: []Kill{{"held/holder", "token is"}},
-			design:   refusing(func(_ *claim, st distlock.Status, held *driver.HeldError) { held.Token = st.Token + 1 }),
+			design:   refusing(func(_ *claim, st distlock.Status, held *driver.Held) { held.Token = st.Token + 1 }),
 		},
 		{
 			Name: "HeldForDays", Flaw: "says with a refusal that the name stays taken for as long as a lock may last",
 			KilledBy: []Kill{{"held/holder", "stays taken for"}},
 			MayTrip:  []string{"wait/*", "batch/*", "lost/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
-			design: refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.Remaining = distlock.MaxTTL }),
+			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining = distlock.MaxTTL }),
 		},
 		{
 			Name: "NeverWoken", Flaw: "declares notifications, and says to each waiter that it has none",
 			KilledBy: []Kill{{"held/woken", "each refusal says NoWake"}},
 			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "core/cold-start"}, Why: "waiters poll in them",
-			design: refusing(func(_ *claim, _ distlock.Status, held *driver.HeldError) { held.NoWake = true }),
+			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.NoWake = true }),
 		},
 	}
 }
 
 // refusing changes what refusals say. A try knows what is so in the store.
-func refusing(change func(c *claim, st distlock.Status, held *driver.HeldError)) design {
+func refusing(change func(c *claim, st distlock.Status, held *driver.Held)) design {
 	return inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 		g, err := c.inner.Try(ctx)
-		held, refused := errors.AsType[*driver.HeldError](err)
+		held, refused := errors.AsType[*distlock.HeldError](err)
 		if !refused {
 			return g, err
 		}
@@ -62,7 +62,7 @@ func refusing(change func(c *claim, st distlock.Status, held *driver.HeldError))
 		if failed != nil || !st.Held { // it has been freed meanwhile
 			return g, err
 		}
-		told := *held
+		told := driver.Held{HeldError: *held}
 		change(c, st, &told)
 		return g, &told
 	}})

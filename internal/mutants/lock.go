@@ -198,7 +198,7 @@ func tryUnlessKey(ctx context.Context, c *claim) (driver.Grant, error) {
 		case err != nil:
 			return driver.Grant{}, err
 		case st.Held:
-			return driver.Grant{}, &driver.HeldError{Remaining: st.Remaining}
+			return driver.Grant{}, &distlock.HeldError{Remaining: st.Remaining}
 		}
 	}
 	return c.inner.Try(ctx)

@@ -133,7 +133,7 @@ func tryLazily(ctx context.Context, c *claim) (driver.Grant, error) {
 	if stale && st.Held {
 		c.driver.with(c.asked.Name, func(e *entry) { e.ended = true })
 		_ = c.inner.Release(ctx)
-		return driver.Grant{}, &driver.HeldError{}
+		return driver.Grant{}, &distlock.HeldError{}
 	}
 	return g, nil
 }

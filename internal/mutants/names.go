@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -71,7 +72,7 @@ func tryUnlessBelow(ctx context.Context, c *claim) (driver.Grant, error) {
 	case err != nil:
 		return driver.Grant{}, err
 	case len(below) > 0:
-		return driver.Grant{}, &driver.HeldError{Remaining: below[0].Remaining}
+		return driver.Grant{}, &distlock.HeldError{Remaining: below[0].Remaining}
 	}
 	return c.inner.Try(ctx)
 }

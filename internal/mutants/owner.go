@@ -156,7 +156,7 @@ func releaseByClient(ctx context.Context, c *claim) error {
 func tryOrBusy(ctx context.Context, c *claim) (driver.Grant, error) {
 	g, err := c.inner.Try(ctx)
 	if err != nil && !errors.Is(err, distlock.ErrHeld) {
-		return driver.Grant{}, &driver.HeldError{}
+		return driver.Grant{}, &distlock.HeldError{}
 	}
 	return g, err
 }

@@ -118,7 +118,7 @@ func (s *relayStore) try(p *waiter) (driver.Grant, error) {
 			n.queue = append(n.queue, p)
 		}
 	}
-	return driver.Grant{}, &driver.HeldError{Remaining: n.blockedFor(now)}
+	return driver.Grant{}, &distlock.HeldError{Remaining: n.blockedFor(now)}
 }
 
 func (s *relayStore) first(queue []*waiter) int {

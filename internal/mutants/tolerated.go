@@ -148,7 +148,7 @@ func toleratedAnswers() []Tolerated {
 		},
 		{
 			Name: "TellsHolder", Unusual: "says with each refusal all that it knows of the holder",
-			design: refusing(func(_ *claim, st distlock.Status, held *driver.HeldError) {
+			design: refusing(func(_ *claim, st distlock.Status, held *driver.Held) {
 				held.Holder, held.Token = st.Holder, st.Token
 			}),
 		},

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -51,8 +52,8 @@ func justHad(wait func(context.Context) error) design {
 		return e.inside(flaw{
 			try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)
-				if held, refused := errors.AsType[*driver.HeldError](err); refused && just(c.asked.Name) {
-					held.NoWake = true
+				if held, refused := errors.AsType[*distlock.HeldError](err); refused && just(c.asked.Name) {
+					return g, &driver.Held{HeldError: *held, NoWake: true}
 				}
 				return g, err
 			},

@@ -278,7 +278,7 @@ func (c *claim) tryAt(ctx context.Context, allowed func(queue []*claim) bool) (d
 		mayAsk = allowed(e.queue)
 	})
 	if !mayAsk {
-		return driver.Grant{}, &driver.HeldError{Remaining: c.asked.TTL}
+		return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
 	}
 	g, err := c.inner.Try(ctx)
 	if err == nil {

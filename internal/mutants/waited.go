@@ -66,7 +66,7 @@ func tryUnlessLikeWaited(ctx context.Context, c *claim) (driver.Grant, error) {
 	for name, e := range c.driver.entries {
 		if name != c.asked.Name && strings.EqualFold(name, c.asked.Name) && len(e.queue) > 0 {
 			c.driver.mu.Unlock()
-			return driver.Grant{}, &driver.HeldError{Remaining: c.asked.TTL}
+			return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
 		}
 	}
 	c.driver.mu.Unlock()
@@ -93,7 +93,7 @@ func tryBargingAtExpiry(ctx context.Context, c *claim) (driver.Grant, error) {
 		refused = c.asked.NoWait && e.ended && len(e.queue) > 0 && !slices.Contains(e.queue, c)
 	})
 	if refused {
-		return driver.Grant{}, &driver.HeldError{Remaining: c.asked.TTL}
+		return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
 	}
 	g, err := tryInQueue(ctx, c)
 	if err == nil {

@@ -99,7 +99,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 }
 
 // splitError says that no claim was seen to have a majority.
-type splitError struct{ held *driver.HeldError }
+type splitError struct{ held *distlock.HeldError }
 
 func (e *splitError) Error() string { return e.held.Error() }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
@@ -244,7 +245,7 @@ func (t *tally) refusal() error {
 	if len(t.refused) == 0 || t.taken+len(t.refused) < t.quorum {
 		return noMajority(fmt.Sprintf("no majority: %d of %d servers can be used", t.taken+len(t.refused), t.nodes), t.failed)
 	}
-	held := &driver.HeldError{Remaining: t.remaining()}
+	held := &distlock.HeldError{Remaining: t.remaining()}
 	most := 0 // servers of the other claim that has the most
 	for _, v := range t.refused {
 		e, ok := parseEntry(v.entry)

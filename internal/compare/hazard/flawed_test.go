@@ -158,7 +158,7 @@ func (w *stacked) Try(ctx context.Context) (driver.Grant, error) {
 		if later == w {
 			break
 		} else if later.request.Name == w.request.Name {
-			return driver.Grant{}, &driver.HeldError{}
+			return driver.Grant{}, &distlock.HeldError{}
 		}
 	}
 	g, err := w.Claim.Try(ctx)
