@@ -30,10 +30,37 @@ import (
 // letter, as TestPage sees to. The tests below have a holder that has lost its lock run
 // them, and one that has not.
 
-func payInSQL(ctx context.Context, db *sql.DB, lock distlock.Lock) error {
+func payInSQL(ctx context.Context, db fence.Execer, lock distlock.Lock) error {
 	err := fence.Exec(ctx, db,
 		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, lock.Token(), lock.Token())
 	return err
+}
+
+func payInTransaction(ctx context.Context, db *sql.DB, locker distlock.Locker) error {
+	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
+		tx, err := db.BeginTx(ctx, nil) // after Lock: what it reads is what the holder before has left
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		lock, _ := distlock.FromContext(ctx)
+		if err := payInSQL(ctx, tx, lock); err != nil {
+			return err
+		}
+		return tx.Commit() // before Unlock, which Do calls next
+	})
+	return err
+}
+
+func payTooLate(ctx context.Context, tx *sql.Tx, locker distlock.Locker) error {
+	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
+		lock, _ := distlock.FromContext(ctx)
+		return payInSQL(ctx, tx, lock)
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Commit() // wrong: the next holder has read the row already, as it was before
 }
 
 func payInRedis(ctx context.Context, client *redis.Client, lock distlock.Lock) error {
@@ -95,8 +122,8 @@ func TestPage(t *testing.T) {
 	}
 	code := strings.ReplaceAll(string(self), "\n\t", "\n")
 	blocks := strings.Split(string(page), "\n```go\n")[1:]
-	if len(blocks) != 5 {
-		t.Errorf("docs/fencing.md has %d code blocks, want 5", len(blocks))
+	if len(blocks) != 7 {
+		t.Errorf("docs/fencing.md has %d code blocks, want 7", len(blocks))
 	}
 	for _, block := range blocks {
 		block, _, _ = strings.Cut(block, "\n```")
@@ -175,6 +202,55 @@ func TestMySQL(t *testing.T) {
 	check(t, nil, fence.ErrStale, func(lock distlock.Lock) error { return payInSQL(t.Context(), db, lock) }, stale, held)
 	stale, held = overtaken(t, u.String())
 	check(t, distlock.ErrLost, distlock.ErrLost, func(lock distlock.Lock) error { return payGuarded(t.Context(), db, lock) }, stale, held)
+	testTransaction(t, db, u.String())
+}
+
+// A transaction that is committed inside the lock is seen by the next holder; one that is committed after it is not.
+func testTransaction(t *testing.T, db *sql.DB, lockURL string) {
+	locker, err := backends.Open(t.Context(), lockURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close()
+	var token, next int64
+	atUnlock := hooked{locker, func(lock distlock.Lock) {
+		token = lock.Token()
+		if err := db.QueryRowContext(t.Context(), "SELECT fence FROM orders WHERE id = 42").Scan(&next); err != nil {
+			t.Error(err)
+		}
+	}}
+	if err := payInTransaction(t.Context(), db, atUnlock); err != nil || next != token {
+		t.Errorf("%v; at Unlock the next holder sees %d, want %d", err, next, token)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if err := payTooLate(t.Context(), tx, atUnlock); err != nil || next == token {
+		t.Errorf("%v; at Unlock the next holder sees %d already", err, next)
+	}
+}
+
+// hooked calls atUnlock before each lock is released.
+type hooked struct {
+	distlock.Locker
+	atUnlock func(distlock.Lock)
+}
+
+func (h hooked) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	lock, err := h.Locker.Lock(ctx, name, opts...)
+	return hookedLock{lock, h.atUnlock}, err
+}
+
+type hookedLock struct {
+	distlock.Lock
+	atUnlock func(distlock.Lock)
+}
+
+func (h hookedLock) Unlock(ctx context.Context) error {
+	h.atUnlock(h.Lock)
+	return h.Lock.Unlock(ctx)
 }
 
 func TestRedis(t *testing.T) {

@@ -173,7 +173,7 @@ const (
 )
 
 // page is where the errors of Open send the reader.
-const page = "docs/redis.md says what a Locker needs"
+const page = "https://github.com/distlock-go/distlock/blob/main/docs/redis.md says what a Locker needs"
 
 // probe asks every master, in one request, whether it can do what the driver will ask for.
 // What makes locks impossible is an error, what makes them worse goes to logger. It asks

@@ -220,7 +220,7 @@ func (d *store) judge(errs []error, logger *slog.Logger) error {
 		}
 	}
 	if len(refused) > 0 {
-		return fmt.Errorf("%w (docs/redlock.md says what a Locker needs)", errors.Join(refused...))
+		return fmt.Errorf("%w (https://github.com/distlock-go/distlock/blob/main/docs/redis.md#redlock says what a Locker needs)", errors.Join(refused...))
 	}
 	if able := len(d.nodes) - len(unreached); able < d.quorum {
 		return fmt.Errorf("%d of %d servers answer, a majority is needed: %w", able, len(d.nodes), errors.Join(unreached...))

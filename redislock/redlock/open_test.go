@@ -56,7 +56,7 @@ func TestOneServerTwice(t *testing.T) {
 	}
 }
 
-// A user has the rights that docs/redlock.md lists, and no others.
+// A user has the rights that docs/redis.md lists, and no others.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	g := five(t)

@@ -16,7 +16,7 @@
 //	operate.go  Inspect, List, Break
 //
 // The servers replicate nothing. A lock survives the loss of any minority of them, but not what
-// they forget: docs/redlock.md says what that means, and when to prefer a single Redis with
+// they forget: docs/redis.md says what that means, and when to prefer a single Redis with
 // fenced writes, or a store with a quorum.
 package redlock
 

@@ -7,7 +7,7 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// JSON writes the report with all its rounds, in the form that docs/compare-json.md
+// JSON writes the report with all its rounds, in the form that docs/reports/README.md
 // describes.
 func JSON(w io.Writer, r *report.Report) error {
 	full := *r

@@ -178,9 +178,9 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// docs/compare-json.md names every field of the JSON form.
+// docs/reports/README.md names every field of the JSON form.
 func TestSchemaIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/compare-json.md")
+	page, err := os.ReadFile("../../../docs/reports/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
