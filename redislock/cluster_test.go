@@ -174,8 +174,8 @@ func moveSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nod
 	closeSlot(t, slot, toAddr, from, to, nodes)
 }
 
-// closeSlot moves the keys, and makes the other server the master of the slot.
-func closeSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nodes []*redis.Client) {
+// moveKeys moves the keys of an open slot.
+func moveKeys(t *testing.T, slot int, toAddr string, from *redis.Client) {
 	t.Helper()
 	ctx := t.Context()
 	host, port, err := net.SplitHostPort(toAddr)
@@ -185,8 +185,14 @@ func closeSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, no
 		args = append(args, k)
 	}
 	must(t, from.Do(ctx, args...).Err())
+}
+
+// closeSlot moves the keys, and makes the other server the master of the slot.
+func closeSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nodes []*redis.Client) {
+	t.Helper()
+	moveKeys(t, slot, toAddr, from)
 	for _, c := range append([]*redis.Client{to, from}, nodes...) {
-		must(t, c.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", nodeID(t, to)).Err())
+		must(t, c.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", nodeID(t, to)).Err())
 	}
 }
 

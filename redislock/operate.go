@@ -3,16 +3,10 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
@@ -54,57 +48,6 @@ func statusOf(name string, answer []any) (st distlock.Status, err error) {
 		st.Token, st.AcquiredAt, st.Holder = e.Token, e.Acquired, e.Holder
 	}
 	return st, nil
-}
-
-// List implements distlock.Inspector. It asks for each name by itself, because SCAN returns keys
-// that may have expired since. A key of another type is no lock.
-func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	found, err := d.scan(ctx, names.Pattern(d.prefix, prefix))
-	if err != nil {
-		return nil, err
-	}
-	var list []distlock.Status
-	for _, name := range found {
-		st, err := d.Inspect(ctx, name)
-		switch {
-		case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
-		case err != nil:
-			return nil, err
-		case st.Held:
-			list = append(list, st)
-		}
-	}
-	return list, nil
-}
-
-// scan returns the names of the entries that match, sorted. It is detached, because the client
-// does not heed a cancelled context.
-func (d *store) scan(ctx context.Context, match string) ([]string, error) {
-	return driver.Detach(ctx, func() ([]string, error) {
-		var mu sync.Mutex
-		var found []string
-		err := d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			it := master.Scan(ctx, 0, match, 1000).Iterator()
-			for it.Next(ctx) {
-				if name, ok := names.NameOf(d.prefix, it.Val()); ok {
-					mu.Lock()
-					found = append(found, name)
-					mu.Unlock()
-				}
-			}
-			return it.Err()
-		})
-		slices.Sort(found)
-		return slices.Compact(found), fault(ctx, err, false) // SCAN may return a key twice
-	})
-}
-
-// eachMaster calls f for every server that may hold keys, side by side.
-func (d *store) eachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error {
-	if d.cluster != nil {
-		return d.cluster.ForEachMaster(ctx, f)
-	}
-	return f(ctx, d.client.(*redis.Client)) // newStore accepts no other
 }
 
 // Break implements distlock.Breaker. The script compares the token. So a Break ends no later hold
