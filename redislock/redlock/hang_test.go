@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -197,6 +198,33 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n := via.Connections(); n > maxConns {
 		t.Errorf("%d connections to one server, want %d at the most", n, maxConns)
 	}
+}
+
+// A server hangs with the entries of many locks that have been released. What is left there waits
+// without a goroutine for each, and is removed once the server goes on.
+func TestLeftoversAreBounded(t *testing.T) { // not in parallel: it counts goroutines
+	g := five(t)
+	l, d := withStore(t, g.url()+"&request_timeout=1s&max_ttl=10m")
+	const many = 200
+	var held []distlock.Lock
+	for i := range many {
+		held = append(held, lock(t, l, fmt.Sprint("x", i), distlock.TTL(10*time.Minute), distlock.NoRenewal()))
+	}
+	testkit.Until(t, "all are on the server", func() bool { return g.admins[4].DBSize(t.Context()).Val() == 2*many })
+	must(t, g.servers[4].Pause(t.Context()))
+	before := runtime.NumGoroutine()
+	for _, h := range held {
+		must(t, h.Unlock(t.Context()))
+	}
+	waiting := func() int {
+		d.nodes[4].mu.Lock()
+		defer d.nodes[4].mu.Unlock()
+		return len(d.nodes[4].left)
+	}
+	testkit.Until(t, "the releases wait for the server", func() bool { return waiting() >= many-maxSideBySide })
+	testkit.AtMost(t, "goroutines that wait for it", before+2*maxSilent, runtime.NumGoroutine)
+	must(t, g.servers[4].Resume(t.Context()))
+	testkit.Until(t, "nothing is left", func() bool { return waiting() == 0 && g.admins[4].DBSize(t.Context()).Val() == many })
 }
 
 // Two servers that hang may have the entries that make a majority. So the name counts as held, also

@@ -36,9 +36,12 @@ type node struct {
 
 	running atomic.Int32
 	silent  atomic.Bool           // the latest request that ended has timed out
-	mu      sync.Mutex            // of changes to the two below
+	mu      sync.Mutex            // of changes to what is below
 	trusted atomic.Int64          // in ns since epoch: from then on its grants count
 	run     atomic.Pointer[runID] // of the server's process, once it is known
+
+	left     []*leftover // it has not answered their release; under mu
+	cleaning bool        // cleanUp runs; under mu
 }
 
 // runID is what a server calls its present run.

@@ -163,8 +163,11 @@ func database(u *openurl.URL) (db int, reason string) {
 	return db, ""
 }
 
-// maxProbes is how often Open asks a server that does not answer, if there is no majority yet.
-const maxProbes = 5
+// How often Open asks a server that does not answer, if there is no majority yet, and the pause.
+const (
+	maxProbes  = 5
+	probePause = 50 * time.Millisecond
+)
 
 // probe has each server do once what the driver needs. A minority may not answer; it is asked once.
 func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
@@ -180,7 +183,7 @@ func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 		for try := 1; try <= maxProbes && ctx.Err() == nil; try++ {
 			err := d.probeNode(n, logger)
 			results <- result{i, try, err}
-			if err == nil || endpoint.Answered(err) || !sleep(ctx, minCleanPause) {
+			if err == nil || endpoint.Answered(err) || !sleep(ctx, probePause) {
 				return
 			}
 		}

@@ -2,16 +2,13 @@ package redlock
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
-)
-
-// Pauses between two requests to a server that does not answer a release.
-const (
-	minCleanPause = 50 * time.Millisecond
-	maxCleanPause = time.Second
 )
 
 // cleanup is the release at one node. It goes on in the background until the node has answered,
@@ -33,7 +30,7 @@ func (c *claim) Release(ctx context.Context) error {
 	for i := range c.at {
 		if p := &c.at[i]; p.cleaning == nil && p.touched() {
 			p.cleaning = new(cleanup)
-			c.driver.tasks.Go(func() { c.clean(i) })
+			c.driver.clean(c.leftover(i, c.round, c.grant.token))
 		}
 	}
 	c.mu.Unlock()
@@ -83,32 +80,105 @@ func (c *claim) outcome() (known bool, err error) {
 	return held+ambiguous+nothing == len(c.at), nil
 }
 
-// clean is the release at node i.
-func (c *claim) clean(i int) {
-	c.mu.Lock()
-	round, token, p := c.round, c.grant.token, c.at[i].cleaning
-	c.mu.Unlock()
-	held, ambiguous := c.removeRepeatedly(i, round, token)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p.over, p.held, p.ambiguous = true, held, ambiguous
-	select {
-	case c.progress <- struct{}{}:
-	default:
+// leftover is what the rounds of a claim up to one may have at one node.
+type leftover struct {
+	claim        *claim
+	node         int
+	round, token int64
+	ends         time.Time // by then the entry has ended by itself
+	cleaning     *cleanup  // nil: nobody asks for the outcome
+	ambiguous    bool      // a request that had no answer may have removed it
+}
+
+// leftover returns what c may have at node i; c.mu is held.
+func (c *claim) leftover(i int, round, token int64) *leftover {
+	return &leftover{claim: c, node: i, round: round, token: token, ends: time.Now().Add(c.longest + drift(c.longest)), cleaning: c.at[i].cleaning}
+}
+
+// remove sends one request, and reports whether there is nothing more to do.
+func (l *leftover) remove() (done bool) {
+	c, over := l.claim, time.Now().After(l.ends)
+	held, late, err := false, false, context.DeadlineExceeded
+	if !over {
+		held, late, err = c.remove(l.node, l.round, l.token)
+	}
+	if l.ambiguous = l.ambiguous || late; err != nil && !over {
+		return false
+	}
+	if p := l.cleaning; p != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		p.over, p.held, p.ambiguous = true, held, !held && (l.ambiguous || err != nil)
+		select {
+		case c.progress <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// clean removes l in the background, at once unless its node hangs.
+func (d *store) clean(l *leftover) {
+	if d.crowded(l.node) {
+		d.later(l)
+		return
+	}
+	d.tasks.Go(func() {
+		if !l.remove() {
+			d.later(l)
+		}
+	})
+}
+
+// later has l removed when its node answers again. What waits for that costs some bytes and no
+// goroutine: a node has one cleanUp.
+func (d *store) later(l *leftover) {
+	n := d.nodes[l.node]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left = append(n.left, l)
+	if !n.cleaning {
+		n.cleaning = true
+		d.tasks.Go(func() { d.cleanUp(n) })
 	}
 }
 
-// removeRepeatedly calls remove until the node has answered, the entry has ended by itself, or the
-// Locker is closed. ambiguous says that an unanswered copy may have removed the entry.
-func (c *claim) removeRepeatedly(i int, round, token int64) (held, ambiguous bool) {
-	c.mu.Lock()
-	ends := time.Now().Add(c.longest + drift(c.longest))
-	c.mu.Unlock()
-	for pause := minCleanPause; ; pause = min(2*pause, maxCleanPause) {
-		held, late, err := c.remove(i, round, token)
-		ambiguous = ambiguous || late
-		if err == nil || time.Now().After(ends) || !sleep(c.driver.life, pause) {
-			return held, !held && (ambiguous || err != nil)
+// maxSideBySide is how many leftovers are removed side by side at a node that answers.
+const maxSideBySide = 64
+
+// cleanUp removes what is left at n, until nothing is or the Locker is closed: one leftover after a
+// pause while n does not answer, and more and more side by side once it does.
+func (d *store) cleanUp(n *node) {
+	var pause driver.Retry
+	for share := 0; ; {
+		if share == 0 {
+			_ = pause.Pause(d.life) // when that ends, so do the requests
+			share = 1
+		}
+		n.mu.Lock()
+		batch := n.left[:min(share, len(n.left))]
+		n.left = n.left[len(batch):]
+		more := len(batch) > 0 && d.life.Err() == nil
+		n.cleaning = more
+		n.mu.Unlock()
+		if !more {
+			return
+		}
+		var asked sync.WaitGroup
+		var failed atomic.Bool
+		for _, l := range batch {
+			asked.Go(func() {
+				if !l.remove() {
+					failed.Store(true)
+					d.later(l)
+				}
+			})
+		}
+		asked.Wait()
+		if share = min(2*share, maxSideBySide); failed.Load() {
+			share = 0
+		} else {
+			pause = driver.Retry{}
 		}
 	}
 }
@@ -153,13 +223,14 @@ func (c *claim) undo(ctx context.Context, r *round) {
 		if known {
 			waiting++
 		}
+		l := c.leftover(i, r.number, 0)
 		c.driver.tasks.Go(func() {
-			_, _, err := c.remove(i, r.number, 0)
+			done := l.remove()
 			if known {
 				asked <- struct{}{}
 			}
-			if err != nil && c.request.NoWait {
-				c.removeRepeatedly(i, r.number, 0)
+			if !done && c.request.NoWait {
+				c.driver.later(l)
 			}
 		})
 	}
