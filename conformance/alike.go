@@ -47,12 +47,12 @@ func markAlike(results []Result) {
 }
 
 // skips says why checks were skipped, each reason with the checks that it kept from
-// running.
+// running. What was skipped for want of a capability is for Gaps.
 func (r Report) skips() []string {
 	var reasons []string
 	ids := make(map[string][]string)
 	for _, res := range r.Results {
-		if res.Status != Skipped {
+		if res.Status != Skipped || res.Missing != "" {
 			continue
 		}
 		if ids[res.Reason] == nil {

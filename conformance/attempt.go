@@ -27,8 +27,9 @@ const (
 
 // examine runs a check until it is conclusive.
 func (s *suite) examine(k Check) Result {
-	if status, why := s.missing(k); why != "" {
+	if status, lacks, why := s.missing(k); why != "" {
 		c := s.newC(k)
+		c.missing = lacks
 		c.verdict(status, why)
 		return s.pinned(s.result(c))
 	}
@@ -63,16 +64,16 @@ func (s *suite) examine(k Check) Result {
 }
 
 // missing names a capability that a check needs and the harness lacks.
-func (s *suite) missing(k Check) (status Status, why string) {
+func (s *suite) missing(k Check) (status Status, lacks Cap, why string) {
 	for _, need := range k.Needs {
 		switch support, known := s.caps.of(need); {
 		case !known:
-			return Failed, fmt.Sprintf("needs %q, and there is no such capability", need)
+			return Failed, "", fmt.Sprintf("needs %q, and there is no such capability", need)
 		case support != Yes:
-			return Skipped, fmt.Sprintf("needs the capability %s, which is declared as %s", need, support)
+			return Skipped, need, fmt.Sprintf("needs the capability %s, which is declared as %s", need, support)
 		}
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // pinned fails a check that was skipped against expectation, or was not.

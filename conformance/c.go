@@ -37,6 +37,7 @@ type C struct {
 	status    Status
 	reason    string
 	clause    string // that the verdict is about, where it is not the check's
+	missing   Cap    // for want of which it was skipped
 	streams   uint64
 	logs      []string
 	cleanups  []func()
@@ -112,6 +113,14 @@ func (c *C) breach(clause, format string, args ...any) {
 
 // Skipf decides that the check does not apply here and ends the calling goroutine.
 func (c *C) Skipf(format string, args ...any) { c.decide(Skipped, fmt.Sprintf(format, args...)) }
+
+// lacks is Skipf for want of a capability.
+func (c *C) lacks(cap Cap, why string) {
+	c.mu.Lock()
+	c.missing = cap
+	c.mu.Unlock()
+	c.Skipf("%s", why)
+}
 
 // Inconclusivef decides that the machine was too slow to tell, and ends the calling
 // goroutine. The check is run again with twice the Unit, three times at the most.

@@ -45,7 +45,7 @@ func batchOwnTTL(c *C) {
 	queue := c.queueAll(b, held)
 	if !a.cutOff() {
 		c.freeAll(held)
-		c.Skipf("what a dead holder leaves cannot be seen without a Proxy")
+		c.lacks(capProxy, "what a dead holder leaves cannot be seen without a Proxy")
 	}
 	cut := c.now()
 	for i, h := range held {
@@ -96,7 +96,7 @@ func batchNeverShortens(c *C) {
 		// Nobody has to die for it: by then the renewals have shown what they did.
 		c.mustShowRest(held[2:], b)
 		c.freeAll(held)
-		c.Skipf("what a dead holder leaves cannot be seen without a Proxy")
+		c.lacks(capProxy, "what a dead holder leaves cannot be seen without a Proxy")
 	}
 	cut := c.now()
 	for i, h := range held[:2] {
@@ -108,7 +108,7 @@ func batchNeverShortens(c *C) {
 
 func batchFreshBesideOld(c *C) {
 	if _, ok := c.harness.(Proxy); !ok {
-		c.Skipf("what a dead holder leaves cannot be seen without a Proxy")
+		c.lacks(capProxy, "what a dead holder leaves cannot be seen without a Proxy")
 	}
 	c.together(2, func(i int, _ *rand.Rand) {
 		a, b := c.openVia(fmt.Sprint("A", i+1)), c.open(fmt.Sprint("B", i+1))

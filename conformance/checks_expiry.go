@@ -192,7 +192,7 @@ func (c *C) dieAt(k int, b *client) {
 func serverClockJudges(c *C) {
 	clock, ok := c.harness.(ServerClock)
 	if !ok {
-		c.Skipf("the harness is no ServerClock")
+		c.lacks(capServerClock, "the harness is no ServerClock")
 	}
 	off := time.Duration(0)
 	jump := func(d time.Duration) {

@@ -138,7 +138,7 @@ type process struct {
 func (c *C) spawn(who string) *process {
 	h, ok := can[Child](c, capChild)
 	if !ok {
-		c.Skipf("the harness is no Child")
+		c.lacks(capChild, "the harness is no Child")
 	}
 	k := &process{c: c, who: who, cmd: h.Child(), replies: make(chan childReply), gone: make(chan struct{})}
 	k.cmd.Stderr = &k.stderr

@@ -36,7 +36,7 @@ func (c *C) open(who string) *client {
 func (c *C) openVia(who string) *client {
 	proxy, ok := can[Proxy](c, capProxy)
 	if !ok {
-		c.Skipf("the harness is no Proxy")
+		c.lacks(capProxy, "the harness is no Proxy")
 	}
 	return c.openWith(who, func(ctx context.Context) (distlock.Locker, netfault.Link, error) {
 		return proxy.OpenVia(ctx, c)
@@ -47,7 +47,7 @@ func (c *C) openVia(who string) *client {
 func (c *C) openIn(who, label string) *client {
 	n, ok := can[Namespaces](c, capNamespaces)
 	if !ok {
-		c.Skipf("the harness has no Namespaces")
+		c.lacks(capNamespaces, "the harness has no Namespaces")
 	}
 	namespace := strings.ReplaceAll(c.prefix, "-", "") + label
 	return c.openWith(who, func(ctx context.Context) (distlock.Locker, netfault.Link, error) {

@@ -31,6 +31,7 @@ type Result struct {
 	Status    Status `json:"status"`
 
 	Reason    string        `json:"reason,omitempty"`    // why it did not pass
+	Missing   Cap           `json:"missing,omitempty"`   // the capability for want of which it was skipped
 	Timeline  []string      `json:"timeline,omitempty"`  // what the clients did, in order
 	Log       []string      `json:"log,omitempty"`       // what else is worth knowing
 	Setting   string        `json:"setting,omitempty"`   // unit, slack and seed it ran with
@@ -90,6 +91,7 @@ type Report struct {
 
 	Took    time.Duration `json:"took"`
 	Results []Result      `json:"results"` // in the order of the table
+	Left    int           `json:"left"`    // how many checks of the suite were not chosen to run
 	Bounds  []Bound       `json:"bounds"`
 
 	// Trouble says why machine and server could not be measured beforehand; the
@@ -142,18 +144,12 @@ func (r Report) Clauses() []Clause {
 			list[i].Failed = append(list[i].Failed, res.ID)
 		}
 	}
-	const order = "AHEIFNWOCXm" // as in the contract: acquiring, holding, expiry, …; "meta" last
-	slices.SortStableFunc(list, func(a, b Clause) int {
-		if d := strings.IndexByte(order, a.Clause[0]) - strings.IndexByte(order, b.Clause[0]); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Clause, b.Clause)
-	})
+	slices.SortStableFunc(list, func(a, b Clause) int { return byContract(a.Clause, b.Clause) })
 	return list
 }
 
 // Summary is the last word of an examination, in a few lines: counts, bounds that
-// were approached, and what it ran with.
+// were approached, what it ran with, and which clauses were not examined.
 func (r Report) Summary() string {
 	fired := 0
 	for _, res := range r.Results {
@@ -176,6 +172,9 @@ func (r Report) Summary() string {
 	for _, why := range r.skips() {
 		fmt.Fprintf(&b, "\n  skipped: %s", why)
 	}
+	for _, gap := range r.unseen() {
+		fmt.Fprintf(&b, "\n  %s", gap)
+	}
 	if r.Trouble != "" {
 		fmt.Fprintf(&b, "\n  %s", r.Trouble)
 	}
@@ -185,10 +184,20 @@ func (r Report) Summary() string {
 // report gathers the results.
 func (s *suite) report(done []Result) Report {
 	markAlike(done)
+	ran := make(map[string]bool)
+	for _, r := range done {
+		ran[r.ID] = true
+	}
+	left := 0
+	for _, k := range Checks() {
+		if !ran[k.ID] {
+			left++
+		}
+	}
 	return Report{
 		Backend: s.caps.Backend, Caps: s.caps.String(), Timing: s.timing, Calibration: s.Calibration,
 		Seed: s.opts.Seed, Started: s.started, Took: time.Since(s.started),
-		Results: done, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
+		Results: done, Left: left, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
 	}
 }
 
@@ -201,7 +210,7 @@ func (s *suite) result(c *C) Result {
 	defer c.mu.Unlock()
 	r := Result{
 		ID: c.check.ID, Clause: c.check.Clause, Rule: c.check.Rule, Mandatory: c.check.Mandatory,
-		Status: c.status, Reason: c.reason, Log: slices.Clone(c.logs),
+		Status: c.status, Reason: c.reason, Missing: c.missing, Log: slices.Clone(c.logs),
 	}
 	if r.Status == Failed && c.clause != "" {
 		r.Clause = c.clause

@@ -13,6 +13,11 @@ import (
 // so that "go test -run 'TestX/owner/double-unlock'" runs one. An inconclusive
 // check is reported as skipped, with its reason.
 //
+// At its end it prints Report.Summary to standard output: how many checks passed, failed
+// and were skipped, and which clauses were not examined. "go test" in the directory of the
+// package shows that without -v; with a list of packages it shows the output of those that
+// fail, and of the others only with -v or -json.
+//
 // On a real server, up to Options.Parallel checks run side by side: nearly all they do
 // is to wait for a TTL to pass. The sub-tests report in the order of the table.
 func Run(t *testing.T, h Harness, o *Options) {
@@ -39,7 +44,7 @@ func Run(t *testing.T, h Harness, o *Options) {
 		})
 	}
 	results.stop()
-	t.Log(s.report(done).Summary())
+	fmt.Printf("%s: %s\n", t.Name(), s.report(done).Summary()) // t.Log is silent without -v
 }
 
 // Collect is Run for tests of the suite: it examines the driver in the same way,

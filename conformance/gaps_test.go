@@ -1,0 +1,28 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestSummaryNamesWhatWasNotExamined: a run of few checks, some skipped, says so.
+func TestSummaryNamesWhatWasNotExamined(t *testing.T) {
+	r := Verify(t.Context(), stub{}, &Options{Artifacts: t.TempDir(), Parallel: 1,
+		Filter: func(k Check) bool {
+			return k.ID == "core/exclusive" || k.Group() == "own" || k.ID == "fence/over-restart"
+		},
+		Checks: []Check{check("slow", func(c *C) { c.lacks(capProxy, "no proxy") })},
+	})
+	text := r.Summary()
+	for _, want := range []string{
+		"1 passed, 0 failed, 2 skipped",
+		"H1 where requests or replies are lost, late or cut off: not examined (1 checks), the harness has no proxy",
+		"F1 where the server is stopped, killed or restarted: not examined (1 checks), the harness has no process",
+		"F1: not examined at all",
+		"checks of the suite were not chosen to run",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the summary does not say %q:\n%s", want, text)
+		}
+	}
+}
