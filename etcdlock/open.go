@@ -297,7 +297,7 @@ func probe(ctx context.Context, client *clientv3.Client, limit time.Duration, pr
 	case errors.Is(err, rpctypes.ErrNoSpace): // operators look and break locks all the same
 		return nil
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Errorf("%w: the user needs readwrite on all keys that begin with %q (docs/etcd.md, Permissions)", err, prefix)
+		return fmt.Errorf("%w: the user needs readwrite on all keys that begin with %q (https://github.com/distlock-go/distlock/blob/main/docs/etcd.md#permissions)", err, prefix)
 	}
 	return err
 }

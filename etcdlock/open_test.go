@@ -113,7 +113,7 @@ func TestPermissions(t *testing.T) {
 	wantFailure(t, ctx, at("", "/app/locks"), rpctypes.ErrUserEmpty, "")
 	wantFailure(t, ctx, at("app:wrong-s3cret@", "/app/locks"), rpctypes.ErrAuthFailed, "")
 	wantFailure(t, ctx, at("app:s3cret@", ""), rpctypes.ErrPermissionDenied, "")
-	wantFailure(t, ctx, at("app:s3cret@", "/app"), rpctypes.ErrPermissionDenied, `"app/" (docs/etcd.md, Permissions)`)
+	wantFailure(t, ctx, at("app:s3cret@", "/app"), rpctypes.ErrPermissionDenied, `"app/" (https://github.com/distlock-go/distlock/blob/main/docs/etcd.md#permissions)`)
 	wantFailure(t, ctx, at("reader:s3cret@", "/app/locks"), rpctypes.ErrPermissionDenied, "needs readwrite")
 	escaped := strings.ReplaceAll(url.QueryEscape(odd), "+", "%20")
 	if l, err := Open(ctx, at(escaped+":"+escaped+"@", "/app/locks"), nil); err != nil {

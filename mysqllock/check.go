@@ -153,7 +153,7 @@ func (d *store) checkNamedLocks(version string, named int) {
 // dropLocks has waiters poll.
 func (d *store) dropLocks(why error) {
 	if d.log != nil {
-		d.log.Info("named locks do not work on this server, so waiters poll; see docs/mysql.md", "reason", why)
+		d.log.Info("named locks do not work on this server, so waiters poll; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md", "reason", why)
 	}
 	d.locks = nil
 }
@@ -164,7 +164,7 @@ func (d *store) dropLocks(why error) {
 func (d *store) probe(ctx context.Context) error {
 	answer, err := d.send(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
 	if err == nil && answer == 0 {
-		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see docs/mysql.md")
+		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md")
 	}
 	return d.sql.explain(d.explainReadOnly(ctx, err))
 }
@@ -233,15 +233,15 @@ func (s *statements) explain(err error) error {
 	case hasNumber(err, errNoSchema):
 		return fmt.Errorf("the schema does not exist; CREATE DATABASE creates it: %w", err)
 	case hasNumber(err, errNoSchemaRight): // the server does not tell this user which of the two it is
-		return fmt.Errorf("the schema does not exist, or the user has no right to anything in it; see Permissions in docs/mysql.md: %w", err)
+		return fmt.Errorf("the schema does not exist, or the user has no right to anything in it; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#permissions: %w", err)
 	case hasNumber(err, errNoTable):
-		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and docs/mysql.md has the statement: %w", s.table, err)
+		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and https://github.com/distlock-go/distlock/blob/main/docs/mysql.md has the statement: %w", s.table, err)
 	case hasNumber(err, errNoKey):
 		return fmt.Errorf("the primary key of the table %s must be the column name alone: %w", s.table, err)
 	case hasNumber(err, errNoColumn):
-		return fmt.Errorf("the table %s lacks a column, compare it with the statement in docs/mysql.md: %w", s.table, err)
+		return fmt.Errorf("the table %s lacks a column, compare it with the statement in https://github.com/distlock-go/distlock/blob/main/docs/mysql.md: %w", s.table, err)
 	case hasNumber(err, errNoRight, errNoColumnRight):
-		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see Permissions in docs/mysql.md: %w", s.table, err)
+		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#permissions: %w", s.table, err)
 	}
 	return err
 }

@@ -156,7 +156,7 @@ func TestTable(t *testing.T) {
 		return strings.Replace(good, old, text, 1)
 	}
 	for _, c := range []struct{ create, want string }{
-		{"", "create=true in the URL, or Create in the options, creates it, and docs/mysql.md has the statement"},
+		{"", "create=true in the URL, or Create in the options, creates it, and https://github.com/distlock-go/distlock/blob/main/docs/mysql.md has the statement"},
 		{good, ""},
 		{replace("undone", "undome"), "lacks a column"},
 		{replace("VARBINARY(512)", "VARBINARY(511)"), "varbinary(511), it must be varbinary(512)"},
