@@ -58,7 +58,7 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 	caps := d.Capabilities().limits()
 	opts, err := normalize(o, caps)
 	if err != nil {
-		return nil, opError("open", "", err)
+		return nil, err
 	}
 	c := &Client{
 		driver:  d,
@@ -74,6 +74,13 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 	c.renew.init(c)
 	c.lanes.init(c)
 	return c, nil
+}
+
+// CheckOptions returns the ErrInvalid with which New would refuse the options, or nil. It is for
+// drivers that ask the server before they call New: options are judged first.
+func CheckOptions(d Driver, o *distlock.Options) error {
+	_, err := normalize(o, d.Capabilities().limits())
+	return err
 }
 
 // Capabilities returns what the driver promises, with the defaults filled in.

@@ -12,7 +12,12 @@ import (
 )
 
 // normalize returns o with every default filled in, or an ErrInvalid.
-func normalize(o *distlock.Options, caps Capabilities) (distlock.Options, error) {
+func normalize(o *distlock.Options, caps Capabilities) (_ distlock.Options, err error) {
+	defer func() {
+		if err != nil {
+			err = opError("open", "", err)
+		}
+	}()
 	var out distlock.Options
 	if o != nil {
 		out = *o

@@ -133,33 +133,30 @@ func (o *Options) check(db *sql.DB) error {
 
 // open returns a Locker on a store that has its pools. It closes the pools if it fails.
 func open(ctx context.Context, d *store, o *Options, limit time.Duration) (*Locker, error) {
-	c, err := d.client(o)
-	if err != nil {
+	if err := d.prepare(o); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	locks := d.locks
-	if err = d.start(bounded, o.Create); err != nil {
+	if err := d.start(bounded, o.Create); err != nil {
 		if bounded.Err() != nil && ctx.Err() == nil {
 			err = &driver.NoAnswer{From: "the server", After: limit}
 		}
-		return nil, errors.Join(opened(err), c.Close())
+		return nil, errors.Join(opened(err), d.Close())
 	}
-	if d.locks != locks { // a Client asks once for what its driver can do
-		if c, err = driver.New(d, &o.Options); err != nil {
-			return nil, errors.Join(err, d.Close())
-		}
+	c, err := driver.New(d, &o.Options) // last: it asks once for what its driver can do
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return &Locker{c}, nil
 }
 
-// client joins the store to the engine before the server is asked, so that the engine checks the
-// options first.
-func (d *store) client(o *Options) (*driver.Client, error) {
+// prepare makes what the store needs besides its pools, and has the options checked before the
+// server is asked.
+func (d *store) prepare(o *Options) error {
 	var err error
 	if d.sql, err = newStatements(cmp.Or(o.Table, DefaultTable)); err != nil {
-		return nil, opened(err)
+		return opened(err)
 	}
 	if o.WaitDB != nil && o.WaitConns >= 0 {
 		limit := cmp.Or(o.WaitConns, defaultWaitConns)
@@ -169,5 +166,5 @@ func (d *store) client(o *Options) (*driver.Client, error) {
 		d.locks = newNamedLocks(o.WaitDB, d.sql, limit)
 	}
 	d.log = o.Logger
-	return driver.New(d, &o.Options)
+	return driver.CheckOptions(d, &o.Options)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -145,14 +146,17 @@ func (l *Locker) driverOf(t testing.TB) *store {
 func openSpoiled(t *testing.T, table string, spoil func(*namedLocks)) *Locker {
 	t.Helper()
 	d := &store{db: pool(t, nil)}
-	c, err := d.client(&Options{Table: table, WaitDB: pool(t, nil)})
-	if err != nil {
+	if err := d.prepare(&Options{Table: table, WaitDB: pool(t, nil)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.start(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	spoil(d.locks)
+	c, err := driver.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &Locker{c}
 }
 
