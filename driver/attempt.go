@@ -66,13 +66,14 @@ type attempt struct {
 	backoff backoff
 
 	tries    int
-	told     bool      // by the store that the name is held
-	woken    bool      // the last Wait has ended by a wake-up
-	until    time.Time // so long does the call outlive an outage; zero if there is none
-	retry    Retry     // in an outage
-	owed     bool      // the claim may have left something in the store
-	failing  bool      // the last request has failed
-	answered bool      // the store has answered the last request
+	told     bool          // by the store that the name is held
+	took     time.Duration // that the last answer took
+	woken    bool          // the last Wait has ended by a wake-up
+	until    time.Time     // so long does the call outlive an outage; zero if there is none
+	retry    Retry         // in an outage
+	owed     bool          // the claim may have left something in the store
+	health   health        // after the last request
+	answered bool          // the store has answered the last request
 
 	handle  *Handle       // once it is won
 	lock    distlock.Lock // handle, as the driver has wrapped it
@@ -107,8 +108,16 @@ func (c *Client) admit(ctx context.Context, name string, opts []distlock.Option)
 // Client is being closed. It returns nil if it may.
 func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), endOf(a.ctx)) }
 
-// limit bounds one request. What takes longer than the lease is no grant any more.
-func (a *attempt) limit() time.Duration { return min(a.request.TTL, maxCall) }
+// limit bounds one request. What takes longer than the lease is no grant any more. A waiter
+// outlives an outage for its TTL, and a request that hangs must leave time for others: so it has
+// a third of that, unless the store is known to need more.
+func (a *attempt) limit() time.Duration {
+	ttl := a.request.TTL
+	if a.told {
+		ttl = min(ttl, max(ttl/3, 2*a.took, callGrace))
+	}
+	return min(ttl, maxCall)
+}
 
 // newOwner returns 128 random bits. The owner belongs to one acquisition alone:
 // an owner per process, host or session is how other libraries free or renew
@@ -238,12 +247,18 @@ func (a *attempt) ask(ctx context.Context) (Grant, error) {
 	a.tries++
 	a.client.tries.Add(1)
 	owed := a.owed
-	a.owed, a.failing, a.answered = true, false, false // if it panics
+	a.owed, a.health, a.answered = true, failed, false // if it panics
+	sent := time.Now()
 	grant, err := a.claim.Try(ctx)
 	held, fate := errors.Is(err, distlock.ErrHeld), FateOf(err)
 	a.answered = fate != Unknown && fate != NotSent
-	// A claim whose own caller has left says nothing of the store.
-	a.failing = !a.answered && a.over() == nil
+	took, failure := time.Since(sent), err
+	if held {
+		failure = nil
+	}
+	if a.health = healthOf(failure, took, a.over() != nil); failure == nil {
+		a.took = took
+	}
 	// A refused TryLock has left nothing, by the driver contract.
 	if held && a.request.NoWait || err != nil && !held && fate != Unknown {
 		a.owed = owed
@@ -277,18 +292,23 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 // Its context ends with the caller's, without a grace: a Wait has no outcome that would
 // have to be known.
 func (a *attempt) wait() error {
-	ctx, cancel := context.WithTimeout(a.ctx, a.backoff.bound)
-	defer cancel()
-	defer context.AfterFunc(a.client.life, cancel)()
+	c, bound := a.client, a.backoff.bound
 	began := time.Now()
+	bounded, cancel := context.WithTimeout(a.ctx, bound)
+	ctx := &call{Context: bounded, caller: a.ctx, until: c.life, cancel: cancel, limit: bound, deadline: began.Add(bound), backend: c.caps.Backend}
+	defer ctx.end()
+	defer context.AfterFunc(c.life, cancel)()
 	err := a.claim.Wait(ctx)
+	if errors.Is(err, distlock.ErrHeld) {
+		err = nil // a hint like others: Try decides
+	}
 	if a.woken = err == nil && ctx.Err() == nil; a.woken {
 		a.backoff.pause(ctx, time.Since(began))
 	}
-	if ctx.Err() != nil {
-		err = nil // the bound is over, or the caller has left
+	if err != nil && ctx.Err() == nil { // else the bound is over, or the caller has left
+		return cmp.Or(a.over(), ctx.explain(err))
 	}
-	return cmp.Or(a.over(), err)
+	return a.over()
 }
 
 // finish turns the outcome into what the caller gets.

@@ -24,17 +24,17 @@ const (
 	minHurry = time.Millisecond
 	maxHurry = 50 * time.Millisecond
 
-	// A wake-up within idleWake, freeWakes times in a row, is a driver that wakes for
-	// nothing; it is slowed down to one look per maxPoll.
-	idleWake  = time.Millisecond
-	freeWakes = 4
+	// Wake-ups that come sooner than maxPoll and in vain, more than freeWakes times in a row, are
+	// of a driver that wakes for nothing; it is slowed down to one look per maxPoll. A few are
+	// not: others may have been faster, or have left the queue.
+	freeWakes = 8
 )
 
 // backoff says how long one attempt waits between two tries.
 type backoff struct {
 	bound time.Duration // of the next wait
 	poll  time.Duration // the last poll interval
-	empty int           // waits in a row that returned at once
+	empty int           // wake-ups in a row that came soon, and in vain but for the last
 	slow  Retry         // between more of them
 	hurry time.Duration // the least of the next wait, after some for a lease that was about to end
 }
@@ -65,15 +65,16 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held Held) {
 	b.hurry = min(max(2*b.hurry, minHurry), maxHurry)
 }
 
-// pause slows down a loop of waits returning at once, of a driver that wakes for nothing. took
-// is how long the last wait has taken; ctx ends with the bound.
+// pause slows down a loop of waits of a driver that wakes for nothing. took is how long the last
+// wait has taken; ctx ends with the bound. The wake-ups before it were in vain: else
+// there would have been no other wait.
 func (b *backoff) pause(ctx context.Context, took time.Duration) {
-	if took > idleWake {
+	if took >= maxPoll {
 		b.empty, b.slow = 0, Retry{}
 		return
 	}
 	if b.empty++; b.empty > freeWakes {
-		b.slow.First, b.slow.Most = idleWake, maxPoll
+		b.slow.First, b.slow.Most = time.Millisecond, maxPoll
 		_ = b.slow.Pause(ctx)
 	}
 }

@@ -3,16 +3,19 @@ package driver
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 )
 
 const (
-	// soundLanes is how many releases run side by side, and failingLanes how many more of
-	// claims whose last request has failed: these may hang.
+	// soundLanes is how many releases run side by side of claims that nothing speaks against,
+	// failedLanes how many more of those whose last request has failed, and hangingLanes of those
+	// whose last request has hung: so will the next, most likely.
 	soundLanes   = 64
-	failingLanes = 8
+	failedLanes  = 32
+	hangingLanes = 8
 
 	// lastLanes is how many more claims are dropped side by side once Close has ended. Their last
 	// calls, on a context that has ended, send nothing, but each may take its time.
@@ -22,42 +25,72 @@ const (
 	// So up to ten times as many calls hang side by side.
 	laneShare = maxCall / 10
 
-	// laneRest is the rest of a failing lane after a call that has failed.
-	// So a store that is down, or refuses, gets some hundred requests a second at the most,
+	// slowCall is how long a request takes that fails because the store is silent.
+	slowCall = laneShare / 10
+
+	// laneRest is the rest of a lane of failed or hanging claims after a call that has failed.
+	// So a store that is down, or refuses, gets some two hundred requests a second at the most,
 	// however much there is to remove; once it answers, no lane rests.
-	laneRest = 50 * time.Millisecond
+	laneRest = 200 * time.Millisecond
 
 	// maxBacklog is how many releases may wait for a lane before those are dropped that are over
 	// their time and had no call yet.
 	maxBacklog = 1024
 )
 
+// health is what the last request of a claim says of the next.
+type health int
+
+const (
+	sound   health = iota // nothing: there was none, or it was answered in time
+	failed                // it has failed
+	hanging               // it had no answer in its time, or took long
+)
+
+// healthOf judges a request that ended with err, nil for an answer. took is how long it has taken,
+// and ended whether its context has ended: a short time-out of a caller must not make a claim that
+// hangs look sound.
+func healthOf(err error, took time.Duration, ended bool) health {
+	_, silent := errors.AsType[*NoAnswer](err)
+	switch {
+	case took > laneShare || err != nil && (ended || silent || took > slowCall):
+		return hanging
+	case err != nil:
+		return failed
+	}
+	return sound
+}
+
 // lanes remove in the background what claims may have left in the store: those of failed
 // attempts, of lost locks, of locks whose Unlock had no answer, and in Close of all
 // locks. Each lane makes one call at a time. What waits for a lane, or for its next call, costs
 // some bytes and no goroutine, and ends with its patience.
 //
+// What hangs has lanes of its own, and what had the fewest calls comes first. So the names
+// of a server that hangs, however many, delay no others: these have come through by then.
+//
 // Lock order: Handle.mu before lanes.mu, never the other way round.
 type lanes struct {
 	client *Client
 
-	mu      sync.Mutex
-	sound   lane
-	failing lane
-	paused  paused      // failed, until their next call
-	timer   *time.Timer // of the next of them; nil if there never was one
-	over    bool        // Close has ended
+	mu     sync.Mutex
+	of     [hanging + 1]lane
+	paused releases    // failed, until their next call
+	timer  *time.Timer // of the next of them; nil if there never was one
+	over   bool        // Close has ended
 }
 
 // lane is a queue, and how many calls more it may have side by side.
 type lane struct {
-	queue []*release
-	free  int
+	queue  releases
+	free   int
+	rest   time.Duration
+	sorted instant // when the queue was looked through for what is over its time
 }
 
 func (l *lanes) init(c *Client) {
 	l.client = c
-	l.sound.free, l.failing.free = soundLanes, failingLanes
+	l.of = [...]lane{sound: {free: soundLanes}, failed: {free: failedLanes, rest: laneRest}, hanging: {free: hangingLanes, rest: laneRest}}
 }
 
 // add has the release run in the background, until it ends: at once, or after a pause if a
@@ -75,11 +108,13 @@ func (l *lanes) add(r *release) {
 
 // push queues a release, which is counted among the tasks; l.mu is held.
 func (l *lanes) push(r *release) {
-	of := &l.sound
-	if r.failing && !l.over {
-		of = &l.failing
+	of := &l.of[r.health]
+	if l.over {
+		of = &l.of[sound]
 	}
-	of.queue = append(of.queue, r)
+	r.at = l.client.now()
+	r.turn = r.calls
+	heap.Push(&of.queue, r)
 	l.start(of)
 }
 
@@ -110,8 +145,8 @@ func (l *lanes) work(of *lane) {
 		if !share.Stop() {
 			return
 		}
-		if !done && of == &l.failing {
-			share.Reset(laneRest)
+		if !done && of.rest > 0 {
+			share.Reset(of.rest)
 			return
 		}
 	}
@@ -128,24 +163,39 @@ func (l *lanes) take(of *lane) *release {
 			l.mu.Unlock()
 			return nil
 		}
-		r := of.queue[0]
-		of.queue[0], of.queue = nil, of.queue[1:]
+		l.sort(of)
+		r := heap.Pop(&of.queue).(*release)
 		backlog, over := len(of.queue), l.over
 		l.mu.Unlock()
 		l.client.tasks.finished() // the goroutine counts
 		// After a stop of the process a release may be over its time before its first call.
 		// An entry that lives by a session would stay for ever.
-		if !over && (!r.over() || r.calls == 0 && backlog <= maxBacklog) {
+		if !over && (!r.over() || r.calls == 0 && r.health == sound && backlog <= maxBacklog) {
 			return r
 		}
 		r.drop()
 	}
 }
 
+// sort brings to the front what is over its time, once a second: it would stay behind others that had
+// fewer calls. l.mu is held.
+func (l *lanes) sort(of *lane) {
+	now := l.client.now()
+	if now.sub(of.sorted) < time.Second {
+		return
+	}
+	of.sorted = now
+	for _, r := range of.queue {
+		if r.over() {
+			r.turn = -1
+		}
+	}
+	heap.Init(&of.queue)
+}
+
 // pause has a release, which is counted among the tasks, wait for its next call; l.mu is held.
 func (l *lanes) pause(r *release) {
-	r.failing = true
-	r.at = l.client.now().add(r.retry.pause())
+	r.at, r.turn = l.client.now().add(r.retry.pause()), 0
 	heap.Push(&l.paused, r)
 	l.arm()
 }
@@ -182,26 +232,30 @@ func (l *lanes) end() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	l.sound.queue = append(append(l.sound.queue, l.failing.queue...), l.paused...)
-	l.failing.queue, l.paused = nil, nil
-	l.sound.free += lastLanes
-	for range l.sound.queue {
-		l.start(&l.sound)
+	last := &l.of[sound]
+	last.queue = append(append(append(last.queue, l.of[failed].queue...), l.of[hanging].queue...), l.paused...)
+	l.of[failed].queue, l.of[hanging].queue, l.paused = nil, nil, nil
+	heap.Init(&last.queue)
+	last.free += lastLanes
+	for range last.queue {
+		l.start(last)
 	}
 }
 
-// paused is a heap of releases by the time of their next call.
-type paused []*release
+// releases is a heap by the turn that each has, and by time.
+type releases []*release
 
-func (p paused) Len() int           { return len(p) }
-func (p paused) Less(i, j int) bool { return p[i].at < p[j].at }
-func (p paused) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p releases) Len() int { return len(p) }
+func (p releases) Less(i, j int) bool {
+	return p[i].turn < p[j].turn || p[i].turn == p[j].turn && p[i].at < p[j].at
+}
+func (p releases) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
 
 // Push implements heap.Interface.
-func (p *paused) Push(x any) { *p = append(*p, x.(*release)) }
+func (p *releases) Push(x any) { *p = append(*p, x.(*release)) }
 
 // Pop implements heap.Interface.
-func (p *paused) Pop() any {
+func (p *releases) Pop() any {
 	old := *p
 	n := len(old) - 1
 	r := old[n]
@@ -213,7 +267,7 @@ func (p *paused) Pop() any {
 // call makes the next call of Release, on a goroutine of the engine.
 func (r *release) call() (done bool) {
 	if err := r.client.guard(r.ctx, r.name, func() { done = r.try(r.ctx, maxCall) }); err != nil {
-		return r.failed(Unknown, err)
+		return r.failed(Unknown, failed, err)
 	}
 	return done
 }

@@ -79,7 +79,7 @@ func (h *Handle) makeRelease() *release {
 	h.released = make(chan struct{})
 	left := h.expired.sub(h.client.now())
 	r := newRelease(h.client, h.claim, h.name, max(left, h.longest))
-	r.handle, r.deadline, r.failing = h, h.deadline, h.lastErr != nil
+	r.handle, r.deadline, r.health = h, h.deadline, healthOf(h.lastErr, 0, false)
 	return r
 }
 
@@ -257,8 +257,9 @@ type release struct {
 	began    time.Time
 	calls    int
 	retry    Retry
-	at       instant // of the next call, after a pause
-	failing  bool    // the last request of the claim has failed, so this one may hang
+	at       instant // of the next call, after a pause; or when it was queued
+	turn     int     // in a queue the fewest calls come first
+	health   health  // of the claim
 	repeated bool    // a Release that may have been applied came before
 	err      error
 }
@@ -296,12 +297,12 @@ func (r *release) try(ctx context.Context, limit time.Duration) (done bool) {
 		return true // the client library will never answer otherwise
 	}
 	r.repeated = repeated || fate == Unknown && c.instant(sent) < r.deadline
-	return r.failed(fate, r.err)
+	return r.failed(fate, healthOf(r.err, time.Since(sent), bounded.Err() != nil), r.err)
 }
 
 // failed notes that a call of Release has failed, and reports whether it was the last.
-func (r *release) failed(fate Fate, err error) (last bool) {
-	r.err = err
+func (r *release) failed(fate Fate, health health, err error) (last bool) {
+	r.err, r.health = err, health
 	if fate == Answered {
 		r.retry.First = mostRetry // a right may be given back, but not in a moment
 	}
@@ -342,6 +343,6 @@ func (c *Client) logFailure(ctx context.Context, name string, token int64, err e
 func (a *attempt) undo() {
 	// Its deadline stays 0: a failed attempt was never known to be the holder.
 	r := newRelease(a.client, a.claim, a.request.Name, a.request.TTL)
-	r.ctx, r.failing = context.WithoutCancel(a.ctx), a.failing
+	r.ctx, r.health = context.WithoutCancel(a.ctx), a.health
 	a.client.lanes.add(r)
 }
