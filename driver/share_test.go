@@ -149,7 +149,7 @@ func TestWakesInVain(t *testing.T) {
 		free := time.Now().Add(time.Hour)
 		d.try = func() (driver.Grant, error) {
 			if time.Now().Before(free) {
-				return driver.Grant{}, &driver.HeldError{Remaining: time.Minute}
+				return driver.Grant{}, &distlock.HeldError{Remaining: time.Minute}
 			}
 			return driver.Grant{Token: 1, TTL: time.Minute}, nil
 		}
@@ -174,7 +174,7 @@ func TestWakesInVain(t *testing.T) {
 func TestErrorOfWait(t *testing.T) {
 	tooLong := fmt.Errorf("subscribe: %w", context.DeadlineExceeded)
 	d := &oddDriver{
-		try:  func() (driver.Grant, error) { return driver.Grant{}, &driver.HeldError{Remaining: time.Minute} },
+		try:  func() (driver.Grant, error) { return driver.Grant{}, &distlock.HeldError{Remaining: time.Minute} },
 		wait: func() error { return &driver.Fault{Fate: driver.Answered, Err: tooLong} },
 	}
 	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
