@@ -114,7 +114,8 @@ func initMariaDB(ctx context.Context, dir string, args []string) error {
 	if !ok {
 		return unavailable{"mariadbd is installed, mariadb-install-db is not"}
 	}
-	args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+	// --force: otherwise it fails where neither the machine's name nor localhost can be looked up, as in a bare chroot.
+	args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", "--force",
 		"--innodb-use-native-aio=0")
 	_, err := runTool(ctx, dir, tool, args...)
 	return err
