@@ -58,3 +58,24 @@ func FromContext(ctx context.Context) (Lock, bool) {
 	lock, ok := ctx.Value(lockKey{}).(Lock)
 	return lock, ok
 }
+
+// As returns the first lock of type T in the chain that begins with l and goes on
+// with what Unwrap returns, as errors.As does for errors. It is how to reach what
+// only one backend's locks can do, also through wrappers such as Prefix:
+//
+//	if el, ok := distlock.As[*etcdlock.Lock](lock); ok {
+//		txn = txn.If(el.Cmp())
+//	}
+func As[T Lock](l Lock) (T, bool) {
+	for {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		u, ok := l.(interface{ Unwrap() Lock })
+		if !ok {
+			var none T
+			return none, false
+		}
+		l = u.Unwrap()
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // locker returns a Locker that needs no server. Programs call backends.Open.
@@ -85,21 +86,6 @@ func ExampleFromContext() {
 	// save is called under a lock only
 }
 
-func ExamplePrefix() {
-	ctx, all := context.Background(), locker()
-	defer all.Close()
-	billing := distlock.Prefix(all, "billing/")
-	lock, err := billing.Lock(ctx, "invoices")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer lock.Unlock(ctx)
-	held, err := distlock.List(ctx, all, "")
-	fmt.Println(lock.Name(), held[0].Name, err)
-	// Output: invoices billing/invoices <nil>
-}
-
 func ExampleInspect() {
 	ctx, locker := context.Background(), locker()
 	defer locker.Close()
@@ -166,7 +152,7 @@ func ExampleNoRenewal() {
 func ExampleAs() {
 	ctx, all := context.Background(), locker()
 	defer all.Close()
-	lock, err := distlock.Prefix(all, "a/").Lock(ctx, "x")
+	lock, err := patterns.Prefix(all, "a/").Lock(ctx, "x")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -251,11 +251,11 @@ func TestRequire(t *testing.T) {
 		{driver.Capabilities{Fair: true}, backends.Push, false},
 		{driver.Capabilities{Push: true}, backends.Push, true},
 		{driver.Capabilities{}, backends.Durable, false},
-		{driver.Capabilities{Durability: distlock.Volatile}, backends.Durable, false},
-		{driver.Capabilities{Durability: distlock.Restart}, backends.Durable, true},
-		{driver.Capabilities{Durability: distlock.Quorum}, backends.Durable, true},
-		{driver.Capabilities{Durability: distlock.Restart}, backends.Quorum, false},
-		{driver.Capabilities{Durability: distlock.Quorum}, backends.Quorum, true},
+		{driver.Capabilities{Durability: driver.Volatile}, backends.Durable, false},
+		{driver.Capabilities{Durability: driver.Restart}, backends.Durable, true},
+		{driver.Capabilities{Durability: driver.Quorum}, backends.Durable, true},
+		{driver.Capabilities{Durability: driver.Restart}, backends.Quorum, false},
+		{driver.Capabilities{Durability: driver.Quorum}, backends.Quorum, true},
 	} {
 		fake.caps, fake.closed = tc.caps, 0
 		c := backends.Config{URL: "fake://me:" + password + "@h", Require: []backends.Requirement{tc.required}}

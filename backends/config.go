@@ -176,8 +176,8 @@ const (
 var promises = map[Requirement]func(driver.Capabilities) bool{
 	Fair:    func(c driver.Capabilities) bool { return c.Fair },
 	Push:    func(c driver.Capabilities) bool { return c.Push },
-	Durable: func(c driver.Capabilities) bool { return c.Durability >= distlock.Restart },
-	Quorum:  func(c driver.Capabilities) bool { return c.Durability >= distlock.Quorum },
+	Durable: func(c driver.Capabilities) bool { return c.Durability >= driver.Restart },
+	Quorum:  func(c driver.Capabilities) bool { return c.Durability >= driver.Quorum },
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler: what is none of the

@@ -87,8 +87,8 @@ func (p *client) listed(ctx context.Context, prefix string) (all []distlock.Stat
 	return all, err
 }
 
-func (p *client) breakHold(ctx context.Context, name string, token ...int64) (err error) {
-	p.bounded(ctx, "Break", name, func() { err = distlock.Break(ctx, p.locker, name, token...) })
+func (p *client) breakHold(ctx context.Context, name string, token int64) (err error) {
+	p.bounded(ctx, "Break", name, func() { err = distlock.Break(ctx, p.locker, name, token) })
 	return err
 }
 

@@ -113,7 +113,7 @@ func driverAgrees(c *C) {
 	differ("TTLGranularity", t.TTLGranularity, TimingFrom(said).TTLGranularity)
 	differ("MaxExtend", t.MaxExtend, said.MaxExtend)
 	differ("ExpiryLag", t.ExpiryLag, said.ExpiryLag)
-	if said.Durability < distlock.Volatile || said.Durability > distlock.Quorum {
+	if said.Durability < driver.Volatile || said.Durability > driver.Quorum {
 		faults = append(faults, "Durability is not declared by the driver: set one of the classes")
 	}
 	if len(faults) > 0 {
@@ -167,7 +167,7 @@ func inspectorAsDeclared(c *C) {
 		c.Failf("Sweep returned neither nil nor ErrUnsupported: %v", err)
 	}
 	free := c.Name("free")
-	if err := a.breakHold(ctx, free); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
+	if err := a.breakHold(ctx, free, 0); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
 		c.Failf("Break of %q, which nobody holds, returned %s; it must be ErrLost, or ErrUnsupported", free, describe(err))
 	}
 	c.open("B").mustBeBusy(name, h)

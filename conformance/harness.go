@@ -151,7 +151,7 @@ const (
 	capPush        Cap = "push"         // waiters are told of a release, and do not poll
 	capDurable     Cap = "durable"      // locks and tokens survive a restart of the server
 	capQuorum      Cap = "quorum"       // they survive a fail-over to another server as well
-	capInspector   Cap = "inspector"    // the harness implements Inspector, the Locker distlock.Inspector
+	capInspector   Cap = "inspector"    // the harness implements Inspector, the driver driver.Inspector
 	capProxy       Cap = "proxy"        // the harness implements Proxy
 	capProcess     Cap = "process"      // the harness implements Process
 	capServerClock Cap = "server-clock" // the harness implements ServerClock
@@ -176,8 +176,8 @@ func CapsFrom(d driver.Capabilities) Caps {
 		Backend: d.Backend,
 		Fair:    supportIf(d.Fair),
 		Push:    supportIf(d.Push),
-		Durable: supportIf(d.Durability >= distlock.Restart),
-		Quorum:  supportIf(d.Durability >= distlock.Quorum),
+		Durable: supportIf(d.Durability >= driver.Restart),
+		Quorum:  supportIf(d.Durability >= driver.Quorum),
 	}
 }
 

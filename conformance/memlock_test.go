@@ -135,5 +135,5 @@ func (h memory) Waiters(ctx context.Context, name string) (int, error) {
 }
 
 func (h memory) Delete(ctx context.Context, name string) error {
-	return distlock.Break(ctx, h.admin(), name)
+	return distlock.Break(ctx, h.admin(), name, 0)
 }

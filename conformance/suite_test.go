@@ -18,6 +18,7 @@ import (
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/memlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // stub is a harness over memlock with a clean declaration, for tests of the suite.
@@ -156,7 +157,7 @@ func TestConvict(t *testing.T) {
 	for _, verdict := range []func(*C){func(*C) {}, func(c *C) { c.Inconclusivef("too slow") }} {
 		overlaps := check("overlaps", func(c *C) {
 			a, b := c.open("A"), c.open("B")
-			b.locker = distlock.Prefix(b.locker, "elsewhere/") // so both get it
+			b.locker = patterns.Prefix(b.locker, "elsewhere/") // so both get it
 			name := c.Name("x")
 			a.mustTry(name, "which is fresh")
 			b.mustTry(name, "which is fresh elsewhere")

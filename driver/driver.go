@@ -39,7 +39,7 @@ import (
 // client library needs to receive notifications.
 //
 // A Driver must be safe for concurrent use. It may also implement [LockWrapper],
-// [distlock.Inspector], [distlock.Breaker], [distlock.Sweeper] and [io.Closer]. Close is
+// [Inspector], [Breaker], [Sweeper] and [io.Closer]. Close is
 // called once, and last: no call begins after it, and none is running that heeds its
 // context.
 type Driver interface {
@@ -209,7 +209,7 @@ type Capabilities struct {
 	Fair bool // Try serves the claims on one name in the order of their first Try, over all processes
 	Push bool // Wait returns soon after a release, unless [Held] says NoWake; otherwise the engine polls
 
-	Durability distlock.Durability // what happens to locks and tokens when the store restarts or fails over
+	Durability Durability // what happens to locks and tokens when the store restarts or fails over
 
 	MinTTL         time.Duration // the shortest TTL that can be asked for; 0 means 1 ms
 	MaxTTL         time.Duration // the longest that can be promised; 0 means distlock.MaxTTL
@@ -252,3 +252,57 @@ type LockWrapper interface {
 }
 
 var _ error = (*Held)(nil)
+
+// Durability says what a store keeps.
+type Durability int
+
+// The durability classes, from the weakest.
+const (
+	// Volatile: a crash of the server loses locks; tokens still rise as long as
+	// the server's clock does.
+	Volatile Durability = iota + 1
+	// Restart: a restarted server still has its locks and tokens; a fail-over to
+	// a replica may lose the latest.
+	Restart
+	// Quorum: locks and tokens survive the loss of any minority of servers.
+	Quorum
+)
+
+// String returns the name of the class in lower case.
+func (d Durability) String() string {
+	switch d {
+	case Volatile:
+		return "volatile"
+	case Restart:
+		return "restart"
+	case Quorum:
+		return "quorum"
+	}
+	return "undeclared"
+}
+
+// Inspector is implemented by drivers that can show the locks and their holders.
+type Inspector interface {
+	// Inspect returns the status of one name; a name nobody holds is no error.
+	Inspect(ctx context.Context, name string) (distlock.Status, error)
+	// List returns the status of the held names that start with prefix, sorted by name;
+	// prefix may be empty. It is for operators: it may be slow.
+	List(ctx context.Context, prefix string) ([]distlock.Status, error)
+}
+
+// Breaker is implemented by drivers that can take a lock away.
+type Breaker interface {
+	// Break ends the hold on name that has this token, so that its holder's next
+	// renewal returns ErrLost and the next token is higher. It tests the token and
+	// ends the hold in one atomic step. It returns ErrLost, and changes nothing, if
+	// nobody holds the name or the hold has another token. Waiters keep their places.
+	Break(ctx context.Context, name string, token int64) error
+}
+
+// Sweeper is implemented by drivers of stores that keep something of a name after its
+// last release, such as a row with the last token.
+type Sweeper interface {
+	// Sweep removes what is left of names that nobody has held for at least idle,
+	// and returns how many it removed. It must never let a token fall.
+	Sweep(ctx context.Context, idle time.Duration) (removed int, err error)
+}

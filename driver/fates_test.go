@@ -272,7 +272,7 @@ func TestReleaseThatFindsNothing(t *testing.T) {
 	eachFate(t, func(t *testing.T, fate driver.Fate, n *network, l, rival *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute))
 		n.use(once(on("release", func(context.Context, memlock.Call, func()) (bool, error) {
-			if err := distlock.Break(healthy(), rival, "x"); err != nil {
+			if err := distlock.Break(healthy(), rival, "x", 0); err != nil {
 				t.Error(err)
 			}
 			return true, &driver.Fault{Fate: fate, Err: errStore}

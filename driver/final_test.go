@@ -138,7 +138,7 @@ func TestLossThatUnlockFinds(t *testing.T) {
 			lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
 			n.use(on("renew", requestLost))
 			time.Sleep(1100 * time.Millisecond) // a renewal has failed
-			if err := distlock.Break(healthy(), rival, "x"); err != nil {
+			if err := distlock.Break(healthy(), rival, "x", 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := unlock(lock); !errors.Is(lock.Unlock(bg), distlock.ErrLost) {

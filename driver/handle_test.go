@@ -63,7 +63,7 @@ func TestHangingCallsNeverBlockTheHolder(t *testing.T) {
 func TestDefiniteLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
-		if err := distlock.Break(bg, rival, "x"); err != nil {
+		if err := distlock.Break(bg, rival, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 		next := mustLock(t, bg, rival, "x")
@@ -80,7 +80,7 @@ func TestDefiniteLoss(t *testing.T) {
 		if next.Err() != nil {
 			t.Errorf("the successor was touched: %v", next.Err())
 		}
-		wantErr(t, "Break of a free name", distlock.Break(bg, rival, "y"), distlock.ErrLost)
+		wantErr(t, "Break of a free name", distlock.Break(bg, rival, "y", 0), distlock.ErrLost)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
-			if err := distlock.Break(bg, rival, "x"); err != nil {
+			if err := distlock.Break(bg, rival, "x", 0); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()

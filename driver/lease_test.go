@@ -198,7 +198,7 @@ func TestLossAfterExtend(t *testing.T) {
 		// Nor does one that hangs take a part of the hour.
 		n.use(on("renew", once(stuck)))
 		time.Sleep(400 * time.Millisecond)
-		if err := distlock.Break(bg, rival, "x"); err != nil {
+		if err := distlock.Break(bg, rival, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -236,7 +236,7 @@ func TestTokenBase(t *testing.T) {
 			Released: func(e distlock.Released) { seen <- e.Token },
 		}})
 		raw := client(t, memlock.NewDriver(store), nil)
-		wrapped := distlock.Prefix(patterns.Reentrant(l), "a/")
+		wrapped := patterns.Prefix(patterns.Reentrant(l), "a/")
 		ctx := patterns.WithOwner(bg)
 		for i := range int64(3) {
 			token := base + 1 + i
@@ -260,7 +260,7 @@ func TestTokenBase(t *testing.T) {
 			wantErr(t, "Break with a token of another base", distlock.Break(bg, l, "a/x", token-base), distlock.ErrInvalid)
 			wantErr(t, "Break with a token of nobody", distlock.Break(bg, l, "a/x", token+1), distlock.ErrLost)
 			if i == 0 {
-				if err := distlock.Break(bg, distlock.Prefix(l, "a/"), "x", token); err != nil {
+				if err := distlock.Break(bg, patterns.Prefix(l, "a/"), "x", token); err != nil {
 					t.Error(err)
 				}
 				<-lock.Done()

@@ -60,7 +60,7 @@ func TestLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		lock = mustLock(t, request("r4"), l, "found")
-		if err := distlock.Break(healthy(), rival, "found"); err != nil {
+		if err := distlock.Break(healthy(), rival, "found", 0); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "Unlock", lock.Unlock(request("r5")), distlock.ErrLost)

@@ -11,11 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-var (
-	_ distlock.Inspector = (*Client)(nil)
-	_ distlock.Breaker   = (*Client)(nil)
-	_ distlock.Sweeper   = (*Client)(nil)
-)
+var _ distlock.Operator = (*Client)(nil)
 
 // shownToken returns a token of the store as users see it.
 func (c *Client) shownToken(token int64) (int64, error) {
@@ -38,9 +34,9 @@ func (c *Client) shownStatus(st distlock.Status) (distlock.Status, error) {
 	return st, err
 }
 
-// Inspect implements Inspector, with ErrUnsupported if the driver does not.
+// Inspect implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	d, ok := c.driver.(distlock.Inspector)
+	d, ok := c.driver.(Inspector)
 	return query(c, ctx, "inspect", name, ok, checkName(name), func(ctx context.Context) (distlock.Status, error) {
 		st, err := d.Inspect(ctx, name)
 		if err != nil {
@@ -50,9 +46,9 @@ func (c *Client) Inspect(ctx context.Context, name string) (distlock.Status, err
 	})
 }
 
-// List implements Inspector, with ErrUnsupported if the driver does not.
+// List implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	d, ok := c.driver.(distlock.Inspector)
+	d, ok := c.driver.(Inspector)
 	return query(c, ctx, "list", prefix, ok, nil, func(ctx context.Context) ([]distlock.Status, error) {
 		sts, err := d.List(ctx, prefix)
 		for i := 0; i < len(sts) && err == nil; i++ {
@@ -62,9 +58,9 @@ func (c *Client) List(ctx context.Context, prefix string) ([]distlock.Status, er
 	})
 }
 
-// Break implements Breaker, with ErrUnsupported if the driver does not.
+// Break implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) Break(ctx context.Context, name string, token int64) error {
-	d, ok := c.driver.(distlock.Breaker)
+	d, ok := c.driver.(Breaker)
 	_, err := query(c, ctx, "break", name, ok, cmp.Or(checkName(name), checkToken(token, c.opts.TokenBase)), func(ctx context.Context) (struct{}, error) {
 		err := d.Break(ctx, name, token-c.opts.TokenBase)
 		if errors.Is(err, distlock.ErrLost) {
@@ -75,9 +71,9 @@ func (c *Client) Break(ctx context.Context, name string, token int64) error {
 	return err
 }
 
-// Sweep implements Sweeper, with ErrUnsupported if the driver does not.
+// Sweep implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
-	d, ok := c.driver.(distlock.Sweeper)
+	d, ok := c.driver.(Sweeper)
 	var invalid error
 	if idle <= 0 {
 		invalid = fmt.Errorf("%w: the idle time is %v, allowed is more than 0", distlock.ErrInvalid, idle)

@@ -23,10 +23,10 @@ func TestLostReason(t *testing.T) {
 		{"expired", []distlock.Option{ttl}, func(n *network, _ *memlock.Locker, _ distlock.Lock) { n.use(on("renew", requestLost)) }},
 		{"overrun", []distlock.Option{ttl, fixed}, func(*network, *memlock.Locker, distlock.Lock) {}},
 		{"gone", []distlock.Option{ttl}, func(_ *network, rival *memlock.Locker, _ distlock.Lock) {
-			_ = distlock.Break(healthy(), rival, "x")
+			_ = distlock.Break(healthy(), rival, "x", 0)
 		}},
 		{"gone", []distlock.Option{ttl, fixed}, func(_ *network, rival *memlock.Locker, lock distlock.Lock) {
-			_ = distlock.Break(healthy(), rival, "x")
+			_ = distlock.Break(healthy(), rival, "x", 0)
 			_ = lock.Unlock(call("unlock")) // finds it out
 		}},
 		{"closed", []distlock.Option{ttl}, func(n *network, _ *memlock.Locker, _ distlock.Lock) { n.use(clientClosed) }},

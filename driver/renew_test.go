@@ -174,7 +174,7 @@ func TestReleasedIsForgotten(t *testing.T) {
 		_, l, rival := faulty(t, o)
 		h := func() weak.Pointer[driver.Handle] {
 			lock := mustLock(t, bg, l, "x", distlock.TTL(24*time.Hour))
-			if err := distlock.Break(bg, rival, "x"); err != nil {
+			if err := distlock.Break(bg, rival, "x", 0); err != nil {
 				t.Fatal(err)
 			}
 			wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrLost)

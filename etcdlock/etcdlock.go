@@ -148,8 +148,8 @@ type store struct {
 var (
 	_ driver.Driver      = (*store)(nil)
 	_ driver.LockWrapper = (*store)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
+	_ driver.Inspector   = (*store)(nil)
+	_ driver.Breaker     = (*store)(nil)
 )
 
 func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, error) {
@@ -180,7 +180,7 @@ func (s *store) Capabilities() driver.Capabilities {
 		Backend:        "etcd",
 		Fair:           true,
 		Push:           true,
-		Durability:     distlock.Quorum,
+		Durability:     driver.Quorum,
 		MinTTL:         time.Second,
 		TTLGranularity: time.Second,
 		ExpiryLag:      expiryLag,

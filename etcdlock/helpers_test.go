@@ -263,8 +263,8 @@ func (st *fixture) eventually(what string, ok func() bool) {
 
 // breakSeen ends whatever hold there is on a name; ErrLost if there is none.
 func breakSeen(ctx context.Context, d interface {
-	distlock.Inspector
-	distlock.Breaker
+	driver.Inspector
+	driver.Breaker
 }, name string) error {
 	st, err := d.Inspect(ctx, name)
 	if err != nil {

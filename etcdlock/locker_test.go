@@ -45,7 +45,7 @@ func testCmp(t *testing.T, s *servers.Server) {
 	if i := slices.IndexFunc(st.keys(), isKey(held.Key())); i < 0 || !write("900") {
 		t.Error("the holder cannot write")
 	}
-	if err := distlock.Break(t.Context(), locker, "account"); err != nil {
+	if err := distlock.Break(t.Context(), locker, "account", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := held.Err(); err != nil {

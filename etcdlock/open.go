@@ -26,9 +26,6 @@ import (
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
-// Schemes are the URL schemes that Open understands.
-var Schemes = []string{"etcd", "etcds"}
-
 const (
 	defaultDial = 5 * time.Second
 
@@ -85,7 +82,7 @@ func parse(rawURL string, o *Options) (clientv3.Config, Options, error) {
 	if o != nil {
 		opts = *o
 	}
-	u, err := openurl.Parse(rawURL, Schemes...)
+	u, err := openurl.Parse(rawURL, "etcd", "etcds")
 	if err != nil {
 		return clientv3.Config{}, opts, err
 	}

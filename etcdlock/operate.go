@@ -13,7 +13,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	all, err := s.statuses(ctx, s.queue(name))
 	if err != nil || len(all) == 0 {
@@ -22,7 +22,7 @@ func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 	return all[0], nil
 }
 
-// List implements distlock.Inspector. Since names are encoded byte by byte, those
+// List implements driver.Inspector. Since names are encoded byte by byte, those
 // that begin with prefix have the keys that begin with its encoding.
 func (s *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	all, err := s.statuses(ctx, s.prefix+url.PathEscape(prefix))
@@ -78,7 +78,7 @@ func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Durati
 	return lifetime(max(lease.TTL, 0)), nil // -1 if it has just ended
 }
 
-// Break implements distlock.Breaker. It deletes the holder's key. The next claim in the
+// Break implements driver.Breaker. It deletes the holder's key. The next claim in the
 // queue already has a higher create revision, and wakes up as by a release. The
 // deletion has a condition: the create revision must be the token. So a new holder is
 // safe if it comes between the read and the deletion.

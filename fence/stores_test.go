@@ -151,7 +151,7 @@ func overtaken(t *testing.T, lockURL string) (stale, held distlock.Lock) {
 		}
 		locks = append(locks, lock)
 		if len(locks) == 1 {
-			if err := distlock.Break(t.Context(), l, name); err != nil {
+			if err := distlock.Break(t.Context(), l, name, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -28,10 +28,10 @@ type Locker struct {
 }
 
 var (
-	_ distlock.Locker    = (*Locker)(nil)
-	_ driver.Driver      = (*store)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
+	_ distlock.Locker  = (*Locker)(nil)
+	_ driver.Driver    = (*store)(nil)
+	_ driver.Inspector = (*store)(nil)
+	_ driver.Breaker   = (*store)(nil)
 )
 
 // New returns a Locker over s. It fails with distlock.ErrInvalid if the options
@@ -59,7 +59,7 @@ func (d *store) Capabilities() driver.Capabilities {
 		Backend:        "memory",
 		Fair:           true,
 		Push:           true,
-		Durability:     distlock.Volatile,
+		Durability:     driver.Volatile,
 		MinTTL:         time.Millisecond,
 		TTLGranularity: time.Nanosecond,
 	}
@@ -151,17 +151,17 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	}
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	return ask(ctx, d.store, Call{Op: "inspect", Name: name}, func() distlock.Status { return d.store.status(name) })
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	return ask(ctx, d.store, Call{Op: "list", Name: prefix}, func() []distlock.Status { return d.store.list(prefix) })
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	broken, err := ask(ctx, d.store, Call{Op: "break", Name: name}, func() bool { return d.store.breakLock(name, token) })
 	if err == nil && !broken {

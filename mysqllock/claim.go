@@ -33,9 +33,9 @@ type store struct {
 
 var (
 	_ driver.Driver      = (*store)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
-	_ distlock.Sweeper   = (*store)(nil)
+	_ driver.Inspector   = (*store)(nil)
+	_ driver.Breaker     = (*store)(nil)
+	_ driver.Sweeper     = (*store)(nil)
 	_ driver.LockWrapper = (*store)(nil)
 	_ driver.Claim       = (*claim)(nil)
 )
@@ -45,7 +45,7 @@ func (d *store) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		Backend:    "mysql",
 		Push:       d.locks != nil,
-		Durability: distlock.Restart,
+		Durability: driver.Restart,
 		MinTTL:     MinTTL,
 	}
 }

@@ -53,7 +53,7 @@ func (d *store) change(ctx context.Context, limit time.Duration, statement strin
 	return rows, err
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	found, err := d.statuses(ctx, rowTimeout, d.sql.fill("inspect", values{name: hexOf(name)}))
 	if err != nil || len(found) == 0 {
@@ -62,7 +62,7 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 	return found[0], nil
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	return d.statuses(ctx, silence, d.sql.fill("list", values{name: hexOf(prefix), number: strconv.Itoa(len(prefix))}))
 }
@@ -89,7 +89,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 	return found, err
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 //
 // The victim keeps its named lock until its next renewal, and the waiters sleep until
 // then. So the connection that has it is ended. That takes no more than named locks away:
@@ -110,7 +110,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 // minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
 const minIdle = time.Second
 
-// Sweep implements distlock.Sweeper. It finds idle rows without locking anything and then removes
+// Sweep implements driver.Sweeper. It finds idle rows without locking anything and then removes
 // them by name. So it delays others for no longer than one such statement takes. That statement
 // waits for no row.
 func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err error) {

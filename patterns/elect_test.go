@@ -82,7 +82,7 @@ func TestElectStandsAgainAfterLoss(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		if err := distlock.Break(bg, rival, "x"); err != nil {
+		if err := distlock.Break(bg, rival, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -70,3 +70,18 @@ func ExampleShard() {
 	fmt.Println(lock.Name(), err)
 	// Output: orders/42 <nil>
 }
+
+func ExamplePrefix() {
+	ctx, all := context.Background(), locker()
+	defer all.Close()
+	billing := patterns.Prefix(all, "billing/")
+	lock, err := billing.Lock(ctx, "invoices")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lock.Unlock(ctx)
+	held, err := distlock.List(ctx, all, "")
+	fmt.Println(lock.Name(), held[0].Name, err)
+	// Output: invoices billing/invoices <nil>
+}

@@ -65,7 +65,7 @@ func TestLockAllTellsOfLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := distlock.Break(bg, rival, "b"); err != nil {
+		if err := distlock.Break(bg, rival, "b", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-set.Done()

@@ -29,26 +29,29 @@ type limited struct {
 	longest time.Duration
 }
 
+// Unwrap returns the Locker inside.
+func (m *limited) Unwrap() distlock.Locker { return m.Locker }
+
 // Lock implements Locker.
 func (m *limited) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return m.cap(name, opts, func() (distlock.Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
+	return m.cap("lock", name, opts, func() (distlock.Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
 }
 
 // TryLock implements Locker.
 func (m *limited) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return m.cap(name, opts, func() (distlock.Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
+	return m.cap("trylock", name, opts, func() (distlock.Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
 }
 
-func (m *limited) cap(name string, opts []distlock.Option, take func() (distlock.Lock, error)) (distlock.Lock, error) {
+func (m *limited) cap(op, name string, opts []distlock.Option, take func() (distlock.Lock, error)) (distlock.Lock, error) {
 	var o distlock.CallOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	switch {
 	case m.longest <= 0:
-		return nil, opError("lock", name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", distlock.ErrInvalid, m.longest))
+		return nil, opError(op, name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", distlock.ErrInvalid, m.longest))
 	case o.NoRenewal && o.TTL > m.longest:
-		return nil, opError("lock", name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", distlock.ErrInvalid, o.TTL, m.longest))
+		return nil, opError(op, name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", distlock.ErrInvalid, o.TTL, m.longest))
 	}
 	lock, err := take()
 	if err != nil {

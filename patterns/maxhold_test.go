@@ -95,7 +95,7 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 		}
 
 		lost := mustLock(t, bg, m, "x")
-		if err := distlock.Break(bg, rival, "x"); err != nil {
+		if err := distlock.Break(bg, rival, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-lost.Done()

@@ -225,7 +225,7 @@ func TestOncePerContexts(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Minute)
-		if err := distlock.Break(bg, rival, "job"); err != nil {
+		if err := distlock.Break(bg, rival, "job", 0); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "a job that has lost its lock", <-done, distlock.ErrLost)

@@ -13,3 +13,12 @@ import "github.com/distlock-go/distlock"
 func opError(op, name string, err error) error {
 	return &distlock.Error{Op: op, Name: name, Err: err}
 }
+
+// reason is what an error of a Locker says beside operation and name, which are not those
+// that the caller of a wrapper knows.
+func reason(err error) error {
+	if e, ok := err.(*distlock.Error); ok {
+		return e.Err
+	}
+	return err
+}

@@ -41,6 +41,9 @@ type sharing struct {
 	take  func(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) // for one that is next
 }
 
+// Unwrap returns the Locker inside, which has the slots.
+func (s *sharing) Unwrap() distlock.Locker { return s.Locker }
+
 // Lock implements Locker.
 func (s *sharing) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	return s.acquire("lock", name, opts, func() (distlock.Lock, error) { return s.slots.queue(ctx, name, opts) },
@@ -53,17 +56,22 @@ func (s *sharing) TryLock(ctx context.Context, name string, opts ...distlock.Opt
 		func(next distlock.Lock) (distlock.Lock, error) { return s.enter(ctx, next, name, false, opts) })
 }
 
-func (s *sharing) acquire(op, name string, opts []distlock.Option, queue func() (distlock.Lock, error), enter func(next distlock.Lock) (distlock.Lock, error)) (distlock.Lock, error) {
+func (s *sharing) acquire(op, name string, opts []distlock.Option, queue func() (distlock.Lock, error),
+	enter func(next distlock.Lock) (distlock.Lock, error)) (distlock.Lock, error) {
 	if err := s.slots.check(op, name, opts); err != nil {
 		return nil, err
 	}
 	for {
 		next, err := queue()
 		if err != nil {
-			return nil, err
+			return nil, opError(op, name, reason(err))
 		}
-		if lock, err := enter(next); err != errAgain {
-			return lock, err
+		lock, err := enter(next)
+		if err == nil {
+			return lock, nil
+		}
+		if err != errAgain {
+			return nil, opError(op, name, err)
 		}
 	}
 }
@@ -134,7 +142,7 @@ func (s slots) exclude(ctx context.Context, name string, wait bool, opts []distl
 		opt(&o)
 	}
 	if o.NoRenewal {
-		return nil, opError("lock", name, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", distlock.ErrInvalid))
+		return nil, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", distlock.ErrInvalid)
 	}
 	take := s.l.TryLock
 	if wait {

@@ -213,7 +213,7 @@ func TestReadWriteLosesItsPlace(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		before := slotTokens(t, l)
-		if err := distlock.Break(bg, rival, "x/next"); err != nil {
+		if err := distlock.Break(bg, rival, "x/next", 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -236,7 +236,7 @@ func TestReadWriteLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		_, write := patterns.ReadWrite(l, 3)
 		lock := mustLock(t, bg, write, "x")
-		if err := distlock.Break(bg, rival, "x/1"); err != nil {
+		if err := distlock.Break(bg, rival, "x/1", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-lock.Done()

@@ -52,23 +52,26 @@ type hold struct {
 	count int // guarded by owner.mu, and so is membership in owner.holds
 }
 
+// Unwrap returns the Locker inside.
+func (r *reentrant) Unwrap() distlock.Locker { return r.Locker }
+
 // Lock implements Locker.
 func (r *reentrant) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return r.enter(ctx, name, func() (distlock.Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
+	return r.enter(ctx, "lock", name, func() (distlock.Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
 }
 
 // TryLock implements Locker.
 func (r *reentrant) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return r.enter(ctx, name, func() (distlock.Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
+	return r.enter(ctx, "trylock", name, func() (distlock.Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
 }
 
-func (r *reentrant) enter(ctx context.Context, name string, take func() (distlock.Lock, error)) (distlock.Lock, error) {
+func (r *reentrant) enter(ctx context.Context, op, name string, take func() (distlock.Lock, error)) (distlock.Lock, error) {
 	o, ok := ctx.Value(ownerKey{}).(*owner)
 	if !ok {
-		return nil, opError("lock", name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", distlock.ErrInvalid))
+		return nil, opError(op, name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", distlock.ErrInvalid))
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, opError("lock", name, err)
+		return nil, opError(op, name, err)
 	}
 	key := ownedName{r, name}
 	for {
@@ -80,7 +83,7 @@ func (r *reentrant) enter(ctx context.Context, name string, take func() (distloc
 			case <-h.ready:
 			case <-ctx.Done():
 				o.abandon(ctx, key, h)
-				return nil, opError("lock", name, ctx.Err())
+				return nil, opError(op, name, ctx.Err())
 			}
 		}
 		if h.err == nil {

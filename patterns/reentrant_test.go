@@ -80,7 +80,7 @@ func TestReentrantLoss(t *testing.T) {
 		r := patterns.Reentrant(l)
 		alice := patterns.WithOwner(bg)
 		lost := mustLock(t, alice, r, "x")
-		if err := distlock.Break(bg, rival, "x"); err != nil {
+		if err := distlock.Break(bg, rival, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-lost.Done()

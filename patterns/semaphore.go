@@ -50,12 +50,16 @@ type semaphore struct {
 	slots slots
 }
 
+// Unwrap returns the Locker inside, which has the slots.
+func (s *semaphore) Unwrap() distlock.Locker { return s.Locker }
+
 // TryLock implements Locker.
 func (s *semaphore) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	if err := s.slots.check("trylock", name, opts); err != nil {
 		return nil, err
 	}
-	return s.permit(name)(s.slots.tryAny(ctx, name, opts, true))
+	lock, slot, err := s.slots.tryAny(ctx, name, opts, true)
+	return permit("trylock", name, lock, slot, err)
 }
 
 // Lock implements Locker.
@@ -68,21 +72,19 @@ func (s *semaphore) Lock(ctx context.Context, name string, opts ...distlock.Opti
 	if errors.Is(err, distlock.ErrHeld) {
 		var next distlock.Lock
 		if next, err = s.slots.queue(ctx, name, opts); err != nil {
-			return nil, err
+			return nil, opError("lock", name, reason(err))
 		}
 		lock, slot, err = s.slots.waitAny(ctx, name, opts)
 		leave(next)
 	}
-	return s.permit(name)(lock, slot, err)
+	return permit("lock", name, lock, slot, err)
 }
 
-func (s *semaphore) permit(name string) func(distlock.Lock, int, error) (distlock.Lock, error) {
-	return func(lock distlock.Lock, slot int, err error) (distlock.Lock, error) {
-		if err != nil {
-			return nil, err
-		}
-		return &Permit{lock, name, slot}, nil
+func permit(op, name string, lock distlock.Lock, slot int, err error) (distlock.Lock, error) {
+	if err != nil {
+		return nil, opError(op, name, err)
 	}
+	return &Permit{lock, name, slot}, nil
 }
 
 // slots are n locks for each name, which stand for n equal places.
@@ -98,13 +100,10 @@ func (s slots) check(op, name string, opts []distlock.Option) error {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	switch {
-	case s.n < 1:
+	if s.n < 1 {
 		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", distlock.ErrInvalid, s.n))
-	case name == "": // which must not become a legal one by what is added
-		return opError(op, name, fmt.Errorf("%w: the name is empty, allowed are 1 to %d bytes", distlock.ErrInvalid, distlock.MaxName))
 	}
-	return nil
+	return notEmpty(op, name)
 }
 
 func (s slots) name(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }
@@ -136,6 +135,9 @@ type attempt struct {
 // ask calls take for one slot, and sends what comes of it to outcomes.
 func (s slots) ask(name string, slot int, outcomes chan<- attempt, take func(name string) (distlock.Lock, error)) {
 	lock, err := take(s.name(name, slot))
+	if err != nil {
+		err = fmt.Errorf("slot %d: %w", slot, reason(err))
+	}
 	outcomes <- attempt{slot, lock, err}
 }
 

@@ -42,11 +42,7 @@ func Shard(shards map[string]distlock.Locker) (distlock.Locker, error) {
 
 type sharded struct{ shards map[string]distlock.Locker }
 
-var (
-	_ distlock.Inspector = (*sharded)(nil)
-	_ distlock.Breaker   = (*sharded)(nil)
-	_ distlock.Sweeper   = (*sharded)(nil)
-)
+var _ distlock.Operator = (*sharded)(nil)
 
 // of returns the shard of a name. The hash is a cryptographic one because names are often
 // alike but for their last digits, and simpler hashes are uneven then.
@@ -97,12 +93,12 @@ func (s *sharded) each(f func(distlock.Locker) error) error {
 	return errors.Join(errs...)
 }
 
-// Inspect implements Inspector.
+// Inspect implements Operator.
 func (s *sharded) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	return distlock.Inspect(ctx, s.of(name), name)
 }
 
-// List implements Inspector. It fails if one of the shards does, with what the others
+// List implements Operator. It fails if one of the shards does, with what the others
 // have answered.
 func (s *sharded) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	var mu sync.Mutex
@@ -118,12 +114,12 @@ func (s *sharded) List(ctx context.Context, prefix string) ([]distlock.Status, e
 	return all, err
 }
 
-// Break implements Breaker.
+// Break implements Operator.
 func (s *sharded) Break(ctx context.Context, name string, token int64) error {
 	return distlock.Break(ctx, s.of(name), name, token)
 }
 
-// Sweep implements Sweeper. It skips the shards that need no sweeping.
+// Sweep implements Operator. It skips the shards that need no sweeping.
 func (s *sharded) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	var mu sync.Mutex
 	removed := 0

@@ -122,7 +122,7 @@ func TestShard(t *testing.T) {
 		if st, err := distlock.Inspect(bg, rival, "n07"); err != nil || !st.Held || st.Token <= 0 {
 			t.Errorf("Inspect returned %+v, %v", st, err)
 		}
-		if err := distlock.Break(bg, rival, "n07"); err != nil {
+		if err := distlock.Break(bg, rival, "n07", 0); err != nil {
 			t.Error(err)
 		}
 		mustLock(t, bg, rival, "n07")
@@ -142,14 +142,10 @@ func TestShard(t *testing.T) {
 }
 
 // deaf is a Locker whose store does not answer.
-type deaf struct{ distlock.Locker }
+type deaf struct{ *memlock.Locker }
 
 func (deaf) List(context.Context, string) ([]distlock.Status, error) {
 	return nil, errors.New("no answer")
-}
-
-func (d deaf) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	return distlock.Inspect(ctx, d.Locker, name)
 }
 
 // One shard that does not answer hides nothing of the others, and is named.

@@ -10,9 +10,8 @@ import (
 
 // Wanted returns a channel that is closed when another waits for the name of lock: a
 // sign for holders that could let go early, such as a long job between two of its steps.
-// It changes nothing about the lock, and nobody has to listen. l must be an [distlock.Inspector],
-// and know the lock by its Name: the Locker that has made it, or the one inside MaxHold or
-// Reentrant.
+// It changes nothing about the lock, and nobody has to listen. l is the Locker that has made
+// the lock, or another on the same store that has the same names.
 //
 // It asks l at once, and then every so often: a request each time, for this lock alone. So
 // the holder is told of a waiter within that time. The looks end with the lock, or with
@@ -21,12 +20,17 @@ import (
 // waiters: on MySQL without named locks. Where there were several waiters on MySQL, and one of
 // them is the holder now, it may be told of the others up to ten seconds later.
 //
-// It fails with ErrUnsupported if l is no Inspector, with ErrInvalid if every is zero or
-// less, or with the error of the first look. Later looks that fail are made up for by the
+// It fails with ErrUnsupported for locks of [Semaphore] and [ReadWrite], which are several
+// names in the store, and if l cannot be looked at; with ErrInvalid if every is zero or
+// less; or with the error of the first look. Later looks that fail are made up for by the
 // next.
 func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
 	if every <= 0 {
 		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", distlock.ErrInvalid, every))
+	}
+	_, permit := distlock.As[*Permit](lock)
+	if _, shared := distlock.As[*ordered](lock); permit || shared {
+		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a permit, or a lock of a reader or a writer", distlock.ErrUnsupported))
 	}
 	wanted := make(chan struct{})
 	told, err := tellIfWanted(ctx, l, lock, wanted)

@@ -62,14 +62,15 @@ func TestWanted(t *testing.T) {
 	})
 }
 
-// The Locker inside MaxHold and Reentrant knows their locks, and Prefix its own.
+// A wrapper, and the Locker inside it, know the locks that it has made.
 func TestWantedThroughWrappers(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		capped := mustLock(t, bg, patterns.MaxHold(l, time.Hour), "capped")
+		limited := patterns.MaxHold(l, time.Hour)
+		capped := mustLock(t, bg, limited, "capped")
 		shared := mustLock(t, patterns.WithOwner(bg), patterns.Reentrant(l), "shared")
-		tenant := distlock.Prefix(l, "tenant/")
+		tenant := patterns.Prefix(l, "tenant/")
 		inside := mustLock(t, bg, tenant, "x")
-		all := []<-chan struct{}{mustWant(t, bg, l, capped), mustWant(t, bg, l, shared), mustWant(t, bg, tenant, inside)}
+		all := []<-chan struct{}{mustWant(t, bg, limited, capped), mustWant(t, bg, l, shared), mustWant(t, bg, tenant, inside)}
 		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
 		defer cancel()
 		for _, name := range []string{"capped", "shared", "tenant/x"} {
@@ -89,8 +90,13 @@ func TestWantedRefuses(t *testing.T) {
 		lock := mustLock(t, bg, l, "x")
 		_, err := patterns.Wanted(bg, l, lock, 0)
 		wantErr(t, "an interval of 0", err, distlock.ErrInvalid)
-		_, err = patterns.Wanted(bg, patterns.Semaphore(l, 1), lock, time.Second)
-		wantErr(t, "a Locker that is no Inspector", err, distlock.ErrUnsupported)
+		_, err = patterns.Wanted(bg, struct{ distlock.Locker }{l}, lock, time.Second)
+		wantErr(t, "a Locker that is no Operator", err, distlock.ErrUnsupported)
+		read, write := patterns.ReadWrite(l, 2)
+		for what, of := range map[string]distlock.Locker{"a permit": patterns.Semaphore(l, 1), "a reader": read, "a writer": patterns.Prefix(write, "w/")} {
+			_, err = patterns.Wanted(bg, of, mustLock(t, bg, of, what), time.Second)
+			wantErr(t, what, err, distlock.ErrUnsupported)
+		}
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		_, err = patterns.Wanted(ctx, l, lock, time.Second)

@@ -195,7 +195,7 @@ var (
 )
 
 func (d *setNX) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Backend: "plain SET NX", Durability: distlock.Quorum}
+	return driver.Capabilities{Backend: "plain SET NX", Durability: driver.Quorum}
 }
 
 func (d *setNX) Claim(r driver.Request) driver.Claim { return &setNXClaim{r, d.client, 0} }

@@ -18,7 +18,7 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
-// List implements distlock.Inspector. It asks for each name by itself, because SCAN returns keys
+// List implements driver.Inspector. It asks for each name by itself, because SCAN returns keys
 // that may have expired since. A key of another type is no lock.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	// Detached, because the client does not heed a cancelled context.

@@ -10,7 +10,7 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
-// Inspect implements distlock.Inspector. One script reads both, so that entry and waiters are of
+// Inspect implements driver.Inspector. One script reads both, so that entry and waiters are of
 // the same moment.
 func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
 	k := keyOf(d.prefix, name)
@@ -50,7 +50,7 @@ func statusOf(name string, answer []any) (st distlock.Status, err error) {
 	return st, nil
 }
 
-// Break implements distlock.Breaker. The script compares the token. So a Break ends no later hold
+// Break implements driver.Breaker. The script compares the token. So a Break ends no later hold
 // if it arrives twice or late.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	k := keyOf(d.prefix, name)

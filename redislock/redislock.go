@@ -87,8 +87,8 @@ var (
 	_ driver.Driver      = (*store)(nil)
 	_ driver.Claim       = (*claim)(nil)
 	_ driver.LockWrapper = (*store)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
+	_ driver.Inspector   = (*store)(nil)
+	_ driver.Breaker     = (*store)(nil)
 )
 
 // New returns a Locker on client, a *redis.Client, also one made by
@@ -204,7 +204,7 @@ func (d *store) Capabilities() driver.Capabilities {
 		Backend:        "redis",
 		Fair:           true,
 		Push:           true,
-		Durability:     distlock.Volatile,
+		Durability:     driver.Volatile,
 		MinTTL:         minTTL,
 		TTLGranularity: time.Millisecond,
 		ExpiryLag:      2 * time.Millisecond, // Redis counts whole ms, and lets the last one pass

@@ -217,7 +217,7 @@ func exercise(t *testing.T, l *Locker) {
 		must(t, <-got)
 		third, err := l.Lock(ctx, name)
 		must(t, err)
-		must(t, distlock.Break(ctx, l, name))
+		must(t, distlock.Break(ctx, l, name, 0))
 		broken = append(broken, third)
 	}
 	for _, lock := range broken { // all learn of it at their next renewal

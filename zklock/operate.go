@@ -54,7 +54,7 @@ func (s *session) holder(ctx context.Context, name string) (holder, error) {
 	return holder{}, nil
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	s, err := d.upToDate(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *session) inspect(ctx context.Context, name string) (distlock.Status, er
 	return status, err
 }
 
-// List implements distlock.Inspector. A name that may not be read does not keep the
+// List implements driver.Inspector. A name that may not be read does not keep the
 // others from being shown.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	s, err := d.upToDate(ctx)
@@ -106,7 +106,7 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 	return held, nil
 }
 
-// Break implements distlock.Breaker. The path of a claim is never used again, as it has
+// Break implements driver.Breaker. The path of a claim is never used again, as it has
 // its owner in it: so what is seen here is what is deleted.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	s, err := d.upToDate(ctx)

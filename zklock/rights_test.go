@@ -213,7 +213,7 @@ func TestDocumentedRights(t *testing.T) {
 	} else if refusal := new(distlock.HeldError); !errors.As(err, &refusal) {
 		t.Errorf("%v is no HeldError", err)
 	}
-	if err := distlock.Break(t.Context(), l, "x"); err != nil {
+	if err := distlock.Break(t.Context(), l, "x", 0); err != nil {
 		t.Error("Break:", err)
 	}
 	_ = held.Unlock(t.Context())

@@ -136,8 +136,8 @@ type store struct {
 var (
 	_ driver.Driver      = (*store)(nil)
 	_ driver.LockWrapper = (*store)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
+	_ driver.Inspector   = (*store)(nil)
+	_ driver.Breaker     = (*store)(nil)
 )
 
 func newStore(o Options) *store {
@@ -197,7 +197,7 @@ func (d *store) declare(longest, lag time.Duration) {
 		Backend:    "zookeeper",
 		Fair:       true,
 		Push:       true,
-		Durability: distlock.Quorum,
+		Durability: driver.Quorum,
 		MaxTTL:     longestTTL(longest, tick),
 		// The leader learns of the last request half a tick late, and then rounds up
 		// by a tick.

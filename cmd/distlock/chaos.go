@@ -74,7 +74,7 @@ func (o *checkOptions) breakIt(cmd *cobra.Command, config backends.Config, b *ba
 	c := caps.Capabilities()
 	s := chaos.Subject{
 		Name:        b.url,
-		Exclusive:   c.Durability == distlock.Quorum,
+		Exclusive:   c.Durability == driver.Quorum,
 		Lag:         c.ExpiryLag,
 		Granularity: c.TTLGranularity,
 		Open: func(ctx context.Context, _ int) (distlock.Locker, error) {

@@ -183,7 +183,7 @@ func (d *deployment) Waiters(ctx context.Context, name string) (int, error) {
 
 // Delete implements conformance.Inspector.
 func (d *deployment) Delete(ctx context.Context, name string) error {
-	if err := distlock.Break(ctx, d.admin, name); !errors.Is(err, distlock.ErrLost) {
+	if err := distlock.Break(ctx, d.admin, name, 0); !errors.Is(err, distlock.ErrLost) {
 		return err
 	}
 	return nil // nobody held it

@@ -57,7 +57,7 @@ type mutant struct {
 }
 
 func (m *mutant) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Backend: m.flaw, Durability: distlock.Volatile, MinTTL: 100 * time.Millisecond}
+	return driver.Capabilities{Backend: m.flaw, Durability: driver.Volatile, MinTTL: 100 * time.Millisecond}
 }
 
 func (m *mutant) Claim(r driver.Request) driver.Claim { return &mutantClaim{m, r} }

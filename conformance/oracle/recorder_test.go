@@ -28,7 +28,7 @@ func TestRecorderOverlaps(t *testing.T) {
 		if got := r.History().Overlaps(); len(got) != want {
 			t.Errorf("after %d grants: %d overlaps, want %d: %v", i+1, len(got), want, got)
 		}
-		if err := distlock.Break(t.Context(), l, "x"); err != nil {
+		if err := distlock.Break(t.Context(), l, "x", 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -45,7 +45,7 @@ type store struct{ dir string }
 func (d *store) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		Backend:    "files",
-		Durability: distlock.Restart,
+		Durability: driver.Restart,
 		MinTTL:     50 * time.Millisecond,
 	}
 }
@@ -202,7 +202,7 @@ func (c *claim) Release(ctx context.Context) error {
 	return err
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	return update(ctx, d, name, func(r *record) (distlock.Status, error) { return status(r), nil })
 }
@@ -215,7 +215,7 @@ func status(r *record) distlock.Status {
 	return st
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
 	files, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -237,7 +237,7 @@ func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status,
 	return sts, ctx.Err()
 }
 
-// Break implements distlock.Breaker. The token rises, so that the victim is fenced
+// Break implements driver.Breaker. The token rises, so that the victim is fenced
 // off at once.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	_, err := update(ctx, d, name, func(r *record) (none struct{}, err error) {

@@ -82,7 +82,7 @@ func (h *harness) Records(ctx context.Context, name string) (int, error) {
 func (h *harness) Waiters(context.Context, string) (int, error) { return -1, nil }
 
 func (h *harness) Delete(ctx context.Context, name string) error {
-	if err := distlock.Break(ctx, h.admin, name); !errors.Is(err, distlock.ErrLost) {
+	if err := distlock.Break(ctx, h.admin, name, 0); !errors.Is(err, distlock.ErrLost) {
 		return err
 	}
 	return nil // nobody held it

@@ -33,7 +33,7 @@ func work(ctx context.Context, text string) error {
 		}
 		defer locker.Close()
 		// The database is as new as the run, so its locks have names of their own.
-		w.locker = distlock.Prefix(locker, w.Database+"/")
+		w.locker = patterns.Prefix(locker, w.Database+"/")
 	}
 	if err := w.begin(ctx, workers); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 const (
@@ -60,7 +61,7 @@ type info struct {
 
 // NewServer returns a handler for the states in dir.
 func NewServer(dir string, l distlock.Locker) *Server {
-	return &Server{dir: dir, locker: distlock.Prefix(l, "tofu/"), held: make(map[string]held)}
+	return &Server{dir: dir, locker: patterns.Prefix(l, "tofu/"), held: make(map[string]held)}
 }
 
 // stateName is what a state may be called: it becomes the name of a file.

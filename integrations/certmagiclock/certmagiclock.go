@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/patterns"
 )
 
 // unlockTime bounds an Unlock: certmagic calls it with contexts that have ended.
@@ -43,7 +44,7 @@ var (
 
 // New returns a Locker over l.
 func New(l distlock.Locker) *Locker {
-	return &Locker{locker: distlock.Prefix(l, Prefix), held: make(map[string][]distlock.Lock)}
+	return &Locker{locker: patterns.Prefix(l, Prefix), held: make(map[string][]distlock.Lock)}
 }
 
 // Lock waits for the lock on name. It is renewed until Unlock.

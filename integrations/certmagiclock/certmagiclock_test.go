@@ -89,7 +89,7 @@ func TestTwoOfOneName(t *testing.T) {
 	if err := l.Lock(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := distlock.Break(ctx, locker, Prefix+"a"); err != nil {
+	if err := distlock.Break(ctx, locker, Prefix+"a", 0); err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := l.TryLock(ctx, "a"); !ok || err != nil {
@@ -120,7 +120,7 @@ func TestRenewLockLeaseTellsALoss(t *testing.T) {
 		if err := l.Lock(ctx, "lost"); err != nil {
 			t.Fatal(err)
 		}
-		if err := distlock.Break(ctx, locker, Prefix+"lost"); err != nil {
+		if err := distlock.Break(ctx, locker, Prefix+"lost", 0); err != nil {
 			t.Fatal(err)
 		}
 		_ = l.held["lost"][0].Extend(ctx, distlock.DefaultTTL) // as the next renewal would

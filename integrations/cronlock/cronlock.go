@@ -29,7 +29,7 @@ const Prefix = "cron/"
 func Once(l distlock.Locker, name string, period time.Duration, logger cron.Logger) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
-			ran, err := patterns.OncePer(context.Background(), distlock.Prefix(l, Prefix), name, period, func(context.Context) error {
+			ran, err := patterns.OncePer(context.Background(), patterns.Prefix(l, Prefix), name, period, func(context.Context) error {
 				job.Run()
 				return nil
 			})

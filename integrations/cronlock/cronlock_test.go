@@ -87,7 +87,7 @@ func testLossIsLogged(t *testing.T) {
 	defer locker.Close()
 	log := new(recorder)
 	cronlock.Once(locker, "report", 100*time.Millisecond, log)(cron.FuncJob(func() {
-		if err := distlock.Break(t.Context(), locker, cronlock.Prefix+"report"); err != nil {
+		if err := distlock.Break(t.Context(), locker, cronlock.Prefix+"report", 0); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(200 * time.Millisecond) // longer than the period: the lock would be extended

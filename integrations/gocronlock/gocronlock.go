@@ -50,7 +50,7 @@ type locker struct {
 //		}
 //	}))
 func New(l distlock.Locker, period time.Duration) gocron.Locker {
-	return &locker{distlock.Prefix(l, Prefix), period}
+	return &locker{patterns.Prefix(l, Prefix), period}
 }
 
 // Lock implements gocron.Locker.
@@ -106,7 +106,7 @@ type Elector struct {
 // after it.
 func NewElector(l distlock.Locker, name string) *Elector {
 	ctx, leave := context.WithCancel(context.Background())
-	return &Elector{leave: leave, election: patterns.Elect(ctx, distlock.Prefix(l, Prefix), name,
+	return &Elector{leave: leave, election: patterns.Elect(ctx, patterns.Prefix(l, Prefix), name,
 		func(ctx context.Context, _ int64) error {
 			<-ctx.Done()
 			return context.Cause(ctx)

@@ -78,7 +78,7 @@ func TestLossIsReported(t *testing.T) {
 		if err := l.Lock(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := distlock.Break(ctx, locker, "goose/lost"); err != nil {
+		if err := distlock.Break(ctx, locker, "goose/lost", 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Unlock(ctx, nil); !errors.Is(err, distlock.ErrLost) {

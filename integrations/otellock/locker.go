@@ -23,11 +23,8 @@ type locker struct {
 	telemetry *Telemetry
 }
 
-var (
-	_ distlock.Inspector = (*locker)(nil)
-	_ distlock.Breaker   = (*locker)(nil)
-	_ distlock.Sweeper   = (*locker)(nil)
-)
+// Unwrap returns the Locker inside, for Inspect and the like.
+func (l *locker) Unwrap() distlock.Locker { return l.Locker }
 
 // Lock implements distlock.Locker.
 func (l *locker) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
@@ -66,26 +63,6 @@ func errorText(err error) string {
 		return e.Err.Error()
 	}
 	return err.Error()
-}
-
-// Inspect implements distlock.Inspector.
-func (l *locker) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	return distlock.Inspect(ctx, l.Locker, name)
-}
-
-// List implements distlock.Inspector.
-func (l *locker) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	return distlock.List(ctx, l.Locker, prefix)
-}
-
-// Break implements distlock.Breaker.
-func (l *locker) Break(ctx context.Context, name string, token int64) error {
-	return distlock.Break(ctx, l.Locker, name, token)
-}
-
-// Sweep implements distlock.Sweeper.
-func (l *locker) Sweep(ctx context.Context, idle time.Duration) (int, error) {
-	return distlock.Sweep(ctx, l.Locker, idle)
 }
 
 // extending is the key of a value in the context of an Extend. What is left then says

@@ -165,7 +165,7 @@ func TestInstruments(t *testing.T) {
 		expired := must(t, l, "secret", distlock.TTL(time.Second), distlock.NoRenewal())
 		<-expired.Done()
 		gone := must(t, l, "secret", distlock.TTL(3*time.Second))
-		if err := distlock.Break(bg, l, "secret"); err != nil {
+		if err := distlock.Break(bg, l, "secret", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-gone.Done()
@@ -315,7 +315,7 @@ func TestSpans(t *testing.T) {
 	if held == nil || late == nil {
 		t.Fatal("a lock held twice")
 	}
-	if err := distlock.Break(ctx, l, "secret"); err != nil {
+	if err := distlock.Break(ctx, l, "secret", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := lock.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
@@ -373,7 +373,7 @@ func TestBackends(t *testing.T) {
 			return values["distlock.renewal.margin backend="+backend] > 0
 		}
 		testkit.Until(t, "a renewal that was measured", renewed)
-		if err := distlock.Break(t.Context(), l, "otellock"); err != nil {
+		if err := distlock.Break(t.Context(), l, "otellock", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-lock.Done() // a broken lock is lost

@@ -44,13 +44,13 @@ func facts(c driver.Capabilities) []report.Fact {
 	return all
 }
 
-func durabilityFact(d distlock.Durability) string {
+func durabilityFact(d driver.Durability) string {
 	switch d {
-	case distlock.Volatile:
+	case driver.Volatile:
 		return "volatile: a crash of the server may lose locks"
-	case distlock.Restart:
+	case driver.Restart:
 		return "restart: a restarted server has its locks and tokens"
-	case distlock.Quorum:
+	case driver.Quorum:
 		return "quorum: locks and tokens survive the loss of a minority of servers"
 	}
 	return "not declared"

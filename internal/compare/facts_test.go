@@ -4,13 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
 
 func TestFactsOfEveryDriver(t *testing.T) {
 	for backend := range storeFacts {
-		fs := facts(driver.Capabilities{Backend: backend, Durability: distlock.Restart})
+		fs := facts(driver.Capabilities{Backend: backend, Durability: driver.Restart})
 		for i, f := range fs {
 			if f.ID != factTitles[i].id || f.Title == "" || f.Text == "" {
 				t.Errorf("%s: fact %d is %+v, want %s", backend, i, f, factTitles[i].id)
@@ -27,7 +26,7 @@ func TestFactsOfEveryDriver(t *testing.T) {
 
 // The summary of a report looks for this word.
 func TestVolatileIsSaid(t *testing.T) {
-	if text := durabilityFact(distlock.Volatile); !strings.HasPrefix(text, "volatile: ") {
+	if text := durabilityFact(driver.Volatile); !strings.HasPrefix(text, "volatile: ") {
 		t.Errorf("a volatile store is %q", text)
 	}
 }

@@ -217,7 +217,7 @@ func (h *Harness) Waiters(ctx context.Context, name string) (int, error) {
 
 // Delete implements conformance.Inspector.
 func (h *Harness) Delete(ctx context.Context, name string) error {
-	err := distlock.Break(ctx, h.admin, name)
+	err := distlock.Break(ctx, h.admin, name, 0)
 	if errors.Is(err, distlock.ErrLost) {
 		return nil // nobody held it
 	}

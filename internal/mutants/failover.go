@@ -23,7 +23,7 @@ func failoverMutants() []Mutant {
 	}}
 }
 
-func claimsQuorum(c *driver.Capabilities) { c.Durability = distlock.Quorum }
+func claimsQuorum(c *driver.Capabilities) { c.Durability = driver.Quorum }
 
 // Lag implements conformance.Failover.
 func (h *harness) Lag(context.Context) error { return nil }
@@ -69,17 +69,17 @@ func (r *asynchronous) Renew(ctx context.Context, batch []driver.Renewal) {
 	})
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (r *asynchronous) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	return r.now().Inspect(ctx, name)
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (r *asynchronous) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	return r.now().List(ctx, prefix)
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 func (r *asynchronous) Break(ctx context.Context, name string, token int64) error {
 	return r.now().Break(ctx, name, token)
 }

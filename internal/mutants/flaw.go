@@ -56,7 +56,7 @@ func (d *flawed) able() driver.Driver {
 // release.
 type sweeper struct{ *flawed }
 
-// Sweep implements distlock.Sweeper.
+// Sweep implements driver.Sweeper.
 func (d *sweeper) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	return d.sweep(ctx, d.flawed, idle)
 }
@@ -191,7 +191,7 @@ func (d *flawed) send(ctx context.Context, f func(ctx context.Context) error) er
 	return err
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *flawed) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	if d.inspect != nil {
 		return d.inspect(ctx, d, name)
@@ -216,7 +216,7 @@ func (d *flawed) look(ctx context.Context, name string) (distlock.Status, error)
 	return st, err
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *flawed) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	if d.list != nil {
 		return d.list(ctx, d, prefix)
@@ -233,7 +233,7 @@ func (d *flawed) List(ctx context.Context, prefix string) ([]distlock.Status, er
 	return all, err
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 func (d *flawed) Break(ctx context.Context, name string, token int64) error {
 	if d.breaks != nil {
 		return d.breaks(ctx, d, name, token)

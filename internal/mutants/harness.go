@@ -34,8 +34,8 @@ var (
 // store is what memlock's driver can do, directly or behind a link.
 type store interface {
 	driver.Driver
-	distlock.Inspector
-	distlock.Breaker
+	driver.Inspector
+	driver.Breaker
 }
 
 // world is the store of one check and what all its clients share besides.

@@ -386,5 +386,5 @@ func (s *several) Unlock(ctx context.Context) error {
 }
 
 func writersApart(l distlock.Locker, readers int) (read, write distlock.Locker) {
-	return patterns.Semaphore(l, readers), distlock.Prefix(l, "writer of ")
+	return patterns.Semaphore(l, readers), patterns.Prefix(l, "writer of ")
 }

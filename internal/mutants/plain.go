@@ -134,7 +134,7 @@ type watching struct {
 	env *env
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (l *watching) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	st, err := l.Client.Inspect(ctx, name)
 	if errors.Is(err, distlock.ErrClosed) {

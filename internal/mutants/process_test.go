@@ -121,7 +121,7 @@ func (h processes) Timing() conformance.Timing { return conformance.TimingFrom(h
 type pidFiles struct{ dir string }
 
 func (d pidFiles) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Backend: "lock file", Durability: distlock.Restart}
+	return driver.Capabilities{Backend: "lock file", Durability: driver.Restart}
 }
 
 func (d pidFiles) Claim(r driver.Request) driver.Claim {

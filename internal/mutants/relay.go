@@ -263,7 +263,7 @@ type relayDriver struct{ store *relayStore }
 
 // Capabilities implements driver.Driver.
 func (d *relayDriver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Backend: "relay", Fair: true, Push: true, Durability: distlock.Volatile, MinTTL: time.Millisecond, TTLGranularity: time.Nanosecond}
+	return driver.Capabilities{Backend: "relay", Fair: true, Push: true, Durability: driver.Volatile, MinTTL: time.Millisecond, TTLGranularity: time.Nanosecond}
 }
 
 // Claim implements driver.Driver.
@@ -278,17 +278,17 @@ func (d *relayDriver) Renew(ctx context.Context, batch []driver.Renewal) {
 	})
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *relayDriver) Inspect(_ context.Context, name string) (distlock.Status, error) {
 	return d.store.status(name), nil
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *relayDriver) List(_ context.Context, prefix string) ([]distlock.Status, error) {
 	return d.store.list(prefix), nil
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 func (d *relayDriver) Break(_ context.Context, name string, token int64) error {
 	if !d.store.breakHold(name, token) {
 		return distlock.ErrLost

@@ -34,7 +34,7 @@ func hold(t *testing.T, ttl time.Duration) (distlock.Locker, distlock.Lock) {
 // A process may sleep between the grant and the start of the program.
 func TestNothingRunsWithoutTheLock(t *testing.T) {
 	l, lock := hold(t, time.Second)
-	if err := distlock.Break(t.Context(), l, "job"); err != nil {
+	if err := distlock.Break(t.Context(), l, "job", 0); err != nil {
 		t.Fatal(err)
 	}
 	<-lock.Done()
@@ -59,7 +59,7 @@ func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
 		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
 			time.Sleep(10 * time.Millisecond)
 		}
-		_ = distlock.Break(context.Background(), l, "job") // Run does not return without
+		_ = distlock.Break(context.Background(), l, "job", 0) // Run does not return without
 	}()
 	out, err := Run(lock, Command{
 		Args: []string{"sh", "-c", `trap "" TERM; touch "$1"; while :; do sleep 0.1; done`, "sh", file},

@@ -22,9 +22,9 @@ type linkedDriver struct {
 
 var (
 	_ driver.Driver      = (*linkedDriver)(nil)
-	_ distlock.Inspector = (*linkedDriver)(nil)
-	_ distlock.Breaker   = (*linkedDriver)(nil)
-	_ distlock.Sweeper   = (*linkedDriver)(nil)
+	_ driver.Inspector   = (*linkedDriver)(nil)
+	_ driver.Breaker     = (*linkedDriver)(nil)
+	_ driver.Sweeper     = (*linkedDriver)(nil)
 	_ driver.LockWrapper = (*linkedDriver)(nil)
 	_ io.Closer          = (*linkedDriver)(nil)
 	_ driver.Claim       = (*linkedClaim)(nil)
@@ -120,27 +120,27 @@ func ask[T any](ctx context.Context, l *Link, f func() (T, error)) (T, error) {
 	return value, err
 }
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *linkedDriver) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	inner, ok := d.inner.(distlock.Inspector)
+	inner, ok := d.inner.(driver.Inspector)
 	if !ok {
 		return distlock.Status{}, distlock.ErrUnsupported
 	}
 	return ask(ctx, d.link, func() (distlock.Status, error) { return inner.Inspect(ctx, name) })
 }
 
-// List implements distlock.Inspector.
+// List implements driver.Inspector.
 func (d *linkedDriver) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	inner, ok := d.inner.(distlock.Inspector)
+	inner, ok := d.inner.(driver.Inspector)
 	if !ok {
 		return nil, distlock.ErrUnsupported
 	}
 	return ask(ctx, d.link, func() ([]distlock.Status, error) { return inner.List(ctx, prefix) })
 }
 
-// Break implements distlock.Breaker.
+// Break implements driver.Breaker.
 func (d *linkedDriver) Break(ctx context.Context, name string, token int64) error {
-	inner, ok := d.inner.(distlock.Breaker)
+	inner, ok := d.inner.(driver.Breaker)
 	if !ok {
 		return distlock.ErrUnsupported
 	}
@@ -148,9 +148,9 @@ func (d *linkedDriver) Break(ctx context.Context, name string, token int64) erro
 	return err
 }
 
-// Sweep implements distlock.Sweeper.
+// Sweep implements driver.Sweeper.
 func (d *linkedDriver) Sweep(ctx context.Context, idle time.Duration) (int, error) {
-	inner, ok := d.inner.(distlock.Sweeper)
+	inner, ok := d.inner.(driver.Sweeper)
 	if !ok {
 		return 0, distlock.ErrUnsupported
 	}

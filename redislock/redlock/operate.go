@@ -20,7 +20,7 @@ import (
 // maxInspected is how many names share a request.
 const maxInspected = 200
 
-// Inspect implements distlock.Inspector.
+// Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	views, err := d.look(ctx, []string{name})
 	if err != nil {
@@ -29,7 +29,7 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 	return views[0].status(d, name)
 }
 
-// List implements distlock.Inspector. The servers are searched for names, and each name is asked
+// List implements driver.Inspector. The servers are searched for names, and each name is asked
 // for by itself: a majority decides. A key of another type is no lock.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	found, err := d.scan(ctx, names.Pattern(d.prefix, prefix))
@@ -221,7 +221,7 @@ func (v *view) status(d *store, name string) (distlock.Status, error) {
 	return st, nil
 }
 
-// Break implements distlock.Breaker. The scripts compare the token. So a Break ends no later hold
+// Break implements driver.Breaker. The scripts compare the token. So a Break ends no later hold
 // if it arrives twice or late. It ends the hold if no majority is left of it, nor can be repaired:
 // servers without the entry must know its owner, too, so it is asked for first.
 func (d *store) Break(ctx context.Context, name string, token int64) error {

@@ -90,11 +90,11 @@ type Locker struct {
 }
 
 var (
-	_ distlock.Locker    = (*Locker)(nil)
-	_ driver.Driver      = (*store)(nil)
-	_ driver.Claim       = (*claim)(nil)
-	_ distlock.Inspector = (*store)(nil)
-	_ distlock.Breaker   = (*store)(nil)
+	_ distlock.Locker  = (*Locker)(nil)
+	_ driver.Driver    = (*store)(nil)
+	_ driver.Claim     = (*claim)(nil)
+	_ driver.Inspector = (*store)(nil)
+	_ driver.Breaker   = (*store)(nil)
 )
 
 // store implements driver.Driver.
@@ -124,7 +124,7 @@ func newStore(nodes []*node, o *Options) *store {
 func (d *store) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		Backend:        "redlock",
-		Durability:     distlock.Volatile,
+		Durability:     driver.Volatile,
 		MinTTL:         minTTL,
 		MaxTTL:         d.maxTTL,
 		TTLGranularity: time.Millisecond,

@@ -15,7 +15,7 @@ import (
 // wrapped is a driver with some decisions replaced.
 type wrapped struct {
 	driver.Driver
-	inspector distlock.Inspector
+	inspector driver.Inspector
 	claim     func(r driver.Request, inner driver.Claim) driver.Claim
 	request   func(r *driver.Request)
 	boast     time.Duration // by which renewals are told more than the store keeps; 0 means 1
@@ -58,7 +58,7 @@ func boastful() target {
 	store := memlock.NewStore(nil)
 	return over("boastful", func() driver.Driver {
 		inner := memlock.NewDriver(store)
-		return &wrapped{Driver: inner, inspector: inner.(distlock.Inspector), boast: 2,
+		return &wrapped{Driver: inner, inspector: inner.(driver.Inspector), boast: 2,
 			request: func(r *driver.Request) { r.TTL /= 2 },
 			claim:   func(_ driver.Request, c driver.Claim) driver.Claim { return boast{around{c}} }}
 	})

@@ -146,7 +146,7 @@ func (h *harness) Waiters(ctx context.Context, name string) (int, error) {
 
 // Delete implements conformance.Inspector.
 func (h *harness) Delete(ctx context.Context, name string) error {
-	if err := distlock.Break(ctx, h.admin, name); !errors.Is(err, distlock.ErrLost) {
+	if err := distlock.Break(ctx, h.admin, name, 0); !errors.Is(err, distlock.ErrLost) {
 		return err
 	}
 	return nil // nobody held it
