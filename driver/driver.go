@@ -18,7 +18,7 @@
 //	fault.go    for drivers: what a failed request may have done, Retry, NoAnswer
 //	helpers.go  for drivers: RenewEach and Detach
 //
-// docs/writing-a-driver.md leads through a first driver, docs/tour.md follows a lock
+// docs/writing-a-driver.md leads through a first driver, docs/design.md follows a lock
 // through the files above, and package conformance tests any driver.
 package driver
 
