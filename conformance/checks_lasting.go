@@ -136,10 +136,12 @@ func waitForDays(c *C) {
 	if c.harness.Caps().Push != Yes {
 		total = min(total, 90*time.Minute) // each poll costs the machine something, also in virtual time
 	}
+	stalls := c.stalls()
 	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(ttl))
 	w := b.begin(h.Name(), distlock.TTL(ttl))
 	c.awaitQueued(h.Name(), 1)
 	if w.within(total) {
+		c.mustLive(h, stalls, "while B waited for it") // B is served once A has lost it
 		c.Failf("B waits for %q, which A holds, and its context has not ended, but Lock returned at %s, it had waited for %v: %s",
 			h.Name(), millis(c.now()), w.a.ret-w.a.call, describe(w.a.err))
 	}
