@@ -46,7 +46,9 @@ var importRules = []importRule{
 	// its use here makes no binary larger. Nothing here knows of locks; of driver it has the words for a fate.
 	{dir: "redislock/internal/...", imports: []string{".", "driver", "internal/stack", "github.com/redis/go-redis/v9/..."}},
 	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
-	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "github.com/go-zookeeper/zk"}},
+	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "zklock/internal/...", "github.com/go-zookeeper/zk"}},
+	// The connection to the servers, with the flaws of the library worked around. It knows nothing of locks.
+	{dir: "zklock/internal/...", imports: []string{"github.com/go-zookeeper/zk"}},
 	{dir: "etcdlock", imports: []string{
 		".", "driver", "internal/openurl", "go.etcd.io/etcd/...",
 		// The etcd client speaks in values of these: error codes, and a logger that it insists on.

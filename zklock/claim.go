@@ -146,7 +146,7 @@ func (c *claim) promise(ctx context.Context, from time.Time, ttl, maxAge time.Du
 	most := lease - lease/sharing
 	if ttl > most && c.fixed {
 		return 0, fmt.Errorf("%w: the TTL is %v, but the session of %v that this fixed term lives by allows %v at the most: "+
-			"it is made for the TTL that the lock is taken with", distlock.ErrInvalid, ttl, s.timeout(), most)
+			"it is made for the TTL that the lock is taken with", distlock.ErrInvalid, ttl, s.conn.Timeout(), most)
 	}
 	ttl = min(ttl, most)
 	return ttl, s.confirmSession(ctx, c.id, from.Add(-min(maxAge, lease-ttl)))

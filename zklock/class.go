@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // class is the locks of about the same TTL. They share a session. The nodes of a dead
@@ -39,6 +40,10 @@ type class struct {
 // idleTime is how long a session without users is kept: a new one costs two writes on
 // the servers.
 const idleTime = 5 * time.Minute
+
+// closeTime bounds the wait for the servers to confirm that a session is closed. The
+// Locker has less time for all that Close takes than the library would wait.
+const closeTime = 500 * time.Millisecond
 
 // classStep is how much neighbouring classes differ. A session serves TTLs down to four
 // fifths of the one that it is made for.
@@ -113,7 +118,10 @@ func (c *class) open(ctx context.Context) (err error) {
 	if c.closed {
 		err = distlock.ErrClosed
 	} else if c.session == nil {
-		c.session, err = c.store.dial(c.ask)
+		var conn *wire.Conn
+		if conn, err = wire.Dial(*c.store.target, c.ask); err == nil {
+			c.session = newSession(c.store, conn)
+		}
 	}
 	s, ready := c.session, c.ready
 	c.mu.Unlock()
@@ -142,16 +150,16 @@ func (c *class) closeIdle() {
 	}
 	c.session, c.ready = nil, false
 	c.mu.Unlock()
-	s.close(closeTime)
+	s.conn.Close(closeTime)
 }
 
-// close ends the class, with the patience of session.close.
+// close ends the class, with the patience of wire.Conn.Close.
 func (c *class) close(patience time.Duration) {
 	c.mu.Lock()
 	c.closed = true
 	s := c.session
 	c.mu.Unlock()
 	if s != nil {
-		s.close(patience)
+		s.conn.Close(patience)
 	}
 }

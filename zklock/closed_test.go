@@ -14,24 +14,19 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // TestGrantedWhileClosed: a lock is granted just before the connection is closed, and
 // wrapped just after. It ends as soon as the others.
 func TestGrantedWhileClosed(t *testing.T) {
 	prefix := freshPrefix()
-	conn, _, err := zk.Connect([]string{server(t).Addr()}, 30*time.Second, zk.WithLogger(debugLog{}), inOrder())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	if _, _, err := conn.Exists("/"); err != nil {
-		t.Fatal(err)
-	}
+	conn := connect(t)
 	d, other := claimOn(t, conn, prefix, "x", false).class.store, claimOn(t, conn, prefix, "x", false).class.store
-	other.target, other.ttl, other.mainTTL = new(target), other.defaultTTL(), other.defaultTTL() // notes no locks
+	other.target, other.ttl, other.mainTTL = new(wire.Target), other.defaultTTL(), other.defaultTTL() // notes no locks
 	lockers := make([]*Locker, 2)
 	for i, d := range []*store{d, other} {
+		var err error
 		if lockers[i], err = newLocker(d); err != nil {
 			t.Fatal(err)
 		}
@@ -87,14 +82,14 @@ func TestCloseOfSilentServer(t *testing.T) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	testkit.WithinFresh(t, 900*time.Millisecond, func() func() {
-		w := newWire(t)
+		w := newProxy(t)
 		d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s")
 		w.gate.Lock()
 		t.Cleanup(w.gate.Unlock)
 		conn := d.main.session.conn
 		for range 40 { // more than the library queues up while it cannot send
 			asking.Go(func() {
-				for !d.main.session.isClosed() {
+				for !d.main.session.conn.IsClosed() {
 					_, _, _ = conn.Exists("/") // fails, and fails
 				}
 			})
@@ -126,7 +121,7 @@ func TestAnswerToAnotherSession(t *testing.T) {
 // ends, and no other begins.
 func TestCloseUnderContainer(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	d := openDriver(t, server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=10s")
 	s := d.main.session
 	reached, held := make(chan struct{}), make(chan struct{})
@@ -143,13 +138,13 @@ func TestCloseUnderContainer(t *testing.T) {
 		done <- err
 	}()
 	<-reached
-	s.close(closeTime)
+	s.conn.Close(closeTime)
 	if err := <-done; !errors.Is(err, distlock.ErrClosed) {
 		t.Error("the call under way got", err)
 	}
 	close(held)
-	if n := s.calls.count() + s.containers.count(); n != 0 {
-		t.Errorf("%d calls under way", n)
+	if err := s.conn.CreateContainer(prefix, nil); !errors.Is(err, zk.ErrClosing) && !errors.Is(err, zk.ErrConnectionClosed) {
+		t.Error("a container after that got", err)
 	}
 	if _, err := s.children(t.Context(), prefix); !errors.Is(err, distlock.ErrClosed) {
 		t.Error("a call after that got", err)

@@ -190,7 +190,7 @@ func (w *withConnection) Close() error {
 
 func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {
 	d := &lastDial{}
-	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(debugLog{}), inOrder(), zk.WithDialer(d.dial))
+	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(silent{}), zk.WithDialer(d.dial))
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr strin
 }
 
 // lastDial ends the TCP connection of a user's client before that is closed. A CreateContainer may be
-// under way then, for a name that is being cleaned up; see session.endContainers for why
+// under way then, for a name that is being cleaned up; see wire.Conn.CreateContainer for why
 // it must not see the client closed.
 type lastDial struct {
 	mu    sync.Mutex

@@ -1,8 +1,6 @@
 package zklock
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -51,32 +49,6 @@ func FuzzChildren(f *testing.F) {
 		}
 		if name, ours := decode(a); ours && encode(name) != a {
 			t.Errorf("%q is taken for the name %q", a, name)
-		}
-	})
-}
-
-// FuzzStream: whatever a server sends, what comes out is as long as what went in, and the
-// same but for the numbers that are taken out of replies.
-func FuzzStream(f *testing.F) {
-	frame := func(n int, rest ...byte) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), rest...)
-	}
-	f.Add([]byte{}, 1)
-	f.Add(frame(16, make([]byte, 16)...), 3)
-	f.Add(frame(-1, make([]byte, 40)...), 7)
-	f.Add(bytes.Repeat(frame(20, bytes.Repeat([]byte{1}, 20)...), 3), 5)
-	f.Fuzz(func(t *testing.T, sent []byte, size int) {
-		conn := newStream(&script{Reader: bytes.NewReader(sent)}, newPatientDialer(), "", 0)
-		p := make([]byte, 1+max(size, 0)%64)
-		var got []byte
-		for range 10 * (len(sent) + 1) {
-			n, err := conn.Read(p)
-			if got = append(got, p[:n]...); err != nil {
-				break
-			}
-		}
-		if len(got) > len(sent) || len(sent)-len(got) >= headSize {
-			t.Errorf("%d bytes of %d came through", len(got), len(sent))
 		}
 	})
 }

@@ -74,13 +74,11 @@ func (s *session) fault(err error) error {
 	}
 	fate := fateOf(err)
 	silent := fate == driver.Unknown || fate == driver.NotSent
-	if errors.Is(err, zk.ErrClosing) || silent && s.isClosed() {
+	if errors.Is(err, zk.ErrClosing) || silent && s.conn.IsClosed() {
 		return fmt.Errorf("%w: the connection to ZooKeeper was closed by its owner: %w", distlock.ErrClosed, err)
 	}
-	if silent && s.dialer != nil && !errors.Is(err, context.Canceled) {
-		if reason := s.dialer.reason(); reason != nil {
-			err = fmt.Errorf("%w: %w", err, reason)
-		}
+	if reason := s.conn.Reason(); silent && reason != nil && !errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("%w: %w", err, reason)
 	}
 	return &driver.Fault{Fate: fate, Err: err}
 }
@@ -89,11 +87,10 @@ func (s *session) fault(err error) error {
 // the library does. A connection that was closed gets none: a request that the library
 // fails to write, and nobody waits for, keeps a goroutine of it for ever.
 func send[T any](s *session, call func() (T, error)) (T, error) {
-	if s.isClosed() || !s.calls.begin() {
+	if s.conn.IsClosed() {
 		var none T
 		return none, s.fault(zk.ErrClosing)
 	}
-	defer s.calls.done()
 	value, err := call()
 	return value, s.fault(err)
 }

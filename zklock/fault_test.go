@@ -23,7 +23,7 @@ func TestReplyCut(t *testing.T) {
 	for _, f := range []fault{loseRequest, loseReply} {
 		for k := 1; k <= 8; k++ {
 			t.Run(fmt.Sprintf("%d/%d", f, k), func(t *testing.T) {
-				w, prefix := newWire(t), freshPrefix()
+				w, prefix := newProxy(t), freshPrefix()
 				l := open(t, w, prefix, 30*time.Second)
 				unlock(t, lock(t, l, "x"))
 				w.on(once(0, k, f))
@@ -54,7 +54,7 @@ func TestReplyCut(t *testing.T) {
 // TestCreateCutOnce: the lost reply to a creation is found out, and the lock taken.
 func TestCreateCutOnce(t *testing.T) {
 	t.Parallel()
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 30*time.Second)
 	unlock(t, lock(t, l, "x"))
 	w.on(once(opMulti, 1, loseReply))
@@ -73,7 +73,7 @@ func TestCreateCutOnce(t *testing.T) {
 // there, unknown to all, and goes when the connection is back.
 func TestCreateCutForLong(t *testing.T) {
 	t.Parallel()
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 30*time.Second)
 	unlock(t, lock(t, l, "x"))
 	created := false
@@ -110,7 +110,7 @@ func TestLongCutLeavesNothing(t *testing.T) {
 	for _, how := range []string{"silent", "refused"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+			w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 			l, err := New(w.connect(), &Options{Prefix: prefix, TickTime: tick}) // it has but one session
 			if err != nil {
 				t.Fatal(err)
@@ -187,7 +187,7 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 // the next lock lives by the next session.
 func TestExpiredWhileHeld(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	l := open(t, w, prefix, 6*time.Second)
 	held := lock(t, l, "x")
 	w.expire()
@@ -214,7 +214,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 }
 
 func expiredWhileWaiting(t *testing.T) func() {
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	holder, doomed, third := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	held := lock(t, holder, "x")
 	queued := func(n int) {
@@ -249,7 +249,7 @@ func expiredWhileWaiting(t *testing.T) func() {
 // go of its node.
 func TestFencedBeforeExpiry(t *testing.T) {
 	t.Parallel()
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	l := open(t, w, prefix, 2*time.Second)
 	held := lock(t, l, "x")
 	var fenced atomic.Bool
@@ -278,7 +278,7 @@ func TestFencedBeforeExpiry(t *testing.T) {
 // to its node yet.
 func TestExpiredClaim(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	conn := w.connect()
 	c := claimOn(t, conn, prefix, "x", false)
 	if _, err := c.Try(t.Context()); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // shared is the server of all tests of the package: each has a prefix of its own. A test
@@ -35,9 +36,10 @@ func TestMain(m *testing.M) {
 			return Open(ctx, url, suiteOptions())
 		}))
 	}
-	// The tests wait most of the time, so they need no processor each. A flag of the command
-	// line comes later, and counts more.
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	// The tests wait most of the time, so they need no processor each. Three of them are runs of
+	// the suite, which take longer than all others together. A flag of the command line comes
+	// later, and counts more.
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -72,42 +74,46 @@ func connect(t testing.TB) *zk.Conn {
 
 func connectTo(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
-	conn, _, err := zk.Connect([]string{addr}, 30*time.Second, zk.WithLogger(debugLog{}), inOrder())
+	return connectOver(t, addr, func(conn net.Conn) net.Conn { return conn })
+}
+
+// connectOver has each TCP connection go over another. It is by package wire, to keep the
+// race detector quiet about the library: with New, its data race at a reconnection with
+// watches is the user's, and here the tests'. But it waits for answers for as long as the
+// library does.
+func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Conn {
+	t.Helper()
+	conn, err := wire.Dial(wire.Target{
+		Hosts: []string{addr},
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err == nil {
+				conn = over(conn)
+			}
+			return conn, err
+		},
+		DialTimeout: 30 * time.Second,
+		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
+	}, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(conn.Close)
+	t.Cleanup(func() { conn.Close(time.Second) })
 	if _, _, err := conn.Exists("/"); err != nil {
 		t.Fatal(err)
 	}
-	return conn
+	return conn.Conn
 }
 
-// inOrder keeps the race detector quiet about the library: with New, its data race at a
-// reconnection with watches is the user's, and here the tests'.
-func inOrder() func(*zk.Conn) { return inOrderOver(func(conn net.Conn) net.Conn { return conn }) }
+// silent takes what the library has to say.
+type silent struct{}
 
-func inOrderOver(over func(net.Conn) net.Conn) func(*zk.Conn) {
-	d := newPatientDialer()
-	return zk.WithDialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
-		conn, err := net.DialTimeout(network, addr, timeout)
-		if err != nil {
-			return nil, err
-		}
-		return newStream(over(conn), d, addr, timeout), nil
-	})
-}
-
-// newPatientDialer returns a dialer with streams that wait for answers as long as the
-// library does.
-func newPatientDialer() *dialer {
-	return &dialer{target: &target{tick: -24 * time.Hour}, life: context.Background(), began: time.Now()}
-}
+func (silent) Printf(string, ...any) {}
 
 func freshPrefix() string { return "/t" + rand.Text() }
 
 // open returns a Locker under prefix, through w unless w is nil.
-func open(t testing.TB, w *wire, prefix string, session time.Duration) *Locker {
+func open(t testing.TB, w *proxy, prefix string, session time.Duration) *Locker {
 	t.Helper()
 	url := server(t).URL()
 	if w != nil {

@@ -94,7 +94,7 @@ func (s *session) deleteLeftovers() {
 	for {
 		select {
 		case <-pause.C:
-		case <-s.closed:
+		case <-s.conn.Closed:
 			s.leftovers.clear() // the session ends, and with it all its nodes
 			return
 		}

@@ -100,13 +100,13 @@ func TestRecordAfterClose(t *testing.T) {
 // TestLeftoversEnd: leftovers end with the connection, and with their session.
 func TestLeftoversEnd(t *testing.T) {
 	t.Parallel()
-	for how, end := range map[string]func(*wire, *zk.Conn){
-		"the connection": func(_ *wire, conn *zk.Conn) { conn.Close() },
-		"the session":    func(w *wire, _ *zk.Conn) { w.expire() },
+	for how, end := range map[string]func(*proxy, *zk.Conn){
+		"the connection": func(_ *proxy, conn *zk.Conn) { conn.Close() },
+		"the session":    func(w *proxy, _ *zk.Conn) { w.expire() },
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			w := newWire(t)
+			w := newProxy(t)
 			conn := w.connect()
 			c := claimOn(t, conn, freshPrefix(), "x", false)
 			if _, err := c.Try(t.Context()); err != nil {
@@ -141,7 +141,7 @@ func TestLeftoversEnd(t *testing.T) {
 // release, which fails again. The use of the session ends once, and the lock was not lost.
 func TestDeletedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newProxy(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
 	if _, err := c.Try(t.Context()); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // token is the node's czxid.
 func TestContendedRequests(t *testing.T) {
 	t.Parallel()
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	other := claimOn(t, conn, prefix, "x", false)
 	first := claimOn(t, w.connect(), prefix, "x", false)
 	again := func() *claim {
@@ -105,7 +105,7 @@ func TestHolderOfRefusal(t *testing.T) {
 // TestDeletedWhileJoining: a node that goes between its creation and the list is no grant.
 func TestDeletedWhileJoining(t *testing.T) {
 	t.Parallel()
-	w, prefix, byHand := newWire(t), freshPrefix(), connect(t)
+	w, prefix, byHand := newProxy(t), freshPrefix(), connect(t)
 	other, c := claimOn(t, byHand, prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
 	if _, err := other.Try(t.Context()); err != nil {
 		t.Fatal(err)

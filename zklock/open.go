@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"path"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // Open returns a Locker on connections of its own. Close closes them, and with them
@@ -31,12 +33,10 @@ import (
 // zk.ErrNoServer, and the reason. It fails with the error of ctx if that ends; ctx
 // bounds this call alone.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
-	t, opts, err := parse(rawURL, o)
+	d, err := parse(rawURL, o)
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, opened(err)
 	}
-	d := newStore(opts)
-	d.target = t
 	if err := d.open(ctx); err != nil {
 		d.closeAll(0)
 		return nil, opened(err)
@@ -60,7 +60,7 @@ func (d *store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	granted, shortest := s.timeout(), time.Duration(0)
+	granted, shortest := s.conn.Timeout(), time.Duration(0)
 	if granted > d.main.ask {
 		shortest = granted
 	}
@@ -72,7 +72,7 @@ func (d *store) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.longest = s.timeout()
+		d.longest = s.conn.Timeout()
 		probe.leave()
 		go probe.closeIdle() // Close does so, too, if it comes first
 	}
@@ -86,26 +86,17 @@ func (d *store) open(ctx context.Context) error {
 	return nil
 }
 
-// target is where the servers are, and how to speak to them.
-type target struct {
-	hosts       []string
-	tls         *tls.Config
-	dialTimeout time.Duration
-	tick        time.Duration // as given
-	auth        string        // user:password
-}
-
 const (
 	defaultPort = "2181"
 	defaultDial = 5 * time.Second
 	maxSession  = 24 * time.Hour
 )
 
-// parse returns what a URL and options say together.
-func parse(rawURL string, o *Options) (*target, Options, error) {
+// parse returns a store as a URL and options together say, not yet connected.
+func parse(rawURL string, o *Options) (*store, error) {
 	u, err := openurl.Parse(rawURL, "zk", "zks")
 	if err != nil {
-		return nil, Options{}, err
+		return nil, err
 	}
 	var opts Options
 	if o != nil {
@@ -115,28 +106,31 @@ func parse(rawURL string, o *Options) (*target, Options, error) {
 	openurl.Merge(u, "prefix", strings.TrimSuffix(u.Path(), "/"), &opts.Prefix)
 	openurl.Merge(u, "session_timeout", u.Duration("session_timeout", 0, time.Millisecond, maxSession), &opts.SessionTimeout)
 	openurl.Merge(u, "tick_time", u.Duration("tick_time", 0, time.Millisecond, time.Minute), &opts.TickTime)
-	t := &target{
-		hosts:       u.HostsDefault(defaultPort),
-		tls:         u.TLS(),
-		dialTimeout: u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute),
-		tick:        opts.TickTime,
+	hosts, dial := u.HostsDefault(defaultPort), new(net.Dialer).DialContext
+	dialTimeout := u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute)
+	if config := u.TLS(); config != nil {
+		dial = (&tls.Dialer{Config: config}).DialContext
 	}
 	name, password, login := u.User()
-	if login {
-		t.auth = name + ":" + password
-	}
 	creator := u.OneOf("acl", "world", "creator") == "creator"
 	if err := u.Err(); err != nil {
-		return nil, opts, err
+		return nil, err
 	}
 	if creator {
 		if !login || opts.ACL != nil {
-			return nil, opts, fmt.Errorf("%w: the URL %s: acl=creator needs a user, and no ACL in the options", distlock.ErrInvalid, u)
+			return nil, fmt.Errorf("%w: the URL %s: acl=creator needs a user, and no ACL in the options", distlock.ErrInvalid, u)
 		}
 		opts.ACL = zk.AuthACL(zk.PermAll)
 	}
-	opts, err = opts.checked()
-	return t, opts, err
+	if opts, err = opts.checked(); err != nil {
+		return nil, err
+	}
+	d := newStore(opts)
+	if login {
+		d.auth = name + ":" + password
+	}
+	d.target = &wire.Target{Hosts: hosts, Dial: dial, DialTimeout: dialTimeout, Logger: opts.Logger, Lease: d.lease}
+	return d, nil
 }
 
 // checked returns o with the defaults that need no server, or an ErrInvalid.

@@ -75,31 +75,6 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestHosts: all hosts are tried one after the other. The pause comes when all were
-// tried in vain, and none comes just after a connection.
-func TestHosts(t *testing.T) {
-	t.Parallel()
-	var r hosts
-	if err := r.Init([]string{"a", "b"}); err != nil || r.Len() != 2 {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	for _, step := range "nnnnncnnn" {
-		if step == 'c' {
-			r.Connected()
-			continue
-		}
-		host, pause := r.Next()
-		if pause {
-			got.WriteString("-")
-		}
-		got.WriteString(host)
-	}
-	if want := "ab-ab-aba-b"; got.String() != want {
-		t.Errorf("the hosts come as %s, want %s", got.String(), want)
-	}
-}
-
 // TestNegotiated: the servers grant less than was asked for, or more. What they
 // grant decides on the TTLs.
 func TestNegotiated(t *testing.T) {
@@ -114,7 +89,7 @@ func TestNegotiated(t *testing.T) {
 		if got := l.Capabilities().MaxTTL; got != (lease - lease/sharing).Truncate(time.Millisecond) {
 			t.Errorf("asked for %v: TTLs up to %v, which are not those of a session of %v", tc.ask, got, tc.want)
 		}
-		conn, _, err := zk.Connect([]string{server(t).Addr()}, tc.ask, zk.WithLogger(debugLog{}))
+		conn, _, err := zk.Connect([]string{server(t).Addr()}, tc.ask, zk.WithLogger(silent{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,8 +162,8 @@ func TestNew(t *testing.T) {
 // TestCloseLeavesNothing: the session is closed, not left to expire, and nothing of
 // it runs any more.
 func TestCloseLeavesNothing(t *testing.T) {
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/distlock-go/distlock/zklock.(*wire).serve"))
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/distlock-go/distlock/zklock.(*proxy).serve"))
 	var log bytes.Buffer
 	l, err := Open(t.Context(), server(t).URLVia(w.addr()), &Options{
 		Prefix:         prefix,

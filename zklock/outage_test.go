@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"go.uber.org/goleak"
 
 	"github.com/distlock-go/distlock"
@@ -20,7 +19,7 @@ import (
 // clients along, if there is another.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
-	first, second, prefix := newWire(t), newWire(t), freshPrefix()
+	first, second, prefix := newProxy(t), newProxy(t), freshPrefix()
 	second.away.Store(true) // so that the client connects to the first
 	l, err := Open(t.Context(), "zk://"+first.addr()+","+second.addr()+prefix+"?tick_time=200ms&ttl=8s", nil)
 	if err != nil {
@@ -47,7 +46,7 @@ func TestSilentServer(t *testing.T) {
 // and with it the node in the queue live on.
 func TestWaiterSurvivesOutage(t *testing.T) {
 	t.Parallel()
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	holder := open(t, nil, prefix, 30*time.Second)
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=6s", nil) // polls every 2 s
 	if err != nil {
@@ -86,13 +85,7 @@ func TestClosedByItsOwner(t *testing.T) {
 
 func closedByItsOwner(t *testing.T) func() {
 	addr, prefix := server(t).Addr(), freshPrefix()
-	conn, _, err := zk.Connect([]string{addr}, 30*time.Second, zk.WithLogger(debugLog{}), inOrder())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := conn.Exists("/"); err != nil {
-		t.Fatal(err)
-	}
+	conn := connectTo(t, addr)
 	l, err := New(conn, &Options{Prefix: prefix, TickTime: tick})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +110,7 @@ func closedByItsOwner(t *testing.T) func() {
 // has expired. The library forgets that connection.
 func TestExpiredSessionLeavesNoSocket(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newProxy(t)
 	l := open(t, w, freshPrefix(), 6*time.Second)
 	connected := func() int64 { return w.connected.Load() }
 	for range 3 {
@@ -156,9 +149,7 @@ func TestMuteServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err = Open(ctx, "zk://"+silent.Addr().String()+"?dial_timeout=100ms", nil)
+	_, err = Open(t.Context(), "zk://"+silent.Addr().String()+"?dial_timeout=100ms", nil)
 	if err == nil || !strings.Contains(err.Error(), "100ms") {
 		t.Error("the reason is missing:", err)
 	}
@@ -167,7 +158,7 @@ func TestMuteServer(t *testing.T) {
 		t.Error("a server that accepts and says nothing:", err)
 	}
 
-	w := newWire(t)
+	w := newProxy(t)
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s&dial_timeout=500ms", nil)
 	if err != nil {
 		t.Fatal(err)

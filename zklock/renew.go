@@ -70,7 +70,7 @@ func (s *session) renew(ctx context.Context, part []*driver.Renewal) {
 // session has expired, or its node is not there.
 func (c *claim) check(ctx context.Context) error {
 	s := c.session
-	if s.isClosed() {
+	if s.conn.IsClosed() {
 		return s.fault(zk.ErrClosing)
 	}
 	if s.conn.SessionID() != c.id {

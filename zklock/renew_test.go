@@ -17,13 +17,13 @@ import (
 func TestDeletedByHand(t *testing.T) {
 	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
-	l := open(t, nil, prefix, 3*time.Second)
+	l := open(t, nil, prefix, 30*time.Second)
 	for _, how := range []string{"before the first renewal", "later"} {
 		testkit.WithinFresh(t, 2*time.Second, func() func() {
-			held := lock(t, l, "x")
+			held := lock(t, l, "x", distlock.TTL(3*time.Second))
 			if how == "later" {
 				first := held.Deadline()
-				testkit.Until(t, "the lock is renewed", func() bool { return !held.Deadline().Equal(first) })
+				testkit.Until(t, "the lock is renewed", func() bool { return held.Err() != nil || held.Deadline().After(first) })
 			}
 			return func() {
 				if err := conn.Delete(held.Path(), -1); err != nil {
@@ -37,11 +37,11 @@ func TestDeletedByHand(t *testing.T) {
 	}
 }
 
-// renewedOnce returns a claim with a lock and a watch, its wire, and another
+// renewedOnce returns a claim with a lock and a watch, its proxy, and another
 // connection. The next renewal needs a write.
-func renewedOnce(t *testing.T) (*wire, *claim, *zk.Conn) {
+func renewedOnce(t *testing.T) (*proxy, *claim, *zk.Conn) {
 	t.Helper()
-	w, byHand := newWire(t), connect(t)
+	w, byHand := newProxy(t), connect(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
 	if _, err := c.Try(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,11 +77,11 @@ func TestDeletedWhileRenewed(t *testing.T) {
 // many they are.
 func TestRenewalIsShared(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
-	l := open(t, w, prefix, 3*time.Second)
+	w, prefix := newProxy(t), freshPrefix()
+	l := open(t, w, prefix, 30*time.Second)
 	locks := make([]*Lock, 100)
 	for i := range locks {
-		locks[i] = lock(t, l, fmt.Sprint(i))
+		locks[i] = lock(t, l, fmt.Sprint(i), distlock.TTL(3*time.Second))
 	}
 	renewed := func() {
 		t.Helper()
@@ -104,8 +104,8 @@ func TestRenewalIsShared(t *testing.T) {
 	for range 3 {
 		renewed()
 	}
-	// All are due together, about twice a second, but not to the millisecond.
-	got, periods := w.count(), int(time.Since(began)/(500*time.Millisecond))+1
+	// All are due together, about once a second, but not to the millisecond.
+	got, periods := w.count(), int(time.Since(began)/time.Second)+1
 	if got[opMulti] > 3*periods || len(got) != 1 {
 		t.Errorf("%d locks were renewed by the requests %v in %d periods", len(locks), got, periods)
 	}
@@ -119,7 +119,7 @@ func TestRenewalIsShared(t *testing.T) {
 func TestSlowRenewalIsShared(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second
-	w := newWire(t)
+	w := newProxy(t)
 	first := claimOn(t, w.connect(), freshPrefix(), "0", false)
 	batch := make([]driver.Renewal, 20)
 	for i := range batch {

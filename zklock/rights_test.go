@@ -57,7 +57,7 @@ func TestUnreadableName(t *testing.T) {
 // at that request. That is not believed for ever.
 func TestContainersDropTheConnection(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newProxy(t)
 	w.on(func(op int32) fault {
 		if op == opContainer {
 			return loseRequest
@@ -93,7 +93,7 @@ func TestContainersDropTheConnection(t *testing.T) {
 // whether they know containers.
 func TestContainersWithoutMajority(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newProxy(t)
 	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
 	w.on(func(op int32) fault {
 		if op == opContainer || op == opCreate || op == opMulti {
@@ -192,7 +192,7 @@ func TestDocumentedRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := strings.Replace(server(t).URL(), "zk://", "zk://app:pw@", 1) + prefix
-	l, err := Open(t.Context(), url, &Options{ACL: onNames, Options: distlock.Options{TTL: time.Second}, TickTime: tick})
+	l, err := Open(t.Context(), url, &Options{ACL: onNames, Options: distlock.Options{TTL: 5 * time.Second}, TickTime: tick})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,25 +10,17 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
-// session is a connection, and the session that the servers keep for it. If a session
-// expires, the next one follows. Many locks live by it, so one write renews all of
-// them.
+// session is what the locks on one connection share: one write renews all of them. If
+// the servers' session expires, the next one follows.
 type session struct {
 	store   *store
-	conn    *zk.Conn
-	timeout func() time.Duration // of the session, as granted
-	closed  <-chan struct{}      // closed when the owner has closed conn; nil if that cannot be known
+	conn    *wire.Conn
 	watches watches
 
-	dialer *dialer         // of conn; nil if conn is the user's
-	events <-chan zk.Event // closed when nothing of conn runs any more
-
 	leftovers  leftovers
-	calls      calls // of the library
-	containers calls // those of them that are CreateContainer
-
 	confirming semaphore
 	mu         sync.Mutex
 	confirmed  confirmation
@@ -40,20 +32,9 @@ type confirmation struct {
 	sent    time.Time // before it was sent
 }
 
-func newSession(d *store, conn *zk.Conn, timeout func() time.Duration) *session {
-	return &session{store: d, conn: conn, timeout: timeout, closed: closedOf(conn),
+func newSession(d *store, conn *wire.Conn) *session {
+	return &session{store: d, conn: conn,
 		watches: watches{byPath: make(map[string]*watch)}, confirming: make(semaphore, 1)}
-}
-
-// dial begins a session that Close ends, and does not wait for it.
-func (d *store) dial(ask time.Duration) (*session, error) {
-	dialer, conn, events, err := d.target.dial(ask, d.opts.Logger)
-	if err != nil {
-		return nil, err
-	}
-	s := newSession(d, conn, func() time.Duration { return time.Duration(dialer.granted.Load()) })
-	s.dialer, s.events = dialer, events
-	return s, nil
 }
 
 // greet makes the first requests of a connection, and again if it breaks under them. But
@@ -63,7 +44,7 @@ func (s *session) greet(ctx context.Context) error {
 	defer stop()
 	_, err := again(ctx, s, func() (struct{}, error) {
 		var err error
-		if auth := s.store.target.auth; auth != "" {
+		if auth := s.store.auth; auth != "" {
 			err = s.conn.AddAuth("digest", []byte(auth))
 		}
 		if err == nil {
@@ -75,90 +56,6 @@ func (s *session) greet(ctx context.Context) error {
 		return struct{}{}, err
 	})
 	return err
-}
-
-// closeTime bounds the wait for the servers to confirm that a session is closed. The
-// library would wait for a second, and two more if too many requests are queued up. The
-// Locker has less time than that for all that Close takes.
-const closeTime = 500 * time.Millisecond
-
-// close ends a session of Open, and returns when no connection is left. With a patience
-// of 0 it waits for no server: a session without any use so far expires by itself.
-func (s *session) close(patience time.Duration) {
-	if s.dialer == nil {
-		return
-	}
-	s.calls.end()
-	s.containers.end()
-	closed := make(chan struct{})
-	go func() {
-		// They mostly end in a moment.
-		for wait := time.Now().Add(patience / 2); s.calls.count() > 0 && time.Now().Before(wait); {
-			time.Sleep(time.Millisecond)
-		}
-		s.endContainers()
-		s.conn.Close()
-		close(closed)
-	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
-	s.dialer.end()
-	for range s.events {
-	}
-}
-
-// endContainers returns when the library cannot be writing the result of a CreateContainer
-// any more. Once the connection is closed, the library returns what is under way, and may
-// decode the answer meanwhile. All its other calls then leave the result alone, but this
-// one reads it: a data race. Without a TCP connection there is nothing to decode.
-func (s *session) endContainers() {
-	for s.containers.count() > 0 {
-		s.dialer.end()
-		if state := s.conn.State(); state == zk.StateDisconnected || state == zk.StateConnecting {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// calls counts calls under way, until no more may begin.
-type calls struct {
-	mu    sync.Mutex
-	n     int
-	ended bool
-}
-
-// begin reports whether a call may begin. Then done has to follow.
-func (c *calls) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended {
-		c.n++
-	}
-	return !c.ended
-}
-
-func (c *calls) done() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n--
-}
-
-// end lets no call begin any more.
-func (c *calls) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-}
-
-func (c *calls) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n
 }
 
 // semaphore lets one call run at a time.
@@ -220,10 +117,12 @@ func tickOf(given, session time.Duration) time.Duration {
 	return min(defaultTick, session/2)
 }
 
-func (s *session) lease() time.Duration {
-	timeout := s.timeout()
-	return leaseOf(timeout, tickOf(s.store.opts.TickTime, timeout))
+// lease returns the lease of a session with the time-out.
+func (d *store) lease(session time.Duration) time.Duration {
+	return leaseOf(session, tickOf(d.opts.TickTime, session))
 }
+
+func (s *session) lease() time.Duration { return s.store.lease(s.conn.Timeout()) }
 
 // sharing is the part of a TTL for which one confirmation serves all. So a hundred
 // batches of renewals due together send one request, not a hundred. The longest TTL is
@@ -289,16 +188,6 @@ func (s *session) write() (sent time.Time, err error) {
 	return sent, err
 }
 
-// isClosed reports whether the connection has been closed by its owner.
-func (s *session) isClosed() bool {
-	select {
-	case <-s.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // children lists the names of the nodes below a node.
 func (s *session) children(ctx context.Context, parent string) ([]string, error) {
 	return request(ctx, s, func() ([]string, error) {
@@ -362,16 +251,11 @@ const noContainersFor = time.Hour
 // 3.5 say so; the library has no value for the code -6. ClickHouse Keeper before 26.7
 // drops the connection at that request, each time, but answers another. That other one
 // is a write: without a majority, servers answer reads and no write. A request that was
-// not sent tells nothing. On a connection of the user, who may close it at any time,
-// the data race of endContainers is the library's, and cannot be kept out.
+// not sent tells nothing.
 func (s *session) createContainer(ctx context.Context, p string) (known bool, err error) {
 	for dropped := 0; dropped < 3; {
-		_, err = requestOnce(ctx, s, func() (string, error) {
-			if !s.containers.begin() {
-				return "", zk.ErrClosing
-			}
-			defer s.containers.done()
-			return s.conn.CreateContainer(p, nil, zk.FlagContainer, s.store.opts.ACL)
+		_, err = requestOnce(ctx, s, func() (struct{}, error) {
+			return struct{}{}, s.conn.CreateContainer(p, s.store.opts.ACL)
 		})
 		if !unanswered(err) {
 			return err == nil || err.Error() != codeUnimplemented, err

@@ -9,6 +9,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // TestOneTTLDoesNotBindTheOther: a short lock beside a long one is free soon after its
@@ -21,7 +22,7 @@ func TestOneTTLDoesNotBindTheOther(t *testing.T) {
 }
 
 func shortBesideLong(t *testing.T) func() {
-	w, prefix, conn := newWire(t), freshPrefix(), connect(t)
+	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=30s", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func shortBesideLong(t *testing.T) func() {
 // says. It closes their session when they have not been used for long.
 func TestShortDefaultTakesLong(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=2s", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -90,12 +91,10 @@ func TestShortDefaultTakesLong(t *testing.T) {
 // openDriver opens a driver without a Client.
 func openDriver(t *testing.T, url string) *store {
 	t.Helper()
-	target, opts, err := parse(url, nil)
+	d, err := parse(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newStore(opts)
-	d.target = target
 	if err := d.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +172,7 @@ func TestSessionsByDefault(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{100 * time.Millisecond, 2 * time.Second, 10 * time.Second, 30 * time.Second} {
 		d := newStore(Options{})
-		d.target, d.longest = &target{}, 40*time.Second
+		d.target, d.longest = &wire.Target{}, 40*time.Second
 		longest := longestTTL(d.longest, defaultTick)
 		d.ttl = min(ttl, longest)
 		granted := min(max(sessionOf(ttl, defaultTick), 4*time.Second), d.longest)

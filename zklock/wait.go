@@ -73,7 +73,7 @@ func (c *claim) Wait(ctx context.Context) error {
 			ahead.note(e)
 		case e := <-own.events:
 			own.note(e)
-		case <-s.closed:
+		case <-s.conn.Closed:
 			return s.fault(zk.ErrClosing)
 		case <-ctx.Done():
 		}

@@ -10,27 +10,26 @@
 //	class.go    which locks share a session
 //	session.go  one session: its lease, its confirmation, requests
 //	fault.go    the one sender of requests, and what a failed one may have done
-//	dialer.go   the TCP connections of a session; stream.go: one of them
 //	leftover.go what has to be deleted after its release has failed
 //	names.go    what a name and a claim look like in the store
 //	operate.go  Inspect, List and Break
 //
-// docs/zookeeper.md says what is stored, what is guaranteed, and what to set.
+// Package internal/wire is the connection to the servers. docs/zookeeper.md says what is stored, what is guaranteed, and what to set.
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // DefaultPrefix is the path of the locks where Options name none.
@@ -113,7 +112,8 @@ func New(conn *zk.Conn, o *Options) (*Locker, error) {
 // store makes claims on names.
 type store struct {
 	opts     Options
-	target   *target // nil if the connection is the user's
+	target   *wire.Target // nil if the connection is the user's
+	auth     string       // user:password
 	caps     driver.Capabilities
 	idleTime time.Duration
 	names    knownNames
@@ -149,13 +149,13 @@ func newStore(o Options) *store {
 // newStoreOn returns the store on a connection of the user.
 func newStoreOn(conn *zk.Conn, o Options, timeout time.Duration) *store {
 	d := newStore(o)
-	s := newSession(d, conn, func() time.Duration { return timeout })
+	s := newSession(d, wire.Lent(conn, timeout))
 	d.main = &class{store: d, keep: true, session: s, ready: true}
 	d.declare(timeout, timeout) // a TTL may be as short as it likes
 	go func() {
 		defer d.end()
 		select {
-		case <-s.closed:
+		case <-s.conn.Closed:
 		case <-d.life.Done():
 		}
 	}()
@@ -167,7 +167,7 @@ func newLocker(d *store) (*Locker, error) {
 	if d.caps.MaxTTL <= 0 {
 		_ = d.Close()
 		return nil, opened(fmt.Errorf("%w: a session of %v allows no TTL with ticks of %v",
-			distlock.ErrInvalid, d.main.session.timeout(), d.opts.TickTime))
+			distlock.ErrInvalid, d.main.session.conn.Timeout(), d.opts.TickTime))
 	}
 	o := d.opts.Options
 	o.TTL = d.defaultTTL()
@@ -226,7 +226,7 @@ func (d *store) WrapLock(h *driver.Handle, claimed driver.Claim) distlock.Lock {
 	if d.target == nil {
 		left := copyOf(c)
 		c.forget = context.AfterFunc(d.life, func() {
-			if _ = h.Extend(context.Background(), left.ttl); !left.session.isClosed() {
+			if _ = h.Extend(context.Background(), left.ttl); !left.session.conn.IsClosed() {
 				left.session.addLeftover(left, h.Deadline())
 			}
 		})
@@ -240,7 +240,7 @@ func (d *store) Close() error {
 	return nil
 }
 
-// closeAll ends all sessions, with the patience of session.close.
+// closeAll ends all sessions, with the patience of wire.Conn.Close.
 func (d *store) closeAll(patience time.Duration) {
 	d.end()
 	d.mu.Lock()
@@ -252,51 +252,18 @@ func (d *store) closeAll(patience time.Duration) {
 	all.Wait()
 }
 
-// sessionTimeout returns the time-out that the servers have granted to a connection.
-// The library keeps it in an unexported field, and no request asks for it. A wrong
-// guess would be the end of mutual exclusion. So reflection reads the field, and if
-// that cannot be, the user has to give the time-out.
-//
-// The library writes the field before it sets the state, and here the state is read
-// first. It writes the field again only when it reconnects, mostly with the same value.
+// sessionTimeout returns the time-out of the sessions of a connection of the user. A wrong
+// guess would be the end of mutual exclusion. So where the library does not tell, the user
+// has to.
 func sessionTimeout(conn *zk.Conn, given time.Duration) (time.Duration, error) {
-	var granted time.Duration
-	if conn.State() == zk.StateHasSession {
-		if f := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs"); f.IsValid() && f.CanInt() {
-			granted = time.Duration(f.Int()) * time.Millisecond
-		}
-	}
-	switch {
+	switch granted := wire.TimeoutOf(conn); {
 	case granted == 0 && given == 0:
 		return 0, fmt.Errorf("%w: the session time-out is not known, since the connection has no session yet: "+
 			"wait for zk.StateHasSession, or set SessionTimeout", distlock.ErrInvalid)
 	case granted != 0 && given > granted:
 		return 0, fmt.Errorf("%w: the session time-out is %v, but the servers have granted %v",
 			distlock.ErrInvalid, given, granted)
-	case given != 0:
-		return given, nil
+	default:
+		return cmp.Or(given, granted), nil
 	}
-	return granted, nil
-}
-
-// closedOf returns a channel that conn.Close closes. Close ends the session, and with
-// it every lock, so we have to know before the servers do:
-//
-//	user                   library                         servers
-//	  |-- Close ------------->|  closes this channel          |
-//	  |                       |-- end of the session -------->|  others may get the names
-//	  |                       |<- done -----------------------|
-//	  |                       |  watches end: too late        |
-//
-// The library tells nothing else so early. Its calls fail as if the connection had
-// broken, and the state stays what it was. A watch ends when the servers have answered.
-// If they do not answer, it ends much later. Reflection alone does not receive from an
-// unexported field, hence unsafe. If the field is not as expected, closedOf returns
-// nil, and only zk.ErrClosing tells.
-func closedOf(conn *zk.Conn) <-chan struct{} {
-	f := reflect.ValueOf(conn).Elem().FieldByName("shouldQuit")
-	if !f.IsValid() || f.Type() != reflect.TypeFor[chan struct{}]() {
-		return nil
-	}
-	return *(*chan struct{})(unsafe.Pointer(f.UnsafeAddr()))
 }

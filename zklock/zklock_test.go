@@ -33,7 +33,7 @@ func unlock(t testing.TB, l distlock.Lock) {
 // and one to give it back.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	a, b := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
 	expect := func(what string, want map[int32]int) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestRequests(t *testing.T) {
 // the queue is, and to be woken nothing.
 func TestWaiterRequests(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
 	if _, err := holder.Try(t.Context()); err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func TestContainerGone(t *testing.T) {
 // TestNoContainers: servers before 3.5 do not know them.
 func TestNoContainers(t *testing.T) {
 	t.Parallel()
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	w.on(func(op int32) fault {
 		if op == opContainer {
 			return refuse
@@ -269,7 +269,7 @@ func TestQueue(t *testing.T) {
 
 // TestWatchesDoNotPile: 200 waits in vain leave one watch, not 200.
 func TestWatchesDoNotPile(t *testing.T) {
-	w, prefix := newWire(t), freshPrefix()
+	w, prefix := newProxy(t), freshPrefix()
 	holder, waiter := open(t, nil, prefix, 30*time.Second), open(t, w, prefix, 30*time.Second)
 	held := lock(t, holder, "x")
 	w.count()

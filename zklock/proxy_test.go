@@ -37,8 +37,8 @@ const (
 	refuse            // the server does not know such a request
 )
 
-// wire is a path to the server that knows where requests begin and end.
-type wire struct {
+// proxy is a path to the server that knows where requests begin and end.
+type proxy struct {
 	t        testing.TB
 	listener net.Listener
 	gate     sync.RWMutex // locked while nothing comes through
@@ -53,13 +53,13 @@ type wire struct {
 	greeting []byte // the latest answer to a connect request
 }
 
-func newWire(t testing.TB) *wire {
+func newProxy(t testing.TB) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t: t, listener: l, counts: make(map[int32]int)}
+	w := &proxy{t: t, listener: l, counts: make(map[int32]int)}
 	target := server(t).Addr()
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -79,13 +79,13 @@ func newWire(t testing.TB) *wire {
 	return w
 }
 
-func (w *wire) addr() string { return w.listener.Addr().String() }
+func (w *proxy) addr() string { return w.listener.Addr().String() }
 
-// connect returns a connection through the wire.
-func (w *wire) connect() *zk.Conn { return connectTo(w.t, w.addr()) }
+// connect returns a connection through the proxy.
+func (w *proxy) connect() *zk.Conn { return connectTo(w.t, w.addr()) }
 
 // on sets the judge of all requests to come.
-func (w *wire) on(judge func(op int32) fault) {
+func (w *proxy) on(judge func(op int32) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge = judge
@@ -93,7 +93,7 @@ func (w *wire) on(judge func(op int32) fault) {
 
 // count returns how many requests there were, by operation, since the last call;
 // pings do not count.
-func (w *wire) count() map[int32]int {
+func (w *proxy) count() map[int32]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	counts := w.counts
@@ -103,7 +103,7 @@ func (w *wire) count() map[int32]int {
 }
 
 // cut breaks all connections.
-func (w *wire) cut() {
+func (w *proxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.conns {
@@ -113,7 +113,7 @@ func (w *wire) cut() {
 }
 
 // expire ends the client's session on the server, the way its expiry does.
-func (w *wire) expire() {
+func (w *proxy) expire() {
 	w.t.Helper()
 	// The client reconnects as soon as another has come for its session, and would
 	// take it back.
@@ -142,7 +142,7 @@ func (w *wire) expire() {
 }
 
 // comeThrough waits until the gate is open.
-func (w *wire) comeThrough() {
+func (w *proxy) comeThrough() {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
 }
@@ -158,7 +158,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return frame, err
 }
 
-func (w *wire) serve(client net.Conn, target string) {
+func (w *proxy) serve(client net.Conn, target string) {
 	defer client.Close()
 	w.connected.Add(1)
 	defer w.connected.Add(-1)
@@ -173,7 +173,7 @@ func (w *wire) serve(client net.Conn, target string) {
 	w.mu.Lock()
 	w.conns = append(w.conns, client, server)
 	w.mu.Unlock()
-	p := &pair{wire: w, client: client, server: server, lost: make(map[int32]bool)}
+	p := &pair{proxy: w, client: client, server: server, lost: make(map[int32]bool)}
 	var replies sync.WaitGroup
 	replies.Go(p.replies)
 	p.requests()
@@ -182,9 +182,9 @@ func (w *wire) serve(client net.Conn, target string) {
 	replies.Wait()
 }
 
-// pair is one connection through a wire.
+// pair is one connection through a proxy.
 type pair struct {
-	*wire
+	*proxy
 	client, server net.Conn
 
 	lostMu sync.Mutex // also held to write to client

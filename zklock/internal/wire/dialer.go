@@ -1,31 +1,27 @@
-package zklock
+package wire
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 )
 
-// dialer makes the TCP connections of one session of Open, one after the other. If a
-// server falls silent, the dialer leaves it in time for the locks of the session:
+// dialer makes the TCP connections of one session of Dial, one after the other. If a
+// server falls silent, the dialer leaves it in time for what lives by the session:
 //
 //	0            a request is sent, and no answer comes
 //	silence      reading fails (stream.go), and the library goes to the next server
 //	2 silences   more for each server that does not take up the session: the next one
-//	lease        no lock of the session is believed in any more: forsaken, so the next
+//	lease        nothing of the session is believed in any more: forsaken, so the next
 //	             connection asks for a new session, and the servers may expire the old one
 type dialer struct {
-	target *target
-	life   context.Context // ends with the session
-	end    context.CancelFunc
-	began  time.Time
+	Target
+	life  context.Context // ends with the session
+	end   context.CancelFunc
+	began time.Time
 
 	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
@@ -36,17 +32,10 @@ type dialer struct {
 	failure error // why the last attempt to connect failed; nil once one has succeeded
 }
 
-// dial starts a connection that asks for a session of ask, and does not wait for it.
-// events is closed when nothing of the connection runs any more.
-func (t *target) dial(ask time.Duration, logger *slog.Logger) (*dialer, *zk.Conn, <-chan zk.Event, error) {
-	d := &dialer{target: t, began: time.Now()}
+func newDialer(t Target) *dialer {
+	d := &dialer{Target: t, began: time.Now()}
 	d.life, d.end = context.WithCancel(context.Background())
-	conn, events, err := zk.Connect(t.hosts, ask,
-		zk.WithDialer(d.connect), zk.WithHostProvider(&hosts{}), zk.WithLogger(debugLog{logger}))
-	if err != nil {
-		d.end()
-	}
-	return d, conn, events, err
+	return d
 }
 
 const (
@@ -62,35 +51,29 @@ const (
 // wait for two thirds of the session, and no lease lasts that long.
 func (d *dialer) silence() time.Duration { return max(d.lease()/silenceShare, minSilence) }
 
-func (d *dialer) lease() time.Duration {
-	granted := time.Duration(d.granted.Load())
-	return leaseOf(granted, tickOf(d.target.tick, granted))
-}
+func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
+
+func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()) }
 
 // forsaken reports whether nothing has come from the servers for the length of a lease.
-// By then nobody believes in a lock of the session any more. Then the next connection
-// asks for a new session. Requests may reach the servers while no answer comes back.
-// Each attempt to take up the old session would then keep it alive. The names of its
-// locks would stay held for as long as that lasts.
+// By then nobody relies on the session any more. Then the next connection asks for a new
+// one. Requests may reach the servers while no answer comes back. Each attempt to take up
+// the old session would then keep it alive, with all its nodes.
 func (d *dialer) forsaken() bool {
-	return d.granted.Load() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
+	return d.timeout() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
 }
 
 // connect is a zk.Dialer. The library's own limit of a second is too short for TLS over
 // a long way. While there is a session to save, no server gets more than twice the time
 // for an answer.
 func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error) {
-	limit := d.target.dialTimeout
-	if d.granted.Load() != 0 {
+	limit := d.DialTimeout
+	if d.timeout() != 0 {
 		limit = min(limit, 2*d.silence())
 	}
 	ctx, cancel := context.WithTimeout(d.life, limit)
 	defer cancel()
-	dial := new(net.Dialer).DialContext
-	if d.target.tls != nil {
-		dial = (&tls.Dialer{Config: d.target.tls}).DialContext
-	}
-	conn, err := dial(ctx, network, addr)
+	conn, err := d.Dial(ctx, network, addr)
 	if err != nil {
 		d.fail(addr, err)
 		return nil, err
@@ -162,14 +145,3 @@ func (h *hosts) Next() (host string, allTried bool) {
 
 // Connected implements zk.HostProvider.
 func (h *hosts) Connected() { h.tried = 0 }
-
-// debugLog takes the messages of the library. They have but one level, and would go to
-// standard error otherwise.
-type debugLog struct{ *slog.Logger }
-
-// Printf implements zk.Logger.
-func (l debugLog) Printf(format string, args ...any) {
-	if l.Logger != nil {
-		l.Debug(fmt.Sprintf(format, args...))
-	}
-}
