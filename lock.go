@@ -7,13 +7,28 @@
 //	}
 //	defer locker.Close()
 //
-//	lock, err := locker.Lock(ctx, "orders/42", distlock.TTL(30*time.Second)) // waits; TryLock answers at once
+//	lock, err := locker.Lock(ctx, "orders/42") // waits; TryLock answers at once
 //	if err != nil {
 //		return err
 //	}
 //	defer lock.Unlock(ctx)
+//	return pay(ctx, 42) // nobody else pays it now
 //
-//	res, err := db.ExecContext(ctx, // a fenced write: it changes no row if a later holder has written
+// # A lock is a lease
+//
+// A lock is held for a time to live (TTL), 30 s unless the option [TTL] says otherwise. It
+// is renewed in the background at a third of that, until Unlock. A holder that crashes,
+// stalls or is cut off loses the name when the TTL has passed, so that others can go on.
+// [Lock.Done] tells a holder of it. [Do] runs a function under a lock and ends its context
+// when the lock is lost.
+//
+// # Fencing
+//
+// A process may be paused, lose its lock, and write as if it still had it: no lock can stop
+// that. The store that is written to can. Each grant of a name has a token, higher than
+// all before. Pass [Lock.Token] along with the write, and have a lower one refused:
+//
+//	res, err := db.ExecContext(ctx, // changes no row if a later holder has written
 //		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, lock.Token(), lock.Token())
 //	if err != nil {
 //		return err
@@ -22,31 +37,22 @@
 //		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
 //	}
 //
-// # A lock is a lease
-//
-// A lock is held for a time to live (TTL) and renewed in the background at a
-// third of it, until Unlock. A holder that crashes, stalls or is cut off loses
-// the name when the TTL has passed, so that others can go on. A holder learns of
-// it: [Lock.Done] closes before anybody else can hold the name. [Do] runs a
-// function under a lock and ends its context when the lock is lost.
-//
-// No lock service can stop a process paused between checking Done and writing. Where a
-// stale write would do harm, pass [Lock.Token] along with the write and let the store
-// refuse a lower one, since it rises with every grant of a name; the UPDATE above does
-// so. It accepts an equal one, since a holder may write more than once, and looks at the
-// rows, since a refused UPDATE is no error of the database. In MySQL an UPDATE that
-// changes nothing affects no rows either, unless the database was opened with
-// clientFoundRows=true; the locks of package mysqllock have Guard instead. Tokens of
-// different stores are not comparable: a service that moves needs [Options].TokenBase.
+// An equal token is accepted, since a holder may write more than once. A refused UPDATE is
+// no error of the database, so look at the rows; open MySQL with clientFoundRows=true,
+// since an UPDATE that changes nothing affects no rows there. Locks of package mysqllock
+// have Guard, which needs no column. Tokens of different stores are not comparable: a
+// service that moves needs [Options].TokenBase.
 //
 // # What is promised
 //
-// docs/contract.md states the contract in numbered clauses, and package
-// conformance checks any driver against each of them. In short: at most one
-// acquisition holds a name at any instant; locks are not re-entrant (but see
-// package patterns); the context of a call bounds that call and nothing after it; a
-// call that fails leaves nothing behind; time is judged by the store alone and,
-// for the holder's own belief, by the local monotonic clock.
+// docs/contract.md has the contract in numbered clauses, and package conformance checks
+// any driver against each of them. In short:
+//   - at most one acquisition holds a name at any instant;
+//   - locks are not re-entrant;
+//   - the context of a call bounds that call, and nothing after it;
+//   - a call that fails leaves nothing behind;
+//   - the store alone judges time, and for the holder's own belief the local monotonic
+//     clock.
 //
 // # Patterns
 //
@@ -74,14 +80,15 @@ type Locker interface {
 	//
 	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
 	// nothing. When ctx ends first, the error matches ctx.Err, and also ErrHeld if
-	// somebody was seen to hold the name. Other errors: ErrInvalid (a name, TTL or option
+	// another was seen to hold the name. Other errors: ErrInvalid (a name, TTL or option
 	// is not allowed), ErrClosed, or the backend's own. After any error nothing is held:
 	// what was in flight is undone in the background.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// TryLock is Lock without waiting for a holder: if the name is held, or others
 	// are known to wait for it, it fails at once with ErrHeld. errors.As finds a
-	// *HeldError in that, with the rest of the holder's lease.
+	// *HeldError in that, with the rest of the holder's lease. Its other errors are
+	// those of Lock.
 	TryLock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// Close unlocks what is held, fails waiting calls with ErrClosed and waits
@@ -109,23 +116,29 @@ type Lock interface {
 	// renewal moves it on.
 	Deadline() time.Time
 
-	// Done returns a channel, closed when the lock has ended: by Unlock, or because it
-	// was lost. A lost lock closes it at Deadline at the latest, and before anybody else
-	// can hold the name; but a lock forgotten by the store, or taken away by Break, at
-	// the next renewal.
+	// Done returns a channel that is closed when the lock has ended: by Unlock, or because
+	// it was lost. It closes at Deadline at the latest, also while the store does not
+	// answer, and before another can hold the name.
+	//
+	// There are exceptions to the last: the store has forgotten the lock, in a crash or a
+	// fail-over; its clock has jumped; the entry was removed, as Break does; this machine
+	// was suspended. Then Done closes at the next renewal, or when the process runs again, and
+	// another may hold the name already. Fencing covers these cases, too.
 	Done() <-chan struct{}
 
-	// Err returns nil while the lock is held. After that it returns an error that
-	// matches ErrUnlocked, or one that matches ErrLost and says why. It consults
-	// the clock, so it is right even before Done could be closed, as in a process just back
-	// from a stop.
+	// Err returns nil while the lock is held. After that it returns an error that matches
+	// ErrUnlocked, or one that matches ErrLost and says why. It consults the clock, so it
+	// is right even before Done could be closed, as in a process that has just been
+	// stopped.
 	Err() error
 
-	// Extend makes the lock last for at least ttl from now; it never shortens it. What
-	// the option TTL says of too long a ttl holds here, too. It fails with ErrLost or
-	// ErrUnlocked if the lock has ended, with ErrInvalid if Lock would not take ttl, or
-	// with ctx's or the backend's error; then the lock may or may not have been extended,
-	// and Deadline has not moved.
+	// Extend makes the lock last for at least ttl from now, and never shortens it; renewal
+	// goes on with the TTL of the lock. A ttl of zero or less, below the shortest that
+	// the backend can do, or beyond MaxTTL is ErrInvalid. So is one that the backend cannot
+	// promise, for a lock of a fixed term (see NoRenewal); a renewed lock gets the most
+	// there is. If the lock has ended, the error matches ErrLost or ErrUnlocked. After an
+	// error of ctx or of the backend the lock may or may not have been extended: Deadline
+	// has not moved.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
@@ -141,9 +154,9 @@ type Lock interface {
 // The errors that calls return, wrapped with the operation and the name. Compare
 // with errors.Is. An error of the backend's own is wrapped in the same way.
 var (
-	// ErrHeld is returned by TryLock when somebody else holds the name or is
-	// queued for it, and joined to the context's error by a Lock that waited for
-	// somebody in vain. It never stands for a backend that cannot be reached.
+	// ErrHeld is returned by TryLock when another holds the name or is queued for it, and
+	// joined to the context's error by a Lock that has waited for another in vain. It
+	// never stands for a backend that cannot be reached. It comes as a [HeldError].
 	ErrHeld = errors.New("held by another")
 
 	// ErrLost is the cause in Lock.Err, and the result of Extend and Unlock, when

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
@@ -16,22 +15,25 @@ import (
 
 // What readers copy first has to compile: the bodies of these functions are the
 // snippets of the documentation, letter by letter, as TestSnippets sees to.
-var _ = []any{snippetFenced, snippetWrite, snippetConfig}
+var _ = []any{snippetLock, snippetFenced, snippetWrite, snippetConfig}
 
-func snippetFenced(ctx context.Context, db *sql.DB) error {
+func snippetLock(ctx context.Context, pay func(context.Context, int) error) error {
 	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
 
-	lock, err := locker.Lock(ctx, "orders/42", distlock.TTL(30*time.Second)) // waits; TryLock answers at once
+	lock, err := locker.Lock(ctx, "orders/42") // waits; TryLock answers at once
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock(ctx)
+	return pay(ctx, 42) // nobody else pays it now
+}
 
-	res, err := db.ExecContext(ctx, // a fenced write: it changes no row if a later holder has written
+func snippetFenced(ctx context.Context, db *sql.DB, lock distlock.Lock) error {
+	res, err := db.ExecContext(ctx, // changes no row if a later holder has written
 		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, lock.Token(), lock.Token())
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func TestSnippets(t *testing.T) {
 	quickstart := strings.TrimSpace(read(t, "../examples/quickstart/main.go"))
 	_, program, _ := strings.Cut(quickstart, "\npackage main") // without the comment above
 	code := strings.ReplaceAll(read(t, "snippets_test.go"), "\n\t", "\n") + "\npackage main" + program + "\n"
-	for name, want := range map[string]int{"../README.md": 3, "../docs/config.md": 1, "../lock.go": 1} {
+	for name, want := range map[string]int{"../README.md": 3, "../docs/config.md": 1, "../lock.go": 2} {
 		snippets := fenced(read(t, name))
 		if strings.HasSuffix(name, ".go") {
 			snippets = indented(read(t, name))
