@@ -128,15 +128,16 @@ func (m *mask) painted(text string) string {
 // colour finds what switches colours, and does nothing else.
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// urlLike finds what may be a URL, and urlStart where one begins.
+// urlLike finds what may be a URL, and urlStart where one begins. A quote ends it, but not an
+// escaped one: names are quoted if they have any, and their passwords may.
 var (
-	urlLike  = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"]+`)
+	urlLike  = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://(?:\\.|[^\s"\\])+`)
 	urlStart = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://`)
 )
 
 // redactLike redacts what looks like a URL, and leaves the punctuation after it.
 func redactLike(s string) string {
-	end := strings.TrimRight(s, "`"+`'\:;,.)}>`)
+	end := strings.TrimRight(s, "`"+`"'\:;,.)}>`)
 	if !strings.Contains(end, "[") {
 		end = strings.TrimRight(end, "]")
 	}

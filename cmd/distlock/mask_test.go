@@ -28,6 +28,7 @@ func TestMask(t *testing.T) {
 		"(etcd://a:1,[::1]:2/x?ttl=1s), and so on":     "(etcd://a:1,[::1]:2/x?ttl=1s), and so on",
 		"[redis://h:1 redis://h:2]":                    "[redis://h:1 redis://h:2]",
 		"redis://h?pw=other":                           "redis://h?pw=xxxxx",
+		`"{\"redis://me:pa\\\"ss@h\"}"`:                `"{\"redis://me:xxxxx@h\"}"`,
 		"unknown flag: --redis://me:oth":               "unknown flag: --redis://xxxxx",
 		"https://example.org/a?b=c#d":                  "https://example.org/a?b=c#d",
 		"two\nlines\tand \x1b]0;title\x07\r\u009b1m":   "two\nlines\tand ?]0;title???1m",
@@ -40,8 +41,11 @@ func TestMask(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"name":"s3cret/1","holder":"zk://me:pw@h","token":3}`: `{"name":"s3cret/1","holder":"zk://me:xxxxx@h","token":3}`,
-		"redis://h?id=3": "redis://h?id=3",
-		"\x1b[1mbold":    "?[1mbold",
+		`{"name":"redis://me:pa\"ss@h/1","holder":"x@y"}`:       `{"name":"redis://me:xxxxx@h/1","holder":"x@y"}`,
+		`{"name":"redis://me:pw\\","holder":"x@y"}`:             `{"name":"redis://me:pw\\","holder":"x@y"}`,
+		`"redis://me:pa\"ss@h/1"  held`:                         `"redis://me:xxxxx@h/1"  held`,
+		"redis://h?id=3":                                        "redis://h?id=3",
+		"\x1b[1mbold":                                           "?[1mbold",
 	} {
 		if got := m.data(text); got != want {
 			t.Errorf("data(%q) is %q, want %q", text, got, want)
