@@ -90,7 +90,7 @@ func callsAtOnce(c *C) {
 			c.Failf("A holds %q and extends it in several goroutines; one of the calls returned: %v", name, err)
 		}
 	})
-	var asked atomic.Bool // not a sync.Once: virtual time would stand still for those who wait for it
+	var asked atomic.Bool // not a sync.Once: virtual time would stand still while others wait for it
 	c.atOnce(func() {
 		if err := h.unlock(); err != nil {
 			c.unheard(err, a.who, name)

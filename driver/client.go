@@ -190,7 +190,7 @@ func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 	}
 }
 
-// unreleased counts the locks that could not be released and whose entries may still be
+// unreleased counts the locks that could not be released, with entries that may still be
 // in the store, and returns one of the reasons. An entry that has ended by itself blocks
 // nobody.
 func unreleased(handles []*Handle) (n int, reason error) {

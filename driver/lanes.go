@@ -11,8 +11,8 @@ import (
 
 const (
 	// soundLanes is how many releases run side by side of claims that nothing speaks against,
-	// failedLanes how many more of those whose last request has failed, and hangingLanes of those
-	// whose last request has hung: so will the next, most likely.
+	// failedLanes how many more of those whose last request has failed, and hangingLanes where
+	// it has hung: so will the next, most likely.
 	soundLanes   = 64
 	failedLanes  = 32
 	hangingLanes = 8
@@ -62,7 +62,7 @@ func healthOf(err error, took time.Duration, ended bool) health {
 }
 
 // lanes remove in the background what claims may have left in the store: those of failed
-// attempts, of lost locks, of locks whose Unlock had no answer, and in Close of all
+// attempts, of lost locks, of locks with an Unlock that had no answer, and in Close of all
 // locks. Each lane makes one call at a time. What waits for a lane, or for its next call, costs
 // some bytes and no goroutine, and ends with its patience.
 //

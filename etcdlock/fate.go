@@ -41,7 +41,7 @@ func ended(err error) bool {
 
 // refusals are what a server says before it begins with a write, as long as it is in a
 // state that passes. One exception is ErrNoSpace: the write that fills the store up is
-// applied, and answered like those after it. Who writes has to look.
+// applied, and answered like those after it. The writer has to look.
 var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
 
 // noConnection is in what gRPC says of a request that has waited for a connection in vain. A

@@ -246,7 +246,7 @@ func (l *lease) list(ctx context.Context) (note func(), err error) {
 	}
 	if resp.GrantedTTL == 0 { // the library makes no error of it
 		// A deposed leader may not know the lease. A keep-alive is answered only after
-		// the others were asked who leads; a listing is not.
+		// the others were asked for the leader; a listing is not.
 		_, err = l.renew(ctx)
 		return nil, cmp.Or(err, rpctypes.ErrLeaderChanged)
 	}

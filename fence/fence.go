@@ -57,7 +57,7 @@ func Exec(ctx context.Context, db Execer, statement string, args ...any) error {
 	return err
 }
 
-// RedisScript writes fields of a hash whose field "fence" is not above a token, and sets
+// RedisScript writes fields of a hash if its field "fence" is not above a token, and sets
 // that. KEYS[1] is the hash, ARGV[1] the token, a whole number above 0 in decimal, and the
 // others are fields, none of them "fence", and values in turn. A refusal is an error that
 // begins with STALE, and anything that is not allowed an error that begins with ERR; after

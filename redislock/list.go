@@ -55,7 +55,7 @@ const maxReadings = 6
 
 // scan returns the names of the entries that match.
 func (d *store) scan(ctx context.Context, match string) (all []string, err error) {
-	var before map[string]string // who has which slots, if the reading before was of one view
+	var before map[string]string // the server of each slot, if the reading before was of one view
 	pause := driver.Retry{First: 50 * time.Millisecond, Most: time.Second}
 	for readings := 1; ; readings++ {
 		var mu sync.Mutex

@@ -9,7 +9,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// leftovers are the claims of a session whose nodes may still be there although nobody
+// leftovers are the claims of a session with nodes that may still be there although nobody
 // wants them: their release has failed. The engine repeats a release for the TTL and
 // the lag. A node ends with its session alone, and that may outlast every outage: a
 // server that restarts gives each session its full time-out, and without a quorum none

@@ -130,7 +130,7 @@ func lineOf(field string, text []byte) string {
 }
 
 // checkTTL looks at the TTL that applies, and names its source in an error. Zero would
-// be the default. A user who writes a number does not mean that.
+// be the default, which a number that is written down does not mean.
 func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
 	given := k.Get("ttl")
 	if given == nil {

@@ -56,7 +56,7 @@ type runOptions struct {
 	verbose   bool
 
 	tryOnly    bool
-	toldHolder bool // the user knows that the name is held, and by whom
+	toldHolder bool // the user knows that the name is held, and the holder
 }
 
 func runCommand(signals *interrupts) *cobra.Command {
@@ -197,7 +197,7 @@ func (o *runOptions) acquire(ctx context.Context, l distlock.Locker, name string
 		ctx, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
-	if o.tryOnly || o.verbose { // a user who waits should know for whom
+	if o.tryOnly || o.verbose { // a waiting user should know the holder
 		lock, err := l.TryLock(ctx, name)
 		if errors.Is(err, distlock.ErrHeld) {
 			o.toldHolder = o.tellHolder(ctx, l, name)

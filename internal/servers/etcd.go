@@ -98,7 +98,7 @@ func probeEtcd(ctx context.Context, at endpoint) (string, error) {
 	}
 	status, err := client.Status(ctx, at.addr())
 	if errors.Is(err, rpctypes.ErrUserEmpty) {
-		return "", nil // it serves those who log in
+		return "", nil // it serves clients that log in
 	}
 	if err != nil {
 		return "", err

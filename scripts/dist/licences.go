@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// licenceFile finds the files whose text must be passed on with a program.
+// licenceFile finds the files that must be passed on with a program.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.\-_].*)?$`)
 
 // embedded is what the command contains that is no Go module, by the folder that it

@@ -61,7 +61,7 @@ func outermost(tests []string) []string {
 }
 
 // excerpt is what the tests that failed said, and those around and in them. Of a panic or a data race it is all, since they
-// do not say whose they are.
+// do not name their test.
 func excerpt(text []byte, failed []string) []byte {
 	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
 		if bytes.Contains(text, []byte(sign)) {
