@@ -39,7 +39,7 @@ On a server that was given it touches only keys with a random prefix, two tables
 node with a random name, within the prefix, schema or node of the URL; it removes them
 and says so. MySQL needs the rights to CREATE and DROP them.
 
-Then it has go wrong what can: holders are killed, stopped and cut off, waiters are
+Then it breaks things on purpose: holders are killed, stopped and cut off, waiters are
 cancelled, servers restarted (those that it has started, never one that was given), and
 it looks who holds, and who was told. --safety=false leaves that out.
 
