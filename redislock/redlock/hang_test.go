@@ -123,7 +123,8 @@ func TestRepairBesideHangingServer(t *testing.T) {
 		}
 		keys = append(keys, keyOf(defaultPrefix, name).entry())
 		batch[i] = driver.Renewal{Claim: c, TTL: time.Minute}
-		v.votes[i] = renewVote{held: 3, gone: 2, answered: 5, over: true, lacking: []int{3, 4}}
+		v.votes[i].yes, v.votes[i].no, v.votes[i].told = 3, 2, 5
+		v.votes[i].over, v.votes[i].lacking = true, []int{3, 4}
 	}
 	must(t, g.servers[3].Pause(t.Context()))
 	testkit.Within(t, 10*time.Second, func() { // half of a time-out for each lock

@@ -69,19 +69,17 @@ func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 		parts <- part{found, n.named(err)}
 	})
 	var all []string
-	var errs []error
-	for ok := 0; ok < d.quorum; {
-		select {
-		case p := <-parts:
-			if p.err == nil {
-				ok++
-				all = append(all, p.found...)
-			} else if errs = append(errs, p.err); len(errs) > len(d.nodes)-d.quorum {
-				return nil, fmt.Errorf("no majority answers: %w", errors.Join(errs...))
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	b := d.ballot()
+	err := gather(ctx, parts, func(p part) bool {
+		b.add(true, false, p.err)
+		all = append(all, p.found...)
+		return b.carried() || b.broken()
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !b.carried() {
+		return nil, fmt.Errorf("no majority answers: %w", errors.Join(b.failed...))
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
@@ -144,18 +142,15 @@ func (d *store) look(ctx context.Context, list []string) ([]view, error) {
 	})
 	views := make([]view, len(list))
 	// Not for a majority only: a lease may have been prolonged on some and not yet on others.
-	for awaited := d.awaited(); awaited.missing > 0; {
-		select {
-		case a := <-answers:
-			awaited.answered(a.node)
-			for i := range views {
-				views[i].add(a, 3*i)
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	awaited := d.awaited()
+	err := gather(ctx, answers, func(a nodeAnswer) bool {
+		awaited.answered(a.node)
+		for i := range views {
+			views[i].add(a, 3*i)
 		}
-	}
-	return views, nil
+		return awaited.missing == 0
+	})
+	return views, err
 }
 
 func (v *view) add(a nodeAnswer, at int) {
@@ -245,34 +240,18 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token(), k.tombstone(owner)}, token, d.memory, endpoint.Millis(tombstoneTime))
 		answers <- answer{val == int64(1), late, err}
 	})
-	most := len(d.nodes) - d.quorum // that may be missing
-	ended, ambiguous, nothing := 0, 0, 0
-	var errs []error
-	for range d.nodes {
-		select {
-		case a := <-answers:
-			switch {
-			case a.err != nil:
-				errs = append(errs, a.err)
-			case a.ended:
-				ended++
-			case a.late: // the first copy may have ended it
-				ambiguous++
-			default:
-				nothing++
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		switch {
-		case nothing > most:
-			return distlock.ErrLost
-		case ended >= d.quorum:
-			return nil
-		}
-	}
-	if len(errs) > most {
-		return fmt.Errorf("no majority answers: %w", errors.Join(errs...))
+	b := d.ballot()
+	err = gather(ctx, answers, func(a answer) bool {
+		b.add(a.ended, !a.late, a.err) // late: the first copy may have ended it
+		return b.carried() || b.rejected() || b.told == b.nodes
+	})
+	switch {
+	case err != nil:
+		return err
+	case b.rejected():
+		return distlock.ErrLost
+	case b.broken():
+		return fmt.Errorf("no majority answers: %w", errors.Join(b.failed...))
 	}
 	return nil
 }

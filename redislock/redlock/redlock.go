@@ -13,7 +13,7 @@
 //	node.go     a request to one of the servers  script.go keys; what a server does is in *.lua
 //	claim.go    Try: rounds                      round.go  the two phases, and their votes
 //	release.go  undo and release everywhere      renew.go  renewal and repair
-//	operate.go  Inspect, List, Break
+//	operate.go  Inspect, List, Break             ballot.go  what a majority says
 //
 // The servers replicate nothing. A lock survives the loss of any minority of them, but not what
 // they forget: docs/redis.md says what that means, and when to prefer a single Redis with

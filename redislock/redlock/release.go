@@ -53,31 +53,24 @@ func (c *claim) Release(ctx context.Context) error {
 func (c *claim) outcome() (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	quorum := c.driver.quorum
-	held, ambiguous, nothing := 0, 0, 0
+	b := c.driver.ballot()
 	for i := range c.at {
-		switch p := c.at[i].cleaning; {
-		case p == nil:
-			nothing++
-		case !p.over:
-		case p.held:
-			held++
-		case p.ambiguous:
-			ambiguous++
-		default:
-			nothing++
+		if p := c.at[i].cleaning; p == nil {
+			b.add(false, true, nil)
+		} else if p.over {
+			b.add(p.held, !p.ambiguous, nil)
 		}
 	}
 	switch {
 	case c.grant.token == 0:
-		return held+ambiguous+nothing >= quorum, nil
-	case held >= quorum:
+		return b.told >= b.quorum, nil
+	case b.carried():
 		return true, nil
-	case nothing > len(c.at)-quorum:
+	case b.rejected():
 		return true, distlock.ErrLost
 	}
 	// All have answered, and nothing says that it was lost.
-	return held+ambiguous+nothing == len(c.at), nil
+	return b.told == b.nodes, nil
 }
 
 // leftover is what the rounds of a claim up to one may have at one node.

@@ -46,18 +46,15 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	})
 	v := newRenewVotes(d, len(batch))
 	asked := 0
-	for ; asked < len(d.nodes) && v.open > 0 && ctx.Err() == nil; asked++ {
-		select {
-		case a := <-answers:
-			for i := range batch {
-				if r := &batch[i]; v.add(a, i) {
-					r.Answer(v.result(ctx, r.Claim.(*claim), r.TTL, i))
-				}
+	_ = gather(ctx, answers, func(a nodeAnswer) bool { // where ctx ends, result says so
+		asked++
+		for i := range batch {
+			if r := &batch[i]; v.add(a, i) {
+				r.Answer(v.result(ctx, r.Claim.(*claim), r.TTL, i))
 			}
-		case <-ctx.Done():
-			asked--
 		}
-	}
+		return v.open == 0
+	})
 	for i := range batch {
 		if r := &batch[i]; !v.votes[i].over {
 			r.Answer(v.result(ctx, r.Claim.(*claim), r.TTL, i))
@@ -73,44 +70,38 @@ type nodeAnswer struct {
 	err  error
 }
 
-// renewVotes counts the answers for a batch.
+// renewVotes counts the answers for a batch: yes is held, no is gone.
 type renewVotes struct {
-	nodes, quorum int
-	open          int // entries without a decision
-	votes         []renewVote
+	votes []renewVote
+	open  int // entries without a decision
 }
 
 type renewVote struct {
-	held, gone, answered int
-	over                 bool
-	errs                 []error
-	lacking              []int // nodes that have not the entry, and nothing of another
+	ballot
+	over    bool
+	lacking []int // nodes that have not the entry, and nothing of another
 }
 
 func newRenewVotes(d *store, n int) *renewVotes {
-	return &renewVotes{nodes: len(d.nodes), quorum: d.quorum, open: n, votes: make([]renewVote, n)}
+	v := &renewVotes{make([]renewVote, n), n}
+	for i := range v.votes {
+		v.votes[i].ballot = d.ballot()
+	}
+	return v
 }
 
 // add counts what a node says of entry i. It reports whether that decides.
 func (v *renewVotes) add(a nodeAnswer, i int) bool {
-	e := &v.votes[i]
-	e.answered++
-	switch {
-	case a.err != nil:
-		e.errs = append(e.errs, a.err)
-	case a.list[i] == int64(1):
-		e.held++
-	case a.list[i] == int64(0):
-		e.gone++
-		e.lacking = append(e.lacking, a.node)
-	default:
-		if err, ok := a.list[i].(error); ok { // the key is of another type
-			e.errs = append(e.errs, err)
-		} else {
-			e.gone++ // it is another's
-		}
+	e, err, answer := &v.votes[i], a.err, any(nil)
+	if err == nil {
+		answer = a.list[i]
+		err, _ = answer.(error) // the key is of another type
 	}
-	if e.over || e.held < v.quorum && e.gone <= v.nodes-v.quorum && e.answered < v.nodes {
+	held := answer == int64(1)
+	if e.ballot.add(held, !held, err); answer == int64(0) { // else it is another's
+		e.lacking = append(e.lacking, a.node)
+	}
+	if e.over || !e.carried() && !e.rejected() && e.told < e.nodes {
 		return false
 	}
 	e.over = true
@@ -121,14 +112,14 @@ func (v *renewVotes) add(a nodeAnswer, i int) bool {
 // result is the decision on entry i, or what is known if there is none.
 func (v *renewVotes) result(ctx context.Context, c *claim, ttl time.Duration, i int) (driver.Grant, error) {
 	switch e := &v.votes[i]; {
-	case e.held >= v.quorum:
+	case e.carried():
 		return driver.Grant{Token: c.grant.token, TTL: ttl}, nil
-	case e.gone > v.nodes-v.quorum:
+	case e.rejected():
 		return driver.Grant{}, distlock.ErrLost
 	case ended(ctx) != nil:
 		return driver.Grant{}, ended(ctx)
 	default:
-		return driver.Grant{}, noMajority(fmt.Sprintf("renewed on %d of %d servers, which is no majority", e.held, v.nodes), e.errs)
+		return driver.Grant{}, noMajority(fmt.Sprintf("renewed on %d of %d servers, which is no majority", e.yes, e.nodes), e.failed)
 	}
 }
 
@@ -152,7 +143,7 @@ type held struct {
 func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes, batch []driver.Renewal) {
 	holds := make([]held, len(batch))
 	for i, r := range batch {
-		if v.votes[i].held >= v.quorum {
+		if v.votes[i].carried() {
 			c := r.Claim.(*claim)
 			holds[i] = held{c, c.grant, r.TTL}
 		}

@@ -62,7 +62,7 @@ func (r *round) run(ctx context.Context) (driver.Grant, error) {
 	c, d := r.claim, r.claim.driver
 	r.votes, r.confirmed = make(chan vote, len(d.nodes)), make(chan error, len(d.nodes))
 	r.decided = make(chan struct{})
-	t := newTally(d)
+	t := tally{ballot: d.ballot(), awaited: d.awaited()}
 	for i := range d.nodes {
 		if !c.begin(i, r.number) {
 			r.votes <- vote{node: i, err: errOver}
@@ -164,86 +164,58 @@ func entryTTL(ttl time.Duration) int64 { return endpoint.Millis(ttl + drift(ttl)
 
 // confirmations waits until a majority has the token, or cannot any more.
 func (r *round) confirmations(ctx context.Context) error {
-	d := r.claim.driver
-	var failed []error
-	for ok := 0; ok < d.quorum; {
-		select {
-		case err := <-r.confirmed:
-			if err == nil {
-				ok++
-				continue
-			}
-			if failed = append(failed, err); len(failed) > len(d.nodes)-d.quorum {
-				return noMajority("the token was not written to a majority", failed)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	b := r.claim.driver.ballot()
+	err := gather(ctx, r.confirmed, func(err error) bool {
+		b.add(true, false, err)
+		return b.carried() || b.broken()
+	})
+	if err == nil && !b.carried() {
+		err = noMajority("the token was not written to a majority", b.failed)
 	}
-	return nil
+	return err
 }
 
-// tally counts the votes of phase 1.
+// tally counts the votes of phase 1: yes is taken, no is another's.
 type tally struct {
+	ballot
 	awaited
-	stamp         // of the highest token
-	nodes, quorum int
-	taken         int
-	refused       []vote
-	failed        []error
-}
-
-func newTally(d *store) *tally {
-	return &tally{awaited: d.awaited(), nodes: len(d.nodes), quorum: d.quorum}
+	stamp   // of the highest token
+	refused []vote
 }
 
 // collect returns nil if a majority is taken, or why it cannot be.
 func (t *tally) collect(ctx context.Context, votes <-chan vote) error {
-	for !t.over() {
-		select {
-		case v := <-votes:
-			t.add(v)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := gather(ctx, votes, t.add); err != nil {
+		return err
 	}
-	if t.taken >= t.quorum {
+	if t.carried() {
 		return nil
 	}
 	return t.refusal()
 }
 
-func (t *tally) add(v vote) {
+// add reports whether further votes change nothing.
+func (t *tally) add(v vote) (over bool) {
 	t.answered(v.node)
+	t.ballot.add(v.token != 0, true, v.err)
 	switch {
 	case v.err != nil:
-		t.failed = append(t.failed, v.err)
-	case v.token != 0:
-		t.taken++
-		if v.token > t.token {
-			t.stamp = v.stamp
-		}
-	default:
+	case v.token == 0:
 		t.refused = append(t.refused, v)
+	case v.token > t.token:
+		t.stamp = v.stamp
 	}
-}
-
-// over reports whether further votes change nothing.
-func (t *tally) over() bool {
-	most := t.nodes - t.quorum // that may be missing
-	told := t.taken + len(t.refused)
-	switch {
-	case t.taken >= t.quorum, len(t.refused) > most, len(t.failed) > most, t.missing == 0:
+	if t.carried() || t.rejected() || t.broken() || t.missing == 0 {
 		return true
 	}
-	return told >= t.quorum && len(t.refused)+len(t.failed) > most
+	return t.yes+t.no >= t.quorum && t.no+len(t.failed) > t.rest()
 }
 
 // refusal says why there is no majority. A majority must have answered, and one of it must have
 // said that another has the name, before that is the reason.
 func (t *tally) refusal() error {
-	if len(t.refused) == 0 || t.taken+len(t.refused) < t.quorum {
-		return noMajority(fmt.Sprintf("no majority: %d of %d servers can be used", t.taken+len(t.refused), t.nodes), t.failed)
+	if t.no == 0 || t.yes+t.no < t.quorum {
+		return noMajority(fmt.Sprintf("no majority: %d of %d servers can be used", t.yes+t.no, t.nodes), t.failed)
 	}
 	held := &distlock.HeldError{Remaining: t.remaining()}
 	most := 0 // servers of the other claim that has the most
@@ -263,7 +235,7 @@ func (t *tally) refusal() error {
 			held.Holder, held.Token = e.Holder, e.Token
 		}
 	}
-	if most > t.nodes-t.quorum {
+	if most > t.rest() {
 		return held
 	}
 	return &splitError{held}
@@ -293,7 +265,7 @@ func (t *tally) remaining() time.Duration {
 		}
 	}
 	slices.Sort(lefts)
-	missing := t.quorum - t.taken
+	missing := t.quorum - t.yes
 	if missing > len(lefts) {
 		return 0
 	}
