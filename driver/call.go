@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/stack"
 )
 
 const (
@@ -106,5 +109,81 @@ func again(ctx context.Context, f func() error) error {
 		if FateOf(err) != Again || retry.Pause(ctx) != nil {
 			return err
 		}
+	}
+}
+
+// panicked is a panic that is passed from one goroutine to another.
+type panicked struct {
+	value any
+	stack []byte // of the goroutine that it comes from
+}
+
+// asPanic returns what recover has returned, with the stack. It must be called by the
+// deferred function.
+func asPanic(value any) *panicked {
+	if p, ok := value.(*panicked); ok {
+		return p
+	}
+	return &panicked{value, debug.Stack()}
+}
+
+// String is what the runtime prints if nobody recovers.
+func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+func (p *panicked) err() error { return fmt.Errorf("the driver has panicked: %v", p.value) }
+
+// guard calls f on a goroutine of the engine. A panic there has no caller that could
+// recover from it, and must not end the process: it is logged, and returned as an error.
+func (c *Client) guard(ctx context.Context, name string, f func()) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		p := asPanic(v)
+		err = p.err()
+		c.opts.Logger.LogAttrs(ctx, slog.LevelError, "the driver has panicked", slog.String("lock", name),
+			slog.String("backend", c.caps.Backend), slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
+	}()
+	f()
+	return nil
+}
+
+// Detach runs f in a goroutine of its own and returns its result, or the error of ctx as
+// soon as ctx ends. Then f goes on alone, and its result is dropped: so f must not touch
+// what its caller goes on to use, such as the fields of a claim.
+//
+// It is for calls into client libraries that cannot be interrupted. A panic in f is passed on
+// to the caller, if that is still there.
+func Detach[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value    T
+		err      error
+		panicked *panicked
+	}
+	if ctx.Done() == nil {
+		return f()
+	}
+	done := make(chan result, 1) // one element, so that nobody has to be there for the result
+	go func() {
+		stack.Grow()
+		var r result
+		defer func() {
+			if v := recover(); v != nil {
+				r.panicked = asPanic(v)
+			}
+			done <- r
+		}()
+		r.value, r.err = f()
+	}()
+	select {
+	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
 	}
 }

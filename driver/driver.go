@@ -5,18 +5,17 @@
 // three operations on one entry: Try, Wait and Release. [New] adds what is the same on
 // every store, and returns a [Client], which is a [distlock.Locker]:
 //
-//	client.go   New and Close; operate.go: the requests of operators
-//	attempt.go  Lock and TryLock: check, queue, try, wait, win
-//	queue.go    first come, first served in the process; pending.go: how many claims of
-//	            one name may be under way
-//	call.go     the context of a call of the driver; backoff.go: how long until the next
-//	handle.go   the lock: its deadline, its loss, Extend; release.go: Unlock, clean-up;
-//	            lanes.go: what is removed in the background, a few side by side
-//	renew.go    one schedule for all locks, in batches; slots.go: how many side by side
-//	panic.go    a panic in a driver
-//	tasks.go    what Close waits for; stat.go: numbers for operators
-//	fault.go    for drivers: what a failed request may have done, Retry, NoAnswer
-//	helpers.go  for drivers: RenewEach and Detach
+//	client.go    New and Close, and what Close waits for; options.go, errors.go
+//	attempt.go   Lock and TryLock: check, queue, try, wait, win
+//	names.go     one record a name: first come, first served, and how many claims are under way
+//	call.go      the context of a call of the driver, and its panic; Detach, for drivers
+//	backoff.go   how long until the next try
+//	handle.go    the lock: its deadline, its loss, Extend
+//	release.go   from Unlock, or from an attempt that failed, until the entry is gone
+//	schedule.go  when each lock is renewed, and in which batch
+//	lanes.go     how many calls run side by side; RenewEach, for drivers
+//	operate.go   the requests of operators; stat.go: their numbers
+//	fault.go     for drivers: what a failed request may have done, Retry, NoAnswer
 //
 // docs/writing-a-driver.md leads through a first driver, docs/design.md follows a lock
 // through the files above, and package conformance tests any driver.

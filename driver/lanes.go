@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +38,53 @@ const (
 	// their time and had no call yet.
 	maxBacklog = 1024
 )
+
+// lane runs calls side by side, up to a number. It is the one way of doing so in the engine. What
+// waits for it costs no goroutine.
+type lane struct {
+	mu    sync.Locker
+	spawn func(func())                // runs a goroutine
+	next  func() func() (failed bool) // the next call, or nil if there is none; mu is held
+	free  int                         // how many calls more may run
+	share time.Duration               // a call that takes longer may hang, and another goes on beside it
+	rest  time.Duration               // after a call that has failed sooner
+}
+
+// start begins a goroutine if there is something to do and it may; mu is held.
+func (l *lane) start() {
+	if l.free == 0 {
+		return
+	}
+	if call := l.next(); call != nil {
+		l.free--
+		l.spawn(func() { l.work(call) })
+	}
+}
+
+// work makes one call after the other.
+func (l *lane) work(call func() (failed bool)) {
+	for call != nil {
+		share := time.AfterFunc(l.share, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.free++
+			l.start()
+		})
+		failed := call()
+		if !share.Stop() {
+			return
+		}
+		if failed && l.rest > 0 {
+			share.Reset(l.rest)
+			return
+		}
+		l.mu.Lock()
+		if call = l.next(); call == nil {
+			l.free++
+		}
+		l.mu.Unlock()
+	}
+}
 
 // health is what the last request of a claim says of the next.
 type health int
@@ -74,23 +122,28 @@ type lanes struct {
 	client *Client
 
 	mu     sync.Mutex
-	of     [hanging + 1]lane
+	of     [hanging + 1]line
 	paused releases    // failed, until their next call
 	timer  *time.Timer // of the next of them; nil if there never was one
 	over   bool        // Close has ended
 }
 
-// lane is a queue, and how many calls more it may have side by side.
-type lane struct {
+// line is what waits for a lane: the fewest calls first.
+type line struct {
+	lane
 	queue  releases
-	free   int
-	rest   time.Duration
 	sorted instant // when the queue was looked through for what is over its time
 }
 
 func (l *lanes) init(c *Client) {
 	l.client = c
-	l.of = [...]lane{sound: {free: soundLanes}, failed: {free: failedLanes, rest: laneRest}, hanging: {free: hangingLanes, rest: laneRest}}
+	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
+		of := &l.of[i]
+		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, next: func() func() bool { return l.take(of) }, free: free, share: laneShare}
+		if health(i) != sound {
+			of.rest = laneRest
+		}
+	}
 }
 
 // add has the release run in the background, until it ends: at once, or after a pause if a
@@ -115,71 +168,39 @@ func (l *lanes) push(r *release) {
 	r.at = l.client.now()
 	r.turn = r.calls
 	heap.Push(&of.queue, r)
-	l.start(of)
+	of.start()
 }
 
-// start begins a goroutine if there is something to do and it may; l.mu is held.
-func (l *lanes) start(of *lane) {
-	if of.free > 0 && len(of.queue) > 0 {
-		of.free--
-		l.client.tasks.spawn(func() { l.work(of) })
+// take returns the next call, or nil if there is none; l.mu is held. What is over its time is dropped,
+// and everything once Close has ended.
+func (l *lanes) take(of *line) func() (failed bool) {
+	if len(of.queue) == 0 {
+		of.queue = nil
+		return nil
 	}
-}
-
-// work makes one call after the other. If one takes longer than its share, another
-// goroutine goes on beside it.
-func (l *lanes) work(of *lane) {
-	for r := l.take(of); r != nil; r = l.take(of) {
-		share := time.AfterFunc(laneShare, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			of.free++
-			l.start(of)
-		})
-		done := r.call()
-		if done {
-			r.end()
-		} else {
-			l.add(r)
-		}
-		if !share.Stop() {
-			return
-		}
-		if !done && of.rest > 0 {
-			share.Reset(of.rest)
-			return
-		}
-	}
-}
-
-// take returns the next release, or nil if there is none. It drops what is over its time, and
-// everything once Close has ended.
-func (l *lanes) take(of *lane) *release {
-	for {
-		l.mu.Lock()
-		if len(of.queue) == 0 {
-			of.queue = nil
-			of.free++
-			l.mu.Unlock()
-			return nil
-		}
-		l.sort(of)
-		r := heap.Pop(&of.queue).(*release)
-		backlog, over := len(of.queue), l.over
-		l.mu.Unlock()
-		l.client.tasks.finished() // the goroutine counts
+	l.sort(of)
+	r := heap.Pop(&of.queue).(*release)
+	backlog, over := len(of.queue), l.over
+	return func() (failed bool) {
+		defer l.client.tasks.finished()
 		// After a stop of the process a release may be over its time before its first call.
 		// An entry that lives by a session would stay for ever.
-		if !over && (!r.over() || r.calls == 0 && r.health == sound && backlog <= maxBacklog) {
-			return r
+		switch {
+		case over || r.over() && (r.calls > 0 || r.health != sound || backlog > maxBacklog):
+			r.drop()
+		case r.call():
+			r.end()
+		default:
+			l.add(r)
+			return true
 		}
-		r.drop()
+		return false
 	}
 }
 
 // sort brings to the front what is over its time, once a second: it would stay behind others that had
 // fewer calls. l.mu is held.
-func (l *lanes) sort(of *lane) {
+func (l *lanes) sort(of *line) {
 	now := l.client.now()
 	if now.sub(of.sorted) < time.Second {
 		return
@@ -238,7 +259,7 @@ func (l *lanes) end() {
 	heap.Init(&last.queue)
 	last.free += lastLanes
 	for range last.queue {
-		l.start(last)
+		last.start()
 	}
 }
 
@@ -284,4 +305,61 @@ func (r *release) drop() {
 		r.err = fmt.Errorf("%w to earlier releases", waited)
 	}
 	r.end()
+}
+
+// eachParallel is how many renewals of one batch RenewEach sends side by side. An Unlock
+// waits for the entries of its batch sent before its own: at 300 ms a request, for two
+// seconds at the most.
+const eachParallel = 64
+
+// RenewEach renews a batch by a call of renew for each entry, a few side by side, and
+// passes on each answer at once. It is for drivers that cannot renew many claims in one
+// request. A call that hangs soon lets the next begin beside it. A panic in one is passed on
+// when all have returned.
+func RenewEach(ctx context.Context, batch []Renewal, renew func(ctx context.Context, c Claim, ttl time.Duration) (Grant, error)) {
+	if len(batch) == 1 {
+		batch[0].Answer(renew(ctx, batch[0].Claim, batch[0].TTL))
+		return
+	}
+	share := maxCall / renewShare
+	if end, ok := ctx.Deadline(); ok {
+		share = time.Until(end) / renewShare
+	}
+	var mu sync.Mutex
+	var unanswered sync.WaitGroup
+	unanswered.Add(len(batch))
+	var failed atomic.Pointer[panicked]
+	one := func(r *Renewal) {
+		defer unanswered.Done()
+		defer func() {
+			if v := recover(); v != nil {
+				p := asPanic(v)
+				failed.Store(p)
+				r.Answer(Grant{}, p.err())
+			}
+		}()
+		if err := ctx.Err(); err != nil {
+			r.Answer(Grant{}, err)
+			return
+		}
+		r.Answer(renew(ctx, r.Claim, r.TTL))
+	}
+	rest := batch
+	l := &lane{mu: &mu, spawn: func(f func()) { go f() }, free: eachParallel, share: share, next: func() func() bool {
+		if len(rest) == 0 {
+			return nil
+		}
+		r := &rest[0]
+		rest = rest[1:]
+		return func() bool { one(r); return false }
+	}}
+	mu.Lock()
+	for range min(eachParallel, len(batch)) {
+		l.start()
+	}
+	mu.Unlock()
+	unanswered.Wait()
+	if p := failed.Load(); p != nil {
+		panic(p)
+	}
 }

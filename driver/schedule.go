@@ -19,6 +19,10 @@ const (
 	renewParallel = 16
 	retryParallel = renewParallel / 2
 
+	// renewShare is the part of the time left for which a call keeps its lane: one that
+	// takes longer may hang.
+	renewShare = 16
+
 	// busyPause is after how long a lock in another call is looked at again.
 	busyPause = 20 * time.Millisecond
 )
@@ -34,8 +38,8 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	events  events
-	slots   map[class]slots // of the renewal calls
-	armed   instant         // what the timer is set to; 0 if it is not
+	classes map[class]*batches
+	armed   instant // what the timer is set to; 0 if it is not
 	started bool
 	stopped bool
 	wake    chan struct{} // one element: "armed is too late"; buffered so that add never blocks
@@ -57,7 +61,7 @@ func (c class) atLeast() time.Duration { return 1 << max(c.magnitude-1, 0) }
 
 func (s *scheduler) init(c *Client) {
 	s.client = c
-	s.slots = make(map[class]slots)
+	s.classes = make(map[class]*batches)
 	s.wake = make(chan struct{}, 1)
 	s.quit = make(chan struct{})
 }
@@ -199,33 +203,42 @@ func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	return class{}, false
 }
 
-// renew sends what is due in one request, in a goroutine of its own.
-func (s *scheduler) renew(batch []*Handle, of class) {
-	slots := s.slotsOf(of)
-	s.client.tasks.spawn(func() {
-		if free := slots.take(of.atLeast()/slotShare, s.quit); free != nil {
-			defer free()
-			s.send(batch)
-		}
-	})
+// batches are the renewals of one class, of which a few run side by side.
+type batches struct {
+	lane
+	queue [][]*Handle
 }
 
-// slotsOf returns what bounds the calls of a class.
-func (s *scheduler) slotsOf(of class) slots {
+// renew sends what is due in one request, as soon as the class has a lane for it.
+func (s *scheduler) renew(batch []*Handle, of class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slots[of] == nil {
-		n := renewParallel
+	b := s.classes[of]
+	if b == nil {
+		b = new(batches)
+		b.lane = lane{mu: &s.mu, spawn: s.client.tasks.spawn, next: func() func() bool { return s.next(b) }, free: renewParallel, share: of.atLeast() / renewShare}
 		if of.failing {
-			n = retryParallel
+			b.free = retryParallel
 		}
-		s.slots[of] = make(slots, n)
+		s.classes[of] = b
 	}
-	return s.slots[of]
+	b.queue = append(b.queue, batch)
+	b.start()
+}
+
+// next returns the call for the next batch of a class, or nil if there is none; s.mu is held.
+func (s *scheduler) next(b *batches) func() (failed bool) {
+	if len(b.queue) == 0 || s.stopped {
+		b.queue = nil
+		return nil
+	}
+	batch := b.queue[0]
+	b.queue = b.queue[1:]
+	return func() bool { s.send(batch); return false }
 }
 
 // begin begins the renewal of h, only now that its call can go out: Extend and Unlock
-// must not wait for a call that itself waits for a slot. It reports false if h has ended
+// must not wait for a call that itself waits for a lane. It reports false if h has ended
 // since it was due, or is in an Extend: then it is due again soon.
 func (s *scheduler) begin(h *Handle) bool {
 	busy, err := h.beginRenewal(h.ttl)
@@ -347,3 +360,22 @@ func (e *events) Pop() any {
 	h.index = -1
 	return h
 }
+
+// instant is a time on the Client's own monotonic clock: nanoseconds since New. It has a
+// third of the size of a time.Time, and a lock keeps five. 0 is no time.
+type instant time.Duration
+
+// now returns the present instant.
+func (c *Client) now() instant { return instant(time.Since(c.began)) }
+
+// instant returns t as the Client counts it.
+func (c *Client) instant(t time.Time) instant { return instant(t.Sub(c.began)) }
+
+// time is the reverse of instant. Its wall clock is that of today, whatever was set since New.
+func (c *Client) time(i instant) time.Time {
+	now := time.Now()
+	return now.Add(i.sub(c.instant(now)))
+}
+
+func (i instant) add(d time.Duration) instant { return i + instant(d) }
+func (i instant) sub(o instant) time.Duration { return time.Duration(i - o) }
