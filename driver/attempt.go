@@ -24,11 +24,11 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...distlock.Option)
 		return nil, opError("lock", name, err)
 	}
 	defer a.recovered()
-	a.waiter = c.queues.join(name)
+	a.waiter = c.names.enqueue(a.record)
 	if err = a.waiter.wait(ctx, c.life.Done()); err == nil {
 		err = a.acquire()
 	} else {
-		err = withHeld(err, c.queues.seen(a.waiter, a.start))
+		err = withHeld(err, c.names.seen(a.record, a.start))
 	}
 	return a.finish("lock", err)
 }
@@ -43,7 +43,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...distlock.Opti
 	}
 	defer a.recovered()
 	a.request.NoWait = true
-	if err = c.queues.refusal(name); err == nil {
+	if err = c.names.refusal(a.record); err == nil {
 		err = a.makeClaim()
 	}
 	if err == nil {
@@ -60,6 +60,7 @@ type attempt struct {
 	client  *Client
 	ctx     context.Context // the caller's
 	request Request
+	record  *record
 	waiter  *waiter   // nil in a TryLock
 	claim   Claim     // nil before it is made
 	start   time.Time // of the call, for the observer
@@ -95,7 +96,7 @@ func (c *Client) admit(ctx context.Context, name string, opts []distlock.Option)
 	if err != nil {
 		return nil, err
 	}
-	return &attempt{client: c, ctx: ctx, start: time.Now(), request: Request{
+	return &attempt{client: c, ctx: ctx, start: time.Now(), record: c.names.join(name), request: Request{
 		Name:      name,
 		Owner:     newOwner(),
 		TTL:       ttl,
@@ -157,12 +158,12 @@ func (a *attempt) acquire() error {
 			if !deaf { // else the name is asked for again and again
 				a.retry = Retry{}
 			}
-			c.queues.refuse(a.waiter, err)
+			c.names.refuse(a.record, err)
 			a.backoff.next(c.caps, a.request.TTL, heldOf(err))
 			err = a.wait()
 			deaf = err != nil
 		case a.outlasts(err):
-			c.queues.fail(a.waiter, err)
+			c.names.fail(a.record, err)
 			if !a.pause() {
 				return err
 			}
@@ -177,7 +178,7 @@ func (a *attempt) acquire() error {
 			}
 		}
 		if over != nil {
-			return withHeld(over, c.queues.seen(a.waiter, a.start))
+			return withHeld(over, c.names.seen(a.record, a.start))
 		}
 	}
 	switch {
@@ -200,7 +201,7 @@ func (a *attempt) outlasts(err error) bool {
 	case a.until.IsZero():
 		// Counted from when the trouble began for the queue: else each caller in it would go on
 		// for that long, one after another, and they would pile up.
-		a.until = a.client.queues.troubleSince(a.waiter).Add(min(a.request.TTL, maxNotNow))
+		a.until = a.client.names.troubleSince(a.record).Add(min(a.request.TTL, maxNotNow))
 	}
 	return time.Now().Before(a.until)
 }
@@ -342,12 +343,13 @@ func (a *attempt) settle(err error) {
 	c := a.client
 	a.settled = true
 	if a.waiter != nil {
-		c.queues.leave(a.waiter, err == nil)
+		c.names.dequeue(a.record, a.waiter, err == nil)
 	}
 	switch {
 	case a.claim == nil:
+		c.names.leave(a.record)
 	case err == nil || !a.owed:
-		c.pending.end(a.request.Name, a.answered)
+		c.names.end(a.record, a.answered)
 	default:
 		a.undo()
 	}
@@ -357,7 +359,7 @@ func (a *attempt) settle(err error) {
 func (a *attempt) makeClaim() error {
 	c, limit := a.client, a.limit()
 	claim := c.driver.Claim(a.request)
-	if !c.pending.begin(a.ctx, c.life.Done(), a.request.Name, limit) {
+	if !c.names.begin(a.record, a.ctx, c.life.Done(), limit) {
 		if err := a.over(); err != nil {
 			return err
 		}

@@ -31,8 +31,7 @@ type Client struct {
 	opts    distlock.Options
 	began   time.Time // what an instant is counted from
 	tasks   tasks
-	queues  queues
-	pending pending
+	names   names
 	renew   scheduler
 	lanes   lanes
 	lowered atomic.Bool // the log says that a TTL was more than the driver can promise

@@ -251,6 +251,7 @@ type release struct {
 	claim    Claim
 	name     string
 	handle   *Handle         // nil if it is the claim of a failed attempt
+	record   *record         // of that; else nil
 	ctx      context.Context // the values of the call that it comes from
 	deadline instant         // until then the claim was known to be the holder
 	patience time.Duration
@@ -321,7 +322,7 @@ func (r *release) end() {
 		return
 	}
 	c := r.client
-	c.pending.end(r.name, r.err == nil)
+	c.names.end(r.record, r.err == nil)
 	c.logFailure(r.ctx, r.name, 0, r.err)
 	if errors.Is(r.err, distlock.ErrLost) {
 		r.err = nil
@@ -343,6 +344,6 @@ func (c *Client) logFailure(ctx context.Context, name string, token int64, err e
 func (a *attempt) undo() {
 	// Its deadline stays 0: a failed attempt was never known to be the holder.
 	r := newRelease(a.client, a.claim, a.request.Name, a.request.TTL)
-	r.ctx, r.health = context.WithoutCancel(a.ctx), a.health
+	r.ctx, r.health, r.record = context.WithoutCancel(a.ctx), a.health, a.record
 	a.client.lanes.add(r)
 }

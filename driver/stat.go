@@ -18,9 +18,9 @@ type Stat struct {
 // Stat returns a snapshot. It looks at every lock, and sends no request.
 func (c *Client) Stat() Stat {
 	st := Stat{Lost: c.lost.Load(), FailedRenewals: c.failedRenewals.Load(), Tries: c.tries.Load(), Woken: c.woken.Load(), Polled: c.polled.Load()}
-	c.queues.mu.Lock()
-	st.Waiting = c.queues.length
-	c.queues.mu.Unlock()
+	c.names.mu.Lock()
+	st.Waiting = c.names.waiting
+	c.names.mu.Unlock()
 	c.mu.Lock()
 	handles := make([]*Handle, 0, len(c.handles))
 	for h := range c.handles {

@@ -1,0 +1,256 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	// maxPending is how many claims of one name may be pending. Callers that keep trying a
+	// stuck name would otherwise pile up requests and clean-ups, until they have taken the
+	// connections of all other names.
+	maxPending = 8
+
+	// freshRefusal is for how long a TryLock believes what the store has told a waiter of this
+	// process.
+	freshRefusal = 100 * time.Millisecond
+)
+
+// names has a record of each name that a call is about, or the clean-up behind one.
+type names struct {
+	mu      sync.Mutex
+	records map[string]*record
+	spare   *record // the last one that ended: most names have one user, for a moment
+	waiting int     // in all queues
+}
+
+// record is what the calls about one name have in common; names.mu guards all but slots.
+//
+// Its queue holds the goroutines of this process that wait for the name, first come, first
+// served. Only the first makes a claim, so a process has one waiter per name in the store,
+// however many goroutines wait. The queue is for candidates only: its first goroutine leaves it
+// with the lock, and the next one makes its claim and waits in the store, behind the holder
+// and in its order among the other processes.
+//
+// Its slots count the claims with an unknown outcome: from the first Try until its answer, and if
+// the attempt has failed, until the clean-up has ended. A claim waiting for a holder is one of
+// them. They refuse nobody while the store answers: a claim too many waits, in its order,
+// for as long as earlier ones are answered.
+type record struct {
+	name  string
+	users int // attempts, and clean-ups behind them
+
+	front, back *waiter
+	refusal     error     // what the store has told a first waiter last; nil until it has refused one
+	refused     time.Time // when
+	trouble     error     // why a look of the first waiter has failed since; nil if none has
+	troubled    time.Time // when the first of those has failed
+	outdated    bool      // the refused waiter has left
+
+	slots    chan struct{} // one element for each claim that counts; senders that wait are served in their order
+	answered time.Time     // when the store has answered a claim last
+}
+
+// waiter is one goroutine in a queue.
+type waiter struct {
+	prev, next *waiter
+	first      chan struct{} // closed when the waiter has become the first; nil if it was from the start
+}
+
+// join returns the record of a name, and keeps it until leave.
+func (ns *names) join(name string) *record {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.records == nil {
+		ns.records = make(map[string]*record)
+	}
+	n := ns.records[name]
+	if n == nil {
+		if n = ns.spare; n == nil {
+			n = &record{slots: make(chan struct{}, maxPending)}
+		}
+		ns.spare = nil
+		n.name = name
+		ns.records[name] = n
+	}
+	n.users++
+	return n
+}
+
+// leave ends what join has begun.
+func (ns *names) leave(n *record) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.users--; n.users == 0 {
+		delete(ns.records, n.name)
+		*n = record{slots: n.slots}
+		ns.spare = n
+	}
+}
+
+// begin counts a claim, as soon as there are few enough. It reports false if ctx ends
+// before, quit is closed, or the store has answered none for patience.
+func (ns *names) begin(n *record, ctx context.Context, quit <-chan struct{}, patience time.Duration) bool {
+	select {
+	case n.slots <- struct{}{}:
+		return true
+	default:
+	}
+	began := time.Now()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for left := patience; left > 0; {
+		select {
+		case n.slots <- struct{}{}:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-quit:
+			return false
+		case <-timer.C:
+			ns.mu.Lock()
+			left = patience - min(time.Since(began), time.Since(n.answered))
+			ns.mu.Unlock()
+			timer.Reset(left)
+		}
+	}
+	return false
+}
+
+// end ends what begin has counted, and leaves the record; answered says whether the store has
+// answered the claim.
+func (ns *names) end(n *record, answered bool) {
+	if answered {
+		ns.mu.Lock()
+		n.answered = time.Now()
+		ns.mu.Unlock()
+	}
+	<-n.slots
+	ns.leave(n)
+}
+
+// enqueue adds a waiter at the end of the queue.
+func (ns *names) enqueue(n *record) *waiter {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.waiting++
+	w := &waiter{prev: n.back}
+	if w.prev == nil {
+		n.front = w
+	} else {
+		w.prev.next = w
+		w.first = make(chan struct{})
+	}
+	n.back = w
+	return w
+}
+
+// wait blocks until w is the first of its queue.
+func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
+	if w.first == nil {
+		return nil
+	}
+	select {
+	case <-w.first:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-quit:
+		return distlock.ErrClosed
+	}
+}
+
+// dequeue removes w, so that the next waiter comes forward. A grant ends all trouble.
+func (ns *names) dequeue(n *record, w *waiter, granted bool) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.waiting--
+	if granted {
+		n.trouble = nil
+	}
+	if w.next == nil {
+		n.back = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+		return
+	}
+	n.front = w.next
+	// What the store told the old first may no longer be so.
+	n.outdated = true
+	if n.front == nil {
+		n.refusal, n.trouble = nil, nil
+		return
+	}
+	close(n.front.first)
+}
+
+// refuse notes that the store has told the first of the queue that the name is held.
+func (ns *names) refuse(n *record, err error) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	n.refusal, n.refused, n.trouble, n.outdated = err, time.Now(), nil, false
+}
+
+// fail notes that the first of the queue goes on although its look has failed.
+func (ns *names) fail(n *record, err error) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.trouble == nil {
+		n.troubled = time.Now()
+	}
+	n.trouble = err
+}
+
+// troubleSince returns when the first look at the name has failed, of those that no answer
+// has followed; now if none has.
+func (ns *names) troubleSince(n *record) time.Time {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.trouble == nil {
+		return time.Now()
+	}
+	return n.troubled
+}
+
+// refusal returns the ErrHeld that the first in the queue was told a moment ago, or
+// nil. Then it is not known whether the name is held, however long the queue: the backend
+// may be down, and only the store may say ErrHeld.
+func (ns *names) refusal(n *record) error {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.refusal == nil || n.trouble != nil || n.outdated || time.Since(n.refused) > freshRefusal {
+		return nil
+	}
+	return n.heldError()
+}
+
+// seen returns the ErrHeld that the queue was told after since, and why a look has failed
+// since then, or nil. What a first waiter was told before counts while that waiter is there.
+func (ns *names) seen(n *record, since time.Time) error {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.refusal == nil || n.outdated && n.refused.Before(since) {
+		return n.trouble
+	}
+	if n.trouble != nil {
+		return &joined{n.heldError(), fmt.Errorf("since then: %w", n.trouble)}
+	}
+	return n.heldError()
+}
+
+// heldError is the refusal with what is left of the lease by now. The name may have passed to
+// another since, which a waiter further back in the queue of the store is not told: so it names
+// no holder.
+func (n *record) heldError() error {
+	held := heldOf(n.refusal)
+	held.Remaining = max(held.Remaining-time.Since(n.refused), 0)
+	held.Holder, held.Token = "", 0
+	return &held
+}
