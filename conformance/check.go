@@ -62,6 +62,7 @@ func Checks() []Check {
 		coreChecks,
 		heldChecks,
 		ownerChecks,
+		pairChecks,
 		expiryChecks,
 		namesChecks,
 		waitChecks,

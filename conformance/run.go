@@ -106,7 +106,7 @@ func tell(t *testing.T, r Result) {
 	case Inconclusive:
 		t.Skipf("inconclusive: %s", r.Text())
 	default:
-		t.Logf("%s, in %v: %s", r.Clause, r.Took.Round(time.Millisecond), r.Rule)
+		t.Logf("%s, in %v: %s", r.Clause, r.Took.Round(time.Millisecond), strings.Join(append([]string{r.Rule}, r.Log...), "\n"))
 	}
 }
 

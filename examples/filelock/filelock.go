@@ -32,13 +32,21 @@ import (
 
 // Open returns a Locker for the names in dir. It makes dir if missing.
 func Open(dir string, o *distlock.Options) (*driver.Client, error) {
+	return OpenStepped(dir, o, func() {})
+}
+
+// OpenStepped is Open for tests: step is called before each step that touches a file.
+func OpenStepped(dir string, o *distlock.Options, step func()) (*driver.Client, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return driver.New(&store{dir}, o)
+	return driver.New(&store{dir, step}, o)
 }
 
-type store struct{ dir string }
+type store struct {
+	dir  string
+	step func()
+}
 
 // Capabilities promises no more than there is: waiters are not queued and not
 // woken, so the engine polls.
@@ -83,6 +91,7 @@ func (d *store) path(name string) string {
 func update[T any](ctx context.Context, d *store, name string, f func(*record) (T, error)) (T, error) {
 	return driver.Detach(ctx, func() (none T, err error) {
 		path := d.path(name)
+		d.step()
 		lock, err := os.OpenFile(path+".flock", os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return none, err
@@ -91,6 +100,7 @@ func update[T any](ctx context.Context, d *store, name string, f func(*record) (
 		if err := cmp.Or(flock(lock), ctx.Err()); err != nil {
 			return none, err
 		}
+		d.step()
 		r, err := read(path)
 		if err != nil {
 			return none, err
@@ -100,6 +110,7 @@ func update[T any](ctx context.Context, d *store, name string, f func(*record) (
 		if err != nil {
 			return none, err
 		}
+		d.step()
 		return value, write(path, r)
 	})
 }

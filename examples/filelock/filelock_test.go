@@ -55,6 +55,10 @@ func (h *harness) Open(context.Context, *conformance.C) (distlock.Locker, error)
 	return filelock.Open(h.dir, nil)
 }
 
+func (h *harness) OpenStepped(_ context.Context, _ *conformance.C, step func()) (distlock.Locker, error) {
+	return filelock.OpenStepped(h.dir, nil, step)
+}
+
 // Caps: what the driver promises is known; what the harness can do is added.
 func (h *harness) Caps() conformance.Caps {
 	caps := conformance.CapsFrom(h.admin.Capabilities())

@@ -1,0 +1,270 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	// pairDepth is up to which request of an operation a client is stopped, stepDepth up to
+	// which step of its store.
+	pairDepth, stepDepth = 6, 24
+
+	// stuckAfter is how long a client may be in one step of its store until the check takes it
+	// for blocked by the one that was stopped. On a slower machine it may be wrong: then one
+	// interleaving is not seen, and nobody is accused.
+	stuckAfter = 250 * time.Millisecond
+)
+
+// pairing is an operation that a client is stopped in.
+type pairing struct {
+	what   string // "TryLock of a free name"
+	clause string
+	fault  string // what a driver does that fails
+
+	// prepare brings the name into its state. It returns what A holds, or nil.
+	prepare func(s *pairScene) *lease
+
+	// run is the operation. It returns what A got, and nil if A was told that it holds, or
+	// has held until now, the name.
+	run func(s *pairScene) (*lease, error)
+}
+
+// pairScene is one run of an operation, stopped at one place.
+type pairScene struct {
+	c           *C
+	op          pairing
+	k           int
+	a, b, third *client
+	gate        gate
+	steps       *stepGate // of B; nil over a wire
+	name        string
+	held        *lease // of A before; nil if it had none
+	kept        bool   // A's entry was there still shortly before the end of its lease
+
+	told chan struct{} // closed when A's operation is over
+	got  *lease
+	err  error
+}
+
+// pair runs an operation of A once for every request, or step, of it: A is stopped there,
+// B takes the name as soon as it can and holds it, and A goes on.
+func (c *C) pair(op pairing) {
+	depth, unit := pairDepth, "requests"
+	if _, ok := c.harness.(Stepped); ok {
+		depth, unit = stepDepth, "steps"
+	}
+	b, third := c.open("B"), c.open("C")
+	var mu sync.Mutex
+	seen := make(map[outcome][]int)
+	c.together(depth, func(i int, _ *rand.Rand) {
+		s := &pairScene{c: c, op: op, b: b, third: third, k: i + 1, name: c.Name(fmt.Sprint("n", i+1)), told: make(chan struct{})}
+		s.a, s.gate = c.openGated(fmt.Sprint("A", i+1))
+		if _, ok := s.gate.(*stepGate); ok {
+			var g gate
+			s.b, g = c.openGated(fmt.Sprint("B", i+1))
+			s.steps = g.(*stepGate)
+		}
+		defer s.gate.release()
+		o := s.play()
+		mu.Lock()
+		defer mu.Unlock()
+		seen[o] = append(seen[o], s.k)
+	})
+	text := fmt.Sprintf("%s, each of the first %d %s of A", op.what, depth, unit)
+	for _, o := range []outcome{passedBy, toldBefore, blocked, notReached} {
+		if ks := seen[o]; len(ks) > 0 {
+			slices.Sort(ks)
+			text += fmt.Sprintf("; %s: %v", o, ks)
+		}
+	}
+	c.Logf("%s", text)
+	if len(seen[passedBy]) == 0 {
+		c.Inconclusivef("A could not be stopped, nor B pass it: %s", text)
+	}
+}
+
+// outcome is what came of one scene.
+type outcome string
+
+const (
+	passedBy   outcome = "B had the name in between"
+	toldBefore outcome = "A needed no more for its answer"
+	blocked    outcome = "A kept B from going on"
+	notReached outcome = "A had none"
+)
+
+func (s *pairScene) play() outcome {
+	c := s.c
+	c.warm(s.a)
+	s.held = s.op.prepare(s)
+	s.gate.hold(s.k)
+	c.Go(func() {
+		defer close(s.told)
+		s.got, s.err = s.op.run(s)
+	})
+	if !s.stopped() {
+		return s.over(notReached)
+	}
+	stopped := c.now()
+	next, free := s.successor()
+	if !free {
+		return s.over(blocked)
+	}
+	if next == nil {
+		return s.over(toldBefore)
+	}
+	s.gate.release() // what A may have looked at is of the past now
+	answered := c.within(s.told, 2*quiet)
+	c.sleep(quiet) // what was on its way takes effect now, if it does
+	because := fmt.Sprintf("%s by A was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: %s",
+		s.op.what, s.k, millis(stopped), s.name, millis(next.ret), s.op.fault)
+	if answered && s.wrongly() {
+		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
+	}
+	s.intact(next, because)
+	s.over(passedBy)
+	bound := c.soon() + c.timing.CleanupBound + c.atMost(c.Unit()) + c.timing.ExpiryLag
+	c.pollFor(s.third, s.name, bound, "B had unlocked it, and A holds nothing that is renewed: "+because).free()
+	return passedBy
+}
+
+// stopped waits until A has been stopped, or has ended its operation without that.
+func (s *pairScene) stopped() bool {
+	for !s.gate.reached() {
+		if isDone(s.told) {
+			return s.gate.reached()
+		}
+		s.c.sleep(s.c.poll() / 2)
+	}
+	return true
+}
+
+// successor has B take the name as soon as A's lease, if it has one, is over. It returns nil
+// if A was told ok before that, and false if A kept B from going on.
+func (s *pairScene) successor() (next *lease, free bool) {
+	c := s.c
+	limit := c.now() + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon() // of what A may have left
+	var asking atomic.Bool
+	try := func(opts ...distlock.Option) answer {
+		asking.Store(true)
+		defer asking.Store(false)
+		return s.b.try(s.name, opts...)
+	}
+	over := make(chan struct{})
+	c.Go(func() {
+		defer close(over)
+		if s.held != nil {
+			c.sleepUntil(s.held.Ends() - c.Unit()/8)
+			a := try(distlock.TTL(c.short()), distlock.NoRenewal())
+			if s.kept = a.busy(); a.err == nil {
+				a.free()
+			}
+			c.sleepUntil(s.held.Ends())
+			limit = max(limit, s.held.gone()+c.soon())
+		}
+		began := c.now()
+		for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (limit-c.now())/50)) {
+			if isDone(s.told) && s.err == nil {
+				return
+			}
+			late := c.past(began, limit)
+			a := try(distlock.TTL(c.long()))
+			if a.err == nil {
+				next = a.lease
+				return
+			}
+			if late && a.busy() {
+				c.doubt(began, limit)
+				c.breach("E1", "B still cannot have %q at %s: %s by A was stopped at its request or step %d, and what A had or may have left was over by %s: %v",
+					s.name, millis(c.now()), s.op.what, s.k, millis(limit), a.err)
+			}
+			c.sleep(pause)
+		}
+	})
+	free = s.unblocked(over, &asking)
+	return next, free
+}
+
+// unblocked waits until B is over. It is false if A has what keeps B from going on, such as
+// a file lock; then A goes on.
+func (s *pairScene) unblocked(over <-chan struct{}, asking *atomic.Bool) bool {
+	c := s.c
+	if s.steps == nil {
+		c.within(over, 24*time.Hour)
+		return true
+	}
+	free, last, since := true, -1, c.now()
+	for !c.within(over, 10*c.poll()) {
+		if n := s.steps.steps(); n != last || !asking.Load() {
+			last, since = n, c.now()
+		}
+		if free && c.now()-since > stuckAfter {
+			free = false
+			s.gate.release()
+		}
+	}
+	return free
+}
+
+// wrongly reports whether A was told ok, and must not have been. An Unlock may be right: what
+// was stopped may have come after the removal of the entry.
+func (s *pairScene) wrongly() bool {
+	switch {
+	case s.err != nil:
+		return false
+	case s.got != nil:
+		return s.got.Err() == nil
+	case errors.Is(s.held.Err(), distlock.ErrUnlocked):
+		return s.kept
+	}
+	return s.held.Err() == nil
+}
+
+// intact demands that B has the name still, by the word of C and by its own operations.
+func (s *pairScene) intact(next *lease, because string) {
+	c := s.c
+	until := next.end()
+	breach := func(what string, err error) {
+		if errors.Is(err, distlock.ErrLost) && c.now() < until {
+			c.breach(s.op.clause, "%s by B, which has %q until %s, said %q: %s", what, s.name, millis(until), err, because)
+		}
+	}
+	switch a := s.third.try(s.name, distlock.NoRenewal()); {
+	case a.err == nil && a.ret < until:
+		c.breach(s.op.clause, "C was granted %q at %s although B has it until %s: %s", s.name, millis(a.ret), millis(until), because)
+	case a.err == nil || !a.busy():
+		c.refused(s.third, a, s.name, "which B holds")
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	defer cancel()
+	breach("Extend", next.Extend(ctx, c.long()))
+	s.gate.heal() // and what A does about it must not hurt either
+	if !c.within(s.told, patience+c.Slack()) {
+		c.breach("A4", "%s by A has not returned %v after A could go on: %s", s.op.what, patience, because)
+	}
+	breach("Unlock", next.unlock())
+}
+
+// over lets A end its operation, and ends what A holds.
+func (s *pairScene) over(o outcome) outcome {
+	s.gate.release()
+	s.gate.heal()
+	if !s.c.within(s.told, patience+s.c.Slack()) {
+		s.c.breach("A4", "%s by A has not returned %v after A could go on", s.op.what, patience)
+	}
+	for _, h := range []*lease{s.held, s.got} {
+		if h != nil {
+			_ = h.unlock() // ErrLost where it was
+		}
+	}
+	return o
+}

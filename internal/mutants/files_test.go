@@ -1,0 +1,33 @@
+//go:build unix
+
+package mutants_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/mutants"
+)
+
+// TestFiles: a driver over files that reads and then writes in one operation, and is right
+// in all others, fails the mandatory check of that operation, and the first line of the
+// failure says what is wrong. One that is right passes.
+func TestFiles(t *testing.T) {
+	for _, loose := range append(mutants.Loose, "") {
+		t.Run("loose "+loose, func(t *testing.T) {
+			t.Parallel()
+			report := conformance.Verify(t.Context(), mutants.Files(t.TempDir(), loose, true), &conformance.Options{
+				Artifacts: t.TempDir(), Filter: func(k conformance.Check) bool { return k.Group() == "pair" }})
+			for _, r := range report.Results {
+				line, _, _ := strings.Cut(r.Reason, "\n")
+				switch wrong := r.ID == "pair/"+loose; {
+				case wrong && (r.Status != conformance.Failed || !r.Mandatory || !strings.Contains(line, "looks in one step and acts in another")):
+					t.Errorf("SURVIVED: %s", r.Text())
+				case !wrong && r.Status != conformance.Passed:
+					t.Errorf("accused: %s", r.Text())
+				}
+			}
+		})
+	}
+}
