@@ -117,6 +117,9 @@ func (s *pairScene) play() outcome {
 	stopped := c.now()
 	next, free := s.successor()
 	if !free {
+		if next != nil {
+			_ = next.unlock() // ErrLost or nil: the oracles judge it
+		}
 		return s.over(blocked)
 	}
 	if next == nil {
@@ -153,7 +156,7 @@ func (s *pairScene) stopped() bool {
 func (s *pairScene) successor() (next *lease, free bool) {
 	c := s.c
 	limit := c.now() + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon() // of what A may have left
-	var asking atomic.Bool
+	var asking, stuck atomic.Bool
 	try := func(opts ...distlock.Option) answer {
 		asking.Store(true)
 		defer asking.Store(false)
@@ -164,7 +167,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 		defer close(over)
 		if s.held != nil {
 			c.sleepUntil(s.held.Ends() - c.Unit()/8)
-			a := try(distlock.TTL(c.short()), distlock.NoRenewal())
+			a := try(distlock.NoRenewal())
 			if s.kept = a.busy(); a.err == nil {
 				a.free()
 			}
@@ -173,7 +176,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 		}
 		began := c.now()
 		for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (limit-c.now())/50)) {
-			if isDone(s.told) && s.err == nil {
+			if stuck.Load() || isDone(s.told) && s.err == nil {
 				return
 			}
 			late := c.past(began, limit)
@@ -182,7 +185,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 				next = a.lease
 				return
 			}
-			if late && a.busy() {
+			if late && a.busy() && !stuck.Load() {
 				c.doubt(began, limit)
 				c.breach("E1", "B still cannot have %q at %s: %s by A was stopped at its request or step %d, and what A had or may have left was over by %s: %v",
 					s.name, millis(c.now()), s.op.what, s.k, millis(limit), a.err)
@@ -190,29 +193,27 @@ func (s *pairScene) successor() (next *lease, free bool) {
 			c.sleep(pause)
 		}
 	})
-	free = s.unblocked(over, &asking)
-	return next, free
+	s.unblock(over, &asking, &stuck)
+	return next, !stuck.Load()
 }
 
-// unblocked waits until B is over. It is false if A has what keeps B from going on, such as
-// a file lock; then A goes on.
-func (s *pairScene) unblocked(over <-chan struct{}, asking *atomic.Bool) bool {
+// unblock waits until B is over. If A has what keeps B from going on, such as a file lock, A
+// goes on, and B is stuck.
+func (s *pairScene) unblock(over <-chan struct{}, asking, stuck *atomic.Bool) {
 	c := s.c
 	if s.steps == nil {
 		c.within(over, 24*time.Hour)
-		return true
+		return
 	}
-	free, last, since := true, -1, c.now()
+	last, since := -1, c.now()
 	for !c.within(over, 10*c.poll()) {
 		if n := s.steps.steps(); n != last || !asking.Load() {
 			last, since = n, c.now()
 		}
-		if free && c.now()-since > stuckAfter {
-			free = false
+		if c.now()-since > stuckAfter && !stuck.Swap(true) {
 			s.gate.release()
 		}
 	}
-	return free
 }
 
 // wrongly reports whether A was told ok, and must not have been. An Unlock may be right: what

@@ -43,7 +43,7 @@ func (m Mutant) Harness() conformance.Harness { return &harness{design: m.design
 var composite = []string{
 	"time/*", "handover/*", "leak/pile", "isolate/stuck-holder", "names/waited-apart", "list/as-inspect",
 	"expiry/busy-client", "wait/for-days", "wait/holder-undisturbed", "held/holder", "inspect/handed-over",
-	"elect/*", "once/*", "maxhold/*", "wanted/*", "sem/*", "rw/*",
+	"elect/*", "once/*", "maxhold/*", "wanted/*", "sem/*", "rw/*", "pair/*",
 }
 
 // Allows reports whether the mandatory check may fail, besides those that must.
@@ -97,7 +97,7 @@ type design struct {
 func All() []Mutant {
 	var all []Mutant
 	for _, group := range []func() []Mutant{
-		expiryMutants, clockMutants, ownerMutants, answerMutants, refusalMutants, renewMutants, extendMutants,
+		expiryMutants, clockMutants, ownerMutants, lookingMutants, answerMutants, refusalMutants, renewMutants, extendMutants,
 		batchMutants, leaseMutants, inspectMutants, listMutants, breakMutants, sweepMutants,
 		isolationMutants, roughMutants, promptMutants,
 		waitMutants, turnMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,

@@ -31,7 +31,7 @@ func tutorialMutants() []Mutant {
 		{
 			Name: "GetCompareDel", Flaw: "GET, compare, DEL: the lease may end between the two requests",
 			Seen:     "tutorials",
-			KilledBy: []Kill{{"owner/unlock-atomic", "before that, a request of A's Unlock was held up"}},
+			KilledBy: []Kill{{"owner/unlock-atomic", "before that, a request of A's Unlock was held up"}, {"pair/unlock", "looks in one step and acts in another"}},
 			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*", "cancel/reply-after-cancel"},
 			Why:      "a lease ends between the two requests in them",
 			design:   outside(plain(flaw{release: checkThenDelete})),

@@ -1,0 +1,88 @@
+package mutants
+
+import (
+	"context"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// lookingMutants look with one request and act with the next, whatever has happened between.
+func lookingMutants() []Mutant {
+	const says = "looks in one step and acts in another"
+	return []Mutant{
+		{
+			Name: "LookThenTake", Flaw: "looks with one request whether the name is free, and writes its entry with a second",
+			Seen:     "GET, then SET; SELECT, then UPDATE",
+			KilledBy: []Kill{{"pair/try-free", says}, {"pair/try-released", says}, {"pair/try-expired", says}},
+			MayTrip:  []string{"*/*"}, Why: "a request is late, or repeated, in them, or several clients ask at a time",
+			design: outside(plain(flaw{try: lookThenTake})),
+		},
+		{
+			Name: "LookThenRenew", Flaw: "looks with one request whether the entry is its own, and writes it anew with a second",
+			Seen:     "GET, compare, SET with a new expiry",
+			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}},
+			MayTrip:  []string{"*/*"}, Why: "every renewal has a token of its own, and renewals are late in some",
+			design: outside(plain(flaw{renew: lookThenRenew})),
+		},
+	}
+}
+
+// look asks with a request of its own what there is of the name.
+func (c *claim) look(ctx context.Context) (distlock.Status, error) {
+	mem, name := c.driver.mem, c.asked.Name
+	seen := make(chan distlock.Status, 1) // one element: the caller may have left when the answer comes
+	err := c.driver.send(ctx, func(ctx context.Context) error {
+		st, err := mem.Inspect(ctx, name)
+		seen <- st
+		return err
+	})
+	if err != nil {
+		return distlock.Status{}, err
+	}
+	return <-seen, nil
+}
+
+// put writes the entry of c with a request of its own, over whatever there is.
+func (c *claim) put(ctx context.Context, change func(*driver.Request)) (driver.Grant, error) {
+	granted := make(chan driver.Grant, 1) // likewise
+	err := c.driver.send(ctx, func(ctx context.Context) error {
+		_ = remove(ctx, c.driver.mem, c.asked.Name) // ErrLost if nobody has it
+		g, err := c.as(change).Try(ctx)
+		granted <- g
+		return err
+	})
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return <-granted, nil
+}
+
+func lookThenTake(ctx context.Context, c *claim) (driver.Grant, error) {
+	st, err := c.look(ctx)
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case st.Held:
+		return c.inner.Try(ctx) // it may be its own
+	}
+	return c.put(ctx, func(r *driver.Request) { r.NoWait = true })
+}
+
+func lookThenRenew(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	st, err := c.look(ctx)
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case !st.Held || st.Token != c.token:
+		return driver.Grant{}, distlock.ErrLost
+	case ttl <= st.Remaining:
+		return c.inner.Renew(ctx, ttl)
+	}
+	g, err := c.put(ctx, func(r *driver.Request) { r.NoWait, r.TTL = true, ttl })
+	if err == nil {
+		c.token = g.Token
+	}
+	return g, err
+}
