@@ -139,7 +139,6 @@ func FuzzAnswers(f *testing.F) {
 			batch := []driver.Renewal{{Claim: c, TTL: c.request.TTL}, {Claim: &other, TTL: c.request.TTL}}
 			st.Renew(ctx, batch)
 			_, _ = c.Renew(ctx, time.Hour)
-			_ = c.lease.removeStray(ctx, c.key)
 		}
 		_ = c.Release(ctx)
 		_ = c.Release(ctx)

@@ -18,9 +18,13 @@ var (
 	errDequeued error = &driver.Fault{Fate: driver.Answered,
 		Err: errors.New("the waiter is no longer in the queue: its key was deleted, or its lease has ended")}
 
-	// errKeyTaken means that there is a key of the claim before the claim has put it.
-	errKeyTaken = errors.New("the key of a claim is there before the claim")
+	errKeyTaken  = again("the key of a claim is there before the claim")
+	errEpochOver = again("the epoch of the lease is over")
+	errLeaseOver = again("the lease has ended")
 )
+
+// again is a reason to try again at once.
+func again(reason string) error { return &driver.Fault{Fate: driver.Again, Err: errors.New(reason)} }
 
 // claim is one key among those of its name. They form a queue by their create
 // revisions, and the oldest has the lock.
@@ -36,6 +40,7 @@ type claim struct {
 	rev       int64 // the create revision of the key; 0 until it is known to exist
 	mod       int64 // its mod revision
 	epoch     int64 // of its lease, when its last put was sent
+	epochs    int   // that were over when a put came
 	ambiguous bool  // a put or a deletion of the key may have been applied, or may still be
 	moving    bool  // the same of a put that moves the key to the next lease
 	won       bool
@@ -50,6 +55,7 @@ type claim struct {
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	began := time.Now()
 	until := began.Add(c.request.TTL)
+	owed := c.ambiguous || c.rev != 0 // and the engine knows it
 	var err error
 	if c.rev == 0 {
 		err = c.join(ctx, until)
@@ -65,11 +71,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		err = errDequeued
 	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
 		c.withdraw(c.ambiguous)
-	case errors.Is(err, distlock.ErrClosed):
+	case errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrClosed):
 	case c.rev == 0 && !c.ambiguous && driver.FateOf(err) != driver.Unknown:
 		c.withdraw(false) // nothing was written, so nobody need call Release
-	case (c.ambiguous || c.rev != 0) && c.waiting == nil:
-		// An earlier request may have been applied, or has been, whatever this one was told.
+	case !owed:
+		// Something may have been written, or has been, whatever the last request was told.
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return driver.Grant{}, err
@@ -82,8 +88,12 @@ func (c *claim) grant(began time.Time, ttl time.Duration) driver.Grant {
 }
 
 // join enters the queue. The lease may have died in the meantime, unused or revoked by
-// an administrator. Then a new one replaces it: nothing of this claim was on the old
+// an administrator. Then the next Try gets a new one: nothing of this claim was on the old
 // one.
+//
+// Clean-ups of other names can begin epochs as fast as this claim learns of them, and the claim
+// would wait for their end. So the third put is on a lease of its own, which has no epochs. The
+// first renewal moves the key to the shared lease.
 func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	if c.request.NoWait && c.request.NoRenewal && !c.ambiguous {
 		// A refusal costs a read this way, instead of granting a lease in vain.
@@ -95,30 +105,35 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 			return heldBy(holder)
 		}
 	}
-	for range 3 {
-		if c.key == "" {
-			c.key = c.store.keys.take(c.queue)
-			c.queue = c.key[:len(c.queue)] // one string is enough for a held lock
-		}
-		if c.lease == nil {
-			c.lease = c.store.lease(c.key, c.kind(c.request.TTL))
-		}
-		if err = c.lease.ensure(ctx, until, time.Time{}); err == nil {
-			err = c.put(ctx, until, false)
-		}
-		switch {
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			c.lease.dead.Store(true)
-			c.lease.leave(c.key)
-			c.lease = nil
-		case errors.Is(err, errKeyTaken):
-			// It may be our own after all: something between us and the servers may
-			// have sent a put twice. Then a listing will find the stray.
-			c.store.keys.abandon(c.queue, c.key)
-			c.withdraw(true)
-		default:
-			return err
-		}
+	if c.key == "" {
+		c.key = c.store.keys.take(c.queue)
+		c.queue = c.key[:len(c.queue)] // one string is enough for a held lock
+	}
+	kind := c.kind(c.request.TTL)
+	if c.epochs > 1 {
+		kind = ownKind(c.request.TTL)
+	}
+	if c.lease != nil && c.lease.kind != kind {
+		c.lease.leave(c.key) // no put of an earlier epoch comes any more
+		c.lease = nil
+	}
+	if c.lease == nil {
+		c.lease = c.store.lease(c.key, kind)
+	}
+	if err = c.lease.ensure(ctx, until); err == nil {
+		err = c.put(ctx)
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		c.lease.dead.Store(true)
+		c.lease.leave(c.key)
+		c.lease = nil
+		err = errLeaseOver
+	case errors.Is(err, errKeyTaken):
+		// It may be our own after all: something between us and the servers may
+		// have sent a put twice.
+		c.store.keys.abandon(c.queue, c.key)
+		c.withdraw(true)
 	}
 	return err
 }
@@ -133,12 +148,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 //
 // The server takes it as one step in its log, so no other claim comes between the put
 // and the read. The create revision of the key is the revision of the transaction.
-//
-// again says that another epoch has refused the put before. Clean-ups of other names can
-// begin epochs as fast as this claim learns of them, and the claim would wait for their
-// end. So the third put is on a lease of its own, which has no epochs. The first renewal
-// moves the key to the shared lease.
-func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
+func (c *claim) put(ctx context.Context) error {
 	free := clientv3.Compare(clientv3.CreateRevision(c.key), "=", 0)
 	state := clientv3.OpGet(c.key)
 	if c.request.NoWait {
@@ -157,7 +167,10 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 		clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
 		clientv3.OpGet(c.queue, lastThree...),
 	}
-	resp, err := c.store.write(ctx, clientv3.OpTxn(conditions, then, otherwise), c.failed)
+	resp, unsure, err := c.store.write(ctx, clientv3.OpTxn(conditions, then, otherwise))
+	if unsure {
+		c.mayCome()
+	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return c.afterNoSpace(ctx, err)
 	}
@@ -166,7 +179,7 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	}
 	read, revision, err := reads(resp, then, otherwise)
 	if err != nil {
-		c.failed(err)
+		c.mayCome()
 		return err
 	}
 	if resp.Succeeded {
@@ -179,7 +192,13 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	case own == nil && !c.lease.shared:
 		return errGarbled // nothing has refused it
 	case own == nil: // only the epoch was another one
-		return c.putAgain(ctx, until, read[1].first(), again)
+		// A later answer with an older epoch costs one more transaction.
+		c.lease.epoch.Store(0)
+		if epoch := read[1].first(); epoch != nil {
+			c.lease.epoch.Store(epoch.ModRevision)
+		}
+		c.epochs++
+		return errEpochOver
 	case !c.ambiguous || clientv3.LeaseID(own.Lease) != c.lease.id:
 		// It is the key of a copy of this process, with the same series: the machine
 		// was copied while it ran. We must not take what the copy holds for our own.
@@ -190,32 +209,13 @@ func (c *claim) put(ctx context.Context, until time.Time, again bool) error {
 	}
 }
 
-// putAgain repeats a put that was refused because the epoch of the lease is another by now; nil
-// means that the lease has none.
-func (c *claim) putAgain(ctx context.Context, until time.Time, epoch *mvccpb.KeyValue, again bool) error {
-	// A later answer with an older epoch costs one more transaction.
-	c.lease.epoch.Store(0)
-	if epoch != nil {
-		c.lease.epoch.Store(epoch.ModRevision)
-	}
-	if again {
-		c.lease.leave(c.key)
-		c.lease = c.store.lease(c.key, kind{seconds: seconds(c.request.TTL)})
-		if err := c.lease.ensure(ctx, until, time.Time{}); err != nil {
-			return err
-		}
-	}
-	return c.put(ctx, until, true)
-}
-
 // afterNoSpace finds out whether the put was the one that has filled the store up: then it
 // was applied all the same.
 func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 	own, err := c.store.get(ctx, c.key)
 	if err != nil {
-		err = &driver.Fault{Fate: driver.Unknown, Err: err}
-		c.failed(err)
-		return err
+		c.mayCome()
+		return &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	kv := own.first()
 	if kv == nil || clientv3.LeaseID(kv.Lease) != c.lease.id {
@@ -225,13 +225,11 @@ func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 	return c.look(ctx)
 }
 
-// failed notes that a write of the key has failed with err. If it may come late, no
-// other claim may ever have the key: it would meet the write.
-func (c *claim) failed(err error) {
-	if err != nil && driver.FateOf(err) == driver.Unknown {
-		c.ambiguous = true
-		c.store.keys.abandon(c.queue, c.key)
-	}
+// mayCome notes that a write of the key may come late. So no other claim may ever have the
+// key: it would meet the write.
+func (c *claim) mayCome() {
+	c.ambiguous = true
+	c.store.keys.abandon(c.queue, c.key)
 }
 
 func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
@@ -287,7 +285,12 @@ func (c *claim) Release(ctx context.Context) error {
 			l.leave(c.key)
 		}
 		if err != nil {
-			c.failed(err)
+			if driver.FateOf(err) == driver.Unknown {
+				c.mayCome()
+			}
+			if c.ambiguous {
+				c.lease.replace() // if the last try fails as well, a put may still come
+			}
 			return err
 		}
 		c.removed, c.lost = true, c.won && !held
@@ -317,23 +320,22 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	if c.rev == 0 && !c.ambiguous {
 		return false, nil // nothing was written
 	}
-	var resp clientv3.OpResponse
-	full := false // the first of two may have been applied: it may have filled the store up
-	_, err = c.store.attempt(ctx, func(ctx context.Context) error {
-		resp, err = c.store.client.Do(ctx, c.removal(c.ambiguous && c.lease.shared))
-		if full = errors.Is(err, rpctypes.ErrNoSpace); full {
-			// A deletion is allowed. What comes late is left to the next listing.
-			resp, err = c.store.client.Do(ctx, c.removal(false))
+	a := c.sendRemoval(ctx, c.ambiguous && c.lease.shared)
+	if errors.Is(a.err, rpctypes.ErrNoSpace) {
+		// It may have been applied, and have filled the store up. A deletion is allowed.
+		if a = c.sendRemoval(ctx, false); a.err != nil && !errors.Is(a.err, distlock.ErrClosed) {
+			a.err = &driver.Fault{Fate: driver.Unknown, Err: a.err}
 		}
-		return err
-	})
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	}
+	if errors.Is(a.err, rpctypes.ErrLeaseNotFound) {
 		return false, nil // the key has gone with the lease, and no put comes any more
 	}
-	if full && err != nil && !errors.Is(err, distlock.ErrClosed) {
-		err = &driver.Fault{Fate: driver.Unknown, Err: err}
-	}
-	return err == nil && resp.Txn().Succeeded, err
+	return a.err == nil && a.got.Txn().Succeeded, a.err
+}
+
+func (c *claim) sendRemoval(ctx context.Context, nextEpoch bool) answer[clientv3.OpResponse] {
+	txn := c.removal(nextEpoch)
+	return send(ctx, c.store, once, func(ctx context.Context) (clientv3.OpResponse, error) { return c.store.client.Do(ctx, txn) })
 }
 
 // removal is the transaction of remove. If nextEpoch, it also begins the next epoch of

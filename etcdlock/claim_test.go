@@ -237,11 +237,8 @@ func testMoveToDeadLease(t *testing.T, s *servers.Server) {
 		t.Fatal("Renew has moved the key without its request")
 	}
 	st.revokeAsAdmin(c.next)
-	if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil || errors.Is(err, distlock.ErrLost) {
-		t.Errorf("Renew: %v, want the server's error", err)
-	}
-	if err := st.renew(c)[0]; err != nil {
-		t.Error("the renewal after it:", err)
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err != nil { // with yet another lease
+		t.Error("Renew:", err)
 	}
 	st.release(c, nil)
 

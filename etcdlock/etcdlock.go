@@ -133,12 +133,14 @@ type store struct {
 	beginning chan struct{} // has an element while a watch begins
 
 	// life ends with Close. It bounds requests with several callers, or none: those on
-	// a lease, the removal of strays, and revocations. They run in the background,
+	// a lease, the ends of epochs, and revocations. They run in the background,
 	// because the claim behind such a request may end, or be cancelled, before its
 	// answer.
 	life       context.Context
 	end        context.CancelFunc
 	background sync.WaitGroup
+
+	change time.Duration // after it, another lease takes the place of a shared one
 
 	mu     sync.Mutex
 	leases []*lease  // the shared ones, until they are known to be dead
@@ -169,6 +171,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		keys:      newKeys(),
 		watches:   &idleWatches{period: idlePeriod, limit: watchLimit, byKey: make(map[string]idleWatch)},
 		beginning: make(chan struct{}, 1),
+		change:    changePeriod,
 		life:      life,
 		end:       end,
 	}, nil

@@ -15,7 +15,7 @@ import (
 )
 
 // fault says what a request may have done that has failed with err. Every request goes
-// through it, by repeat or attempt.
+// through it, in send.
 //
 // Nothing can follow once the client is closed. The end of a context says nothing of the
 // request, and stays what it is.
@@ -44,14 +44,19 @@ func ended(err error) bool {
 // applied, and answered like those after it. The writer has to look.
 var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
 
-// noConnection is in what gRPC says of a request that has waited for a connection in vain. A
-// client of Open tells it from one that was sent; one of the user's says for both that the
-// time is over, which says nothing.
-const noConnection = "latest balancer error"
+// unconnected reports whether gRPC says of a request that it has waited for a connection in
+// vain. A client of Open tells that from one that was sent; one of the user's says for both
+// that the time is over, which says nothing.
+func unconnected(text string) bool {
+	return strings.Contains(text, "latest balancer error") || strings.Contains(text, "while waiting for connections to become ready")
+}
+
+// notPrimary is what a leader that was deposed says of leases, without a code of its own.
+const notPrimary = "not a primary lessor"
 
 // fate returns what a request may have done that a server or the client library has
-// refused. A deposed leader, and a member asked too early, answer without a code of their
-// own ("not a primary lessor"). So an error that is not known says nothing.
+// refused. Some members that are asked too early answer without a code. So an error that is not
+// known says nothing.
 func fate(err error) driver.Fate {
 	code := status.Code(err)
 	known, isKnown := errors.AsType[rpctypes.EtcdError](err)
@@ -64,9 +69,9 @@ func fate(err error) driver.Fate {
 		}
 	}
 	switch {
-	case fromLearner(err) || unknownLogin(err):
+	case fromLearner(err) || unknownLogin(err) || strings.HasSuffix(err.Error(), notPrimary):
 		return driver.Again // another member, or the next login
-	case code == codes.Unavailable && strings.Contains(err.Error(), noConnection):
+	case code == codes.Unavailable && unconnected(err.Error()):
 		return driver.NotSent
 	}
 	switch code {
@@ -81,10 +86,4 @@ func fate(err error) driver.Fate {
 func settled(err error) bool {
 	f := driver.FateOf(err)
 	return f == driver.Answered || f == driver.NotNow
-}
-
-// said reports whether err tells more than that the time is over.
-func said(err error) bool {
-	_, ok := errors.AsType[*driver.Fault](err)
-	return ok
 }

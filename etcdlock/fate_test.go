@@ -30,7 +30,7 @@ func TestFate(t *testing.T) {
 		{rpctypes.ErrTooManyOps, driver.Answered},
 		{rpctypes.ErrGRPCNotSupportedForLearner, driver.Again},
 		{rpctypes.ErrGRPCInvalidAuthToken, driver.Again},
-		{errDeposed, driver.Unknown},
+		{errDeposed, driver.Again},
 		{errUnavailable, driver.Unknown},
 		{errGarbled, driver.Unknown},
 		{status.Error(codes.Unavailable, "context deadline exceeded: latest balancer error: dial tcp 127.0.0.1:1: connect: connection refused"), driver.NotSent},
@@ -44,8 +44,8 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// What a Try is told decides what is owed for it: after a refusal there is nothing of it, and
-// after a request without an answer the fate stays unknown, whatever the next one is told.
+// What a Try is told decides what is owed for it: after a refusal there is nothing of it, unless
+// an earlier request had no answer.
 func testFateOfTry(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	want := func(c *claim, f fault, fate driver.Fate) {
@@ -63,7 +63,10 @@ func testFateOfTry(t *testing.T, s *servers.Server) {
 		}
 		want(c, denied, driver.Answered)
 		want(c, late, driver.Unknown)
-		want(c, full, driver.Unknown)
+		want(c, full, driver.NotNow) // and the engine knows that something is owed
+		if c.lease == nil {
+			t.Error("a Try that was refused has given up the lease of an earlier put")
+		}
 		st.wantKeys(0)
 		st.grant(c)
 		st.release(c, nil)

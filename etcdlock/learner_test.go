@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -73,7 +74,11 @@ func keepsAlive(ctx context.Context, t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		if _, err := keepAlive(ctx, st.granter, lease.ID, grpc.WaitForReady(true)); err != nil {
+		err := errDeposed
+		for err != nil && fate(err) == driver.Again {
+			_, err = keepAlive(ctx, st.granter, lease.ID, grpc.WaitForReady(true))
+		}
+		if err != nil {
 			t.Fatal("a keep-alive:", err)
 		}
 	}

@@ -27,7 +27,8 @@ type logins struct {
 	name, password string
 	life           context.Context // of the client
 
-	last atomic.Pointer[clientv3.AuthenticateResponse]
+	last    atomic.Pointer[clientv3.AuthenticateResponse]
+	refused atomic.Pointer[clientv3.AuthenticateResponse] // by the member of a stream
 
 	mu       sync.Mutex
 	sent     int           // logins
@@ -38,8 +39,8 @@ type logins struct {
 
 type lastLoginKey struct{}
 
-// withLastLogin has a stream use the last login, if there is one. The member that it
-// goes to may have forgotten that one: then the stream needs a new login.
+// withLastLogin has a stream use the last login, if there is one. A member may have forgotten
+// it, and refuses the stream: then the next one has a new login.
 func withLastLogin(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastLoginKey{}, true)
 }
@@ -48,7 +49,7 @@ func withLastLogin(ctx context.Context) context.Context {
 // comes: one member may hang. A login that comes after the call is later than what the
 // call was refused with.
 func (l *logins) Authenticate(ctx context.Context, name, password string) (*clientv3.AuthenticateResponse, error) {
-	if last := l.last.Load(); last != nil && ctx.Value(lastLoginKey{}) != nil {
+	if last := l.last.Load(); last != nil && last != l.refused.Load() && ctx.Value(lastLoginKey{}) != nil {
 		return last, nil
 	}
 	next, failed := l.login(context.WithoutCancel(ctx), name, password)
@@ -107,7 +108,7 @@ func (l *logins) note(number int, resp *clientv3.AuthenticateResponse) {
 func (l *logins) postpone() {
 	l.due = time.Time{}
 	if left := time.Until(l.end); left > 0 {
-		l.due = time.Now().Add(max(left/2, minAttempt))
+		l.due = time.Now().Add(max(left/2, minRequest))
 	}
 }
 

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,13 +27,24 @@ var (
 // and not after two. A grant needs both. Their order does not matter: a lease that has
 // ended never comes back. So if a keep-alive is confirmed, and a read has shown the key,
 // the lease has lasted from the one to the other, and so has the key.
+//
+// A waiter leaves a lease that is to be replaced. It may wait for a stray on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
-	if _, err := c.lease.needed(until, time.Time{}); err != nil {
+	if c.next != nil || c.lease.old() {
+		err := c.move(ctx, until, c.request.TTL)
+		if errors.Is(err, distlock.ErrLost) {
+			err = errDequeued
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := c.lease.needed(until); err != nil {
 		return err
 	}
 	err := c.look(ctx)
 	if err == nil {
-		err = c.lease.ensure(ctx, until, time.Time{})
+		err = c.lease.ensure(ctx, until)
 	}
 	return err
 }
@@ -88,28 +100,23 @@ func (w *waiting) refusal() *driver.Held {
 
 // unmoved reports whether the own key and the one before it are where they were.
 func (c *claim) unmoved(ctx context.Context) (bool, error) {
-	p, i := c.lease.peek(c.key, c.before)
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	if p.err != nil {
-		return false, p.err
-	}
-	for j, rev := range []int64{c.rev, c.beforeRev} {
-		if kv := p.found[i+j].first(); kv == nil || kv.CreateRevision != rev {
-			return false, nil
+	var got found
+	places := c.lease.peek([]string{c.key, c.before})
+	for i, rev := range []int64{c.rev, c.beforeRev} {
+		var err error
+		got, err = places[i].read(ctx)
+		if kv := got.first(); err != nil || kv == nil || kv.CreateRevision != rev {
+			return false, err
 		}
 	}
-	c.asOf = p.found[i].revision
+	c.asOf = got.revision
 	return true, nil
 }
 
 // maxPeek is how many keys a peek reads. A server allows 128 by default.
 const maxPeek = 64
 
-// peek reads the places of several waiters in one transaction. Each waiter looks at
+// peek reads the keys of several claims in one transaction. Each waiter looks at
 // every third of its TTL, whatever happens. Ten thousand of them are more than a loaded
 // server answers one by one. The answers were late then, and the waiters failed.
 type peek struct {
@@ -118,24 +125,39 @@ type peek struct {
 	request
 }
 
-// peek has two keys read, and returns the request for them and the index of the first.
-// One request is under way at a time, and takes along all that have come meanwhile: the
-// slower the server, the fewer the requests.
-func (l *lease) peek(own, before string) (p *peek, first int) {
+// place is the answer to come for one key of a peek.
+type place struct {
+	*peek
+	index int
+}
+
+func (p place) read(ctx context.Context) (found, error) {
+	if err := p.wait(ctx); err != nil {
+		return found{}, err
+	}
+	return p.found[p.index], nil
+}
+
+// peek has keys read, and returns where the answers come. One request is under way at a
+// time, and takes along all that have come meanwhile: the slower the server, the fewer the
+// requests. They read the values, too: with keys only, etcd 3.7 leaves out the lease.
+func (l *lease) peek(keys []string) []place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := len(l.peeks); n > 0 && len(l.peeks[n-1].ops) < maxPeek {
-		p = l.peeks[n-1]
-	} else {
-		p = &peek{request: request{done: make(chan struct{})}}
-		l.peeks = append(l.peeks, p)
+	places := make([]place, len(keys))
+	for i, key := range keys {
+		if n := len(l.peeks); n == 0 || len(l.peeks[n-1].ops) == maxPeek {
+			l.peeks = append(l.peeks, &peek{request: request{done: make(chan struct{})}})
+		}
+		p := l.peeks[len(l.peeks)-1]
+		p.ops = append(p.ops, clientv3.OpGet(key))
+		places[i] = place{p, len(p.ops) - 1}
 	}
-	p.ops = append(p.ops, clientv3.OpGet(own, clientv3.WithKeysOnly()), clientv3.OpGet(before, clientv3.WithKeysOnly()))
 	if !l.peeking {
 		l.peeking = true
 		l.store.background.Go(l.sendPeeks)
 	}
-	return p, len(p.ops) - 2
+	return places
 }
 
 // sendPeeks sends what there is, one after the other.
@@ -147,22 +169,23 @@ func (l *lease) sendPeeks() {
 			l.mu.Unlock()
 			return
 		}
-		p := l.peeks[0]
+		p, limit := l.peeks[0], l.limit()
 		l.peeks = l.peeks[1:]
 		l.mu.Unlock()
-		l.send(p)
+		l.send(p, limit)
 	}
 }
 
-func (l *lease) send(p *peek) {
+func (l *lease) send(p *peek, limit time.Duration) {
 	defer close(p.done)
-	ctx, cancel := context.WithTimeout(l.store.life, time.Duration(l.seconds)*time.Second)
+	ctx, cancel := context.WithTimeout(l.store.life, limit)
 	defer cancel()
-	p.found, p.err = repeat(ctx, l.store, func(ctx context.Context) (all []found, err error) {
+	a := send(ctx, l.store, urgent, func(ctx context.Context) (all []found, err error) {
 		resp, err := l.store.client.Txn(ctx).Then(p.ops...).Commit()
 		if err == nil {
 			all, _, err = reads(resp, p.ops, nil)
 		}
 		return all, err
 	})
+	p.found, p.err = a.got, a.err
 }

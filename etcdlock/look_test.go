@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -21,12 +22,15 @@ func testLook(t *testing.T, s *servers.Server) {
 	waiter := st.claim("x", nil)
 	st.held(waiter)
 	waiter.lease.age(-time.Hour) // no look needs a keep-alive
-	st.wantRequests("a look", "map[Txn:1]", func() { st.held(waiter) })
+	st.wantRequests("a look", "map[Peek:1]", func() { st.held(waiter) })
 
-	st.wire.next("Txn", overQuota)
-	st.wantRequests("a look that was refused", "map[Range:1 Txn:1]", func() { st.held(waiter) })
-	st.wire.next("Txn", refuse)
-	st.wantRequests("a look after a lost connection", "map[Txn:2]", func() { st.held(waiter) })
+	st.wire.next("Peek", overQuota)
+	st.wantRequests("a look that was refused", "map[Peek:1 Range:1]", func() { st.held(waiter) })
+	st.wire.next("Peek", refuse)
+	if _, err := waiter.Try(t.Context()); driver.FateOf(err) != driver.Unknown {
+		t.Errorf("Try with a lost connection: %v, want the client's error", err)
+	}
+	st.wantRequests("a look after it", "map[Peek:1]", func() { st.held(waiter) })
 
 	behind := others.claim("x", nil)
 	others.held(behind)
@@ -36,7 +40,7 @@ func testLook(t *testing.T, s *servers.Server) {
 	if again.key != holder.key {
 		t.Fatalf("the keys are %q and %q, want the same key again", again.key, holder.key)
 	}
-	st.wantRequests("a look when another claim has the key before", "map[Range:1 Txn:1]", func() { st.grant(waiter) })
+	st.wantRequests("a look when another claim has the key before", "map[Peek:1 Range:1]", func() { st.grant(waiter) })
 	st.release(waiter, nil)
 	others.grant(behind)
 }
@@ -59,7 +63,7 @@ func testLookTogether(t *testing.T, s *servers.Server) {
 	l.peeking = true // as if one was under way
 	l.mu.Unlock()
 	others.release(holders[1], nil)
-	st.wantRequests("the looks", "map[Range:1 Txn:2]", func() {
+	st.wantRequests("the looks", "map[Peek:2 Range:1]", func() {
 		var looks sync.WaitGroup
 		for i, c := range claims {
 			looks.Go(func() {

@@ -148,7 +148,7 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 		config.DialOptions = append(config.DialOptions, grpc.WithPerRPCCredentials(users))
 	}
 	config.DialOptions = append([]grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(intercept), grpc.WithChainStreamInterceptor(interceptStream),
+		grpc.WithChainUnaryInterceptor(intercept), grpc.WithChainStreamInterceptor(users.stream),
 	}, config.DialOptions...)
 	client, err := clientv3.New(config)
 	if err == nil {
@@ -227,7 +227,7 @@ func intercept(ctx context.Context, method string, req, reply any, cc *grpc.Clie
 	if opens {
 		o.note(err)
 	}
-	if text := status.Convert(err).Message(); !opens && strings.Contains(text, noConnection) {
+	if text := status.Convert(err).Message(); !opens && unconnected(text) {
 		return status.Error(codes.Unavailable, text) // the library would say no more than that the time is over
 	}
 	if c := status.Code(err); ctx.Err() == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) && cc.GetState() != connectivity.Shutdown {
@@ -267,21 +267,25 @@ func (o *opening) why() string {
 // With them, a refused connection would be a time-out without a reason.
 //
 // The first request is a keep-alive of a random lease, because servers with only a part
-// of the protocol lack it. The second request reads the prefix. It would write to the
+// of the protocol lack it. A learner, and a member that has not heard of the login, refuse it
+// and have it all the same. The second request reads the prefix. It would write to the
 // prefix if a condition were true, but the condition is never true. So it needs the
 // rights for both.
 func probe(ctx context.Context, client *clientv3.Client, limit time.Duration, prefix string, o *opening) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, openingKey{}, o), limit)
 	defer cancel()
 	id := clientv3.LeaseID(1 + rand.Int64N(1<<63-1))
-	_, err := keepAlive(ctx, pb.NewLeaseClient(client.ActiveConnection()), id, grpc.WaitForReady(false))
+	seconds, err := keepAlive(ctx, pb.NewLeaseClient(client.ActiveConnection()), id, grpc.WaitForReady(false))
 	o.note(err)
 	switch err = clientv3.ContextError(ctx, err); {
-	case err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound):
+	case err == nil && seconds < 0: // a server says 0
+		return fmt.Errorf("%w: this is an etcd grpc-proxy, which answers keep-alives late, and by what it has heard before: name the members instead (docs/etcd.md)",
+			distlock.ErrUnsupported)
+	case err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || fromLearner(err) || unknownLogin(err):
 	case lacksKeepAlive(err):
 		return fmt.Errorf("%w: the server does not keep leases alive, as kine, for one, does not, and every lock needs that: %w",
 			distlock.ErrUnsupported, err)
-	case fate(err) == driver.Unknown && status.Code(err) == codes.Unknown && ctx.Err() == nil:
+	case fate(err) != driver.Answered && status.Code(err) == codes.Unknown && ctx.Err() == nil:
 		// An election; the next request goes through the leader.
 	default:
 		return err
@@ -302,5 +306,5 @@ func probe(ctx context.Context, client *clientv3.Client, limit time.Duration, pr
 // lacksKeepAlive reports whether the server has said that it has no such request.
 // kine says so in words only.
 func lacksKeepAlive(err error) bool {
-	return status.Code(err) == codes.Unimplemented || strings.Contains(err.Error(), "not supported") && !fromLearner(err)
+	return status.Code(err) == codes.Unimplemented || strings.Contains(err.Error(), "not supported")
 }

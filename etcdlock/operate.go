@@ -69,13 +69,13 @@ var oldestFirst = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(c
 // remaining returns how long the lease of a key still runs. The server rounds it
 // down to whole seconds.
 func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Duration, error) {
-	lease, err := repeat(ctx, s, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	lease := send(ctx, s, steady, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return s.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 	})
-	if err != nil {
-		return 0, err
+	if lease.err != nil {
+		return 0, lease.err
 	}
-	return lifetime(max(lease.TTL, 0)), nil // -1 if it has just ended
+	return lifetime(max(lease.got.TTL, 0)), nil // -1 if it has just ended
 }
 
 // Break implements driver.Breaker. It deletes the holder's key. The next claim in the
@@ -92,17 +92,15 @@ func (s *store) Break(ctx context.Context, name string, token int64) error {
 		return distlock.ErrLost
 	}
 	key := string(holder.Key)
-	var deleted *clientv3.TxnResponse
-	// One attempt: a second one could not tell the end of the hold from its own work.
-	_, err = s.attempt(ctx, func(ctx context.Context) error {
-		deleted, err = s.client.Txn(ctx).
+	// One copy: a second one could not tell the end of the hold from its own work.
+	deleted := send(ctx, s, once, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", token)).
 			Then(clientv3.OpDelete(key)).
 			Commit()
-		return err
 	})
-	if err == nil && !deleted.Succeeded {
+	if deleted.err == nil && !deleted.got.Succeeded {
 		return distlock.ErrLost // it ended by itself in the meantime; its successor is not meant
 	}
-	return err
+	return deleted.err
 }

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -32,13 +33,16 @@ func sharedKind(ttl time.Duration) kind {
 	return kind{s + min((s+2)/3, 2), true}
 }
 
+// ownKind is for one claim alone.
+func ownKind(ttl time.Duration) kind { return kind{seconds: seconds(ttl)} }
+
 // kind returns the kind of lease for the key to live by for ttl. If this process dies,
 // the key blocks others for as long as its lease lasts. So no lock lives by a lease
 // kept alive for a longer TTL than its own. A fixed term, and an extension beyond the
 // TTL, have a lease to themselves.
 func (c *claim) kind(ttl time.Duration) kind {
 	if c.request.NoRenewal || ttl > c.request.TTL {
-		return kind{seconds: seconds(ttl)}
+		return ownKind(ttl)
 	}
 	return sharedKind(c.request.TTL)
 }
@@ -49,8 +53,8 @@ func (c *claim) stays(until time.Time, ttl time.Duration) bool {
 	return c.next == nil && (c.lease.lasts(until) || c.lease.kind == c.kind(ttl))
 }
 
-// move puts the key on a lease for ttl. The condition on the mod revision keeps a late
-// request from moving it back.
+// move puts the key on a lease for ttl, or settles what an earlier request for that has done.
+// The condition on the mod revision keeps a late request from moving it back.
 //
 //	claim                                          etcd
 //	  |-- grant the next lease ---------------------->|
@@ -61,19 +65,30 @@ func (c *claim) stays(until time.Time, ttl time.Duration) bool {
 //
 // The old lease ends last: revoked before the put, it would take the key along.
 func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) error {
-	for !c.stays(until, ttl) { // the first round may only settle what an earlier request has done
-		if c.next == nil {
-			c.next = c.store.lease(c.key, c.kind(ttl))
-			if err := c.next.ensure(ctx, until, time.Time{}); err != nil {
-				c.settle(c.lease)
-				return err
-			}
-		}
-		if err := c.attach(ctx); err != nil {
-			return err
+	if c.next == nil {
+		c.next = c.store.lease(c.key, c.kind(ttl))
+		if err := c.next.ensure(ctx, until); err != nil {
+			c.settle(c.lease)
+			return notOfNext(err)
 		}
 	}
+	if err := c.attach(ctx); err != nil {
+		return notOfNext(err)
+	}
+	if !c.stays(until, ttl) {
+		return errElsewhere // an earlier request was for another TTL
+	}
 	return nil
+}
+
+var errElsewhere = again("the key lives by a lease for another TTL")
+
+// notOfNext says that it was the next lease that is gone: the key is on the present one.
+func notOfNext(err error) error {
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return errLeaseOver
+	}
+	return err
 }
 
 // attach writes the key as one of the next lease. An attempt of an earlier Renew may have
@@ -84,15 +99,15 @@ func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) er
 func (c *claim) attach(ctx context.Context) error {
 	then := []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))}
 	otherwise := []clientv3.Op{clientv3.OpGet(c.key)}
-	resp, err := c.store.write(ctx, clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise), c.moveFailed)
+	resp, unsure, err := c.store.write(ctx, clientv3.OpTxn(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise))
 	var read []found
 	var revision int64
 	if err == nil {
-		if read, revision, err = reads(resp, then, otherwise); err != nil {
-			c.moveFailed(err)
-		}
+		read, revision, err = reads(resp, then, otherwise)
+		unsure = unsure || err != nil
 	}
+	c.moving = c.moving || unsure || errors.Is(err, rpctypes.ErrNoSpace)
 	switch {
 	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return err
@@ -113,12 +128,6 @@ func (c *claim) attach(ctx context.Context) error {
 	return nil
 }
 
-// moveFailed notes that an attempt to move the key has failed with err, if it may have been
-// applied, or may still be.
-func (c *claim) moveFailed(err error) {
-	c.moving = c.moving || driver.FateOf(err) == driver.Unknown || errors.Is(err, rpctypes.ErrNoSpace)
-}
-
 // settle makes l, the present lease or the next one, the only one.
 func (c *claim) settle(l *lease) {
 	other := c.next
@@ -129,39 +138,38 @@ func (c *claim) settle(l *lease) {
 	other.abandon(c.key, false, 0)
 }
 
-// confirm reads whether the key is still there, of this claim, and on its lease.
-func (c *claim) confirm(ctx context.Context) error {
-	// Not keys only: etcd 3.7 leaves the lease out of such answers, too.
-	resp, err := c.store.get(ctx, c.key)
-	if err == nil && !c.owns(resp.first(), c.lease) {
-		err = distlock.ErrLost
-	}
-	return err
-}
-
 func (c *claim) owns(kv *mvccpb.KeyValue, l *lease) bool {
 	return kv != nil && kv.CreateRevision == c.rev && clientv3.LeaseID(kv.Lease) == l.id
 }
 
-// Renew implements driver.Driver: one keep-alive and one listing of the keys for each
-// lease, however many claims live by it. No lease waits for another, and none for a
-// claim on the move:
+// maxMoves is how many claims of a batch leave a lease that is to be replaced.
+const maxMoves = 32
+
+// Renew implements driver.Driver: one keep-alive for each lease, however many claims live by
+// it, and one read for each 64 of its keys. No lease waits for another, and none for a claim on
+// the move:
 //
-//	batch --+-- lease A: keep-alive ------ } both answered, and the key listed:
-//	        |            listing --------- } renewed, from before the requests
-//	        +-- lease B: keep-alive, listing
+//	batch --+-- lease A: keep-alive ------- } both answered, and the key read:
+//	        |            read its keys ---- } renewed, from before the requests
+//	        +-- lease B: keep-alive, read its keys
 //	        +-- claim that moves: grant lease C, put the key on it
 //
-// The order of a keep-alive and a listing does not matter. If a key goes between the
+// The order of a keep-alive and a read does not matter. If a key goes between the
 // two, it is lost at the next renewal. The same is true if it goes a moment after both.
 func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	began := time.Now()
 	groups := make(map[*lease][]*driver.Renewal)
 	var tasks []func()
+	moves := 0
 	for i := range batch {
 		r := &batch[i]
 		c := r.Claim.(*claim)
-		if c.stays(began.Add(r.TTL), r.TTL) {
+		stays := c.stays(began.Add(r.TTL), r.TTL)
+		if stays && moves < maxMoves && c.lease.old() {
+			stays = false
+			moves++
+		}
+		if stays {
 			groups[c.lease] = append(groups[c.lease], r)
 			continue
 		}
@@ -190,47 +198,26 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 }
 
 // renewAll renews claims that live by the lease.
-//
-// Large batches come in pieces, close together. The pieces share a listing if it is no
-// older than a thirtieth of the TTL, a tenth of the renewal period. If the listing
-// lacks a key, a read decides whether it is lost: unlike a read, a listing may come
-// from a deposed leader that does not know of it. A single claim, as in an Extend, is
-// read at once.
 func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.Renewal) {
 	ttl := group[0].TTL
-	for _, r := range group {
-		ttl = max(ttl, r.TTL)
+	keys := make([]string, len(group))
+	for i, r := range group {
+		ttl, keys[i] = max(ttl, r.TTL), r.Claim.(*claim).key
 	}
-	if len(group) == 1 {
-		c := group[0].Claim.(*claim)
-		var confirmed error
-		var running sync.WaitGroup
-		running.Go(func() { confirmed = c.confirm(ctx) })
-		err := l.ensure(ctx, began.Add(ttl), time.Time{})
-		running.Wait()
-		if err == nil || errors.Is(confirmed, distlock.ErrLost) {
-			err = confirmed
+	until := began.Add(ttl)
+	_, _ = l.needed(until) // side by side with the reads
+	places := l.peek(keys)
+	kept := l.ensure(ctx, until)
+	for i, r := range group {
+		c := r.Claim.(*claim)
+		kv, err := places[i].read(ctx)
+		switch {
+		case err == nil && !c.owns(kv.first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
+			r.Answer(driver.Grant{}, distlock.ErrLost)
+		case kept != nil || err != nil:
+			r.Answer(driver.Grant{}, cmp.Or(kept, err))
+		default:
+			r.Answer(c.grant(began, r.TTL), nil)
 		}
-		c.answer(group[0], began, err)
-		return
-	}
-	err := l.ensure(ctx, began.Add(ttl), began.Add(-min(ttl/30, time.Second)))
-	for _, r := range group {
-		c, outcome := r.Claim.(*claim), err
-		if err == nil && l.misses(c.key) {
-			outcome = c.confirm(ctx)
-		}
-		c.answer(r, began, outcome)
-	}
-}
-
-func (c *claim) answer(r *driver.Renewal, began time.Time, err error) {
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		r.Answer(driver.Grant{}, distlock.ErrLost)
-	case err != nil:
-		r.Answer(driver.Grant{}, err)
-	default:
-		r.Answer(c.grant(began, r.TTL), nil)
 	}
 }

@@ -16,121 +16,125 @@ import (
 )
 
 const (
-	// hedges is how many times a request without an answer is sent. The client library
-	// gives each to the next member. So one stopped member does not take the time of
+	// copies is how many times a request without an answer is sent. The client library
+	// gives each copy to the next member. So one stopped member does not take the time of
 	// all.
-	hedges = 4
+	copies = 4
 
-	// maxRepeat bounds what an operator's request takes. The engine leaves that to the
+	// maxRequest bounds what an operator's request takes. The engine leaves that to the
 	// caller, and its context may have no deadline.
-	maxRepeat = 10 * time.Second
+	maxRequest = 10 * time.Second
 
 	// reconnectPeriod is how often requests have a lost connection tried again, at the most.
 	reconnectPeriod = 500 * time.Millisecond
 
-	// minAttempt is the least that an attempt may take, also where hardly any time is left.
-	minAttempt = 200 * time.Millisecond
+	// minRequest is the least that a request may take, also where hardly any time is left.
+	minRequest = 200 * time.Millisecond
+
+	// endGrace is how long a request has to return after its time.
+	endGrace = 10 * time.Millisecond
 )
 
-// repeat sends a request again, until one is answered or the time is over: at intervals,
-// and soon after an error that says nothing of the request itself, like a refused
-// connection. The request must be one to apply any number of times. Earlier ones go on,
-// because the network may just be slow. So a waiter stays in the queue in an outage if
-// its lease survives, and a renewal keeps its lock.
+// pace is how the copies of a request follow each other: by what part of its time.
+type pace int
+
+const (
+	once   pace = 0          // there is one only, and it has a third of the time
+	steady pace = copies     // over all of the time
+	urgent pace = 3 * copies // in the first third
+)
+
+// answer is what has become of a request.
+type answer[T any] struct {
+	got    T
+	err    error
+	unsure bool // a copy of the request may have been applied, or may still be, whatever err says
+}
+
+// send sends a request, and another copy of it whenever the last one has had no answer for
+// a while: the member that has it may have stopped. The others go on, because the network may
+// just be slow. The first answer counts. So the request must be one to apply any number of
+// times, or a transaction that finds out what an earlier copy has done. An error that says
+// nothing of the request counts once no copy is under way.
 //
-// The requests have goroutines of their own: each may hang.
-func repeat[T any](ctx context.Context, s *store, send func(context.Context) (T, error)) (got T, err error) {
-	limit := remaining(ctx)
+// The copies have goroutines of their own: each may hang.
+func send[T any](ctx context.Context, s *store, p pace, request func(context.Context) (T, error)) (a answer[T]) {
+	began, limit, most := time.Now(), max(remaining(ctx), minRequest), copies
+	interval := limit
+	if p == once {
+		limit, most = max(limit/3, minRequest), 1
+	} else {
+		interval /= time.Duration(p)
+	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	interval := max(limit, minAttempt) / hedges
-	next := time.NewTimer(interval)
+	next := time.NewTicker(interval)
 	defer next.Stop()
-	type answer struct {
-		got T
-		err error
-	}
-	answers := make(chan answer, hedges) // room for the late ones: they are dropped
-	for under, pause := 0, firstPause; ; next.Reset(interval) {
-		if under < hedges {
-			if err := s.fault(s.client.Ctx().Err()); err != nil {
-				return got, err // the library would repeat the request for seconds
+	answers := make(chan answer[T], most) // room for the late ones: they are dropped
+	over, grace := bounded.Done(), (<-chan time.Time)(nil)
+	unsure, last := false, error(nil)
+	for sent, under := 0, 0; ; {
+		if sent < most && grace == nil {
+			if a.err = s.fault(s.client.Ctx().Err()); a.err != nil {
+				return a // the library would repeat the request for seconds
 			}
-			under++
-			s.reconnect()
+			sent, under = sent+1, under+1
 			s.background.Go(func() {
-				got, err := send(bounded)
-				answers <- answer{got, s.fault(err)}
+				got, err := request(bounded)
+				answers <- answer[T]{got: got, err: s.fault(err)}
 			})
 		}
+		s.reconnect()
 		for again := false; !again; {
 			select {
-			case a := <-answers:
-				if settled(a.err) {
-					return a.got, a.err
+			case a = <-answers:
+				under--
+				unsure = unsure || driver.FateOf(a.err) == driver.Unknown
+				if under == 0 || settled(a.err) {
+					a.unsure = unsure || under > 0
+					a.err = worded(ctx, a.err, last, time.Since(began))
+					return a
 				}
-				if said(a.err) {
-					err = a.err
-				}
-				if under--; under == 0 {
-					next.Reset(min(pause, interval))
-					pause *= 2
-				}
+				last = cmp.Or(said(a.err), last)
 			case <-next.C:
 				again = true
-			case <-bounded.Done():
-				return got, cmp.Or(ctx.Err(), err, error(&driver.NoAnswer{From: "etcd", After: limit}))
+			case <-over: // the library says soon whether the request was sent
+				over, grace = nil, time.After(endGrace)
+			case <-grace:
+				a.unsure, a.err = true, worded(ctx, bounded.Err(), last, limit)
+				return a
 			}
 		}
 	}
 }
 
-// write sends a transaction that finds out by itself whether an earlier attempt was
-// applied. It repeats the transaction only if a member has not answered. An error at
-// once goes to the engine: Lock and TryLock fail with it. failed is told each error. The
-// error of write is the last: where an earlier attempt has an unknown outcome, it says
-// nothing of that.
-func (s *store) write(ctx context.Context, txn clientv3.Op, failed func(error)) (*clientv3.TxnResponse, error) {
-	for {
-		var resp clientv3.OpResponse
-		late, err := s.attempt(ctx, func(ctx context.Context) (err error) {
-			resp, err = s.client.Do(ctx, txn)
-			return err
-		})
-		if err == nil {
-			return resp.Txn(), nil
-		}
-		failed(err)
-		if !late || driver.FateOf(err) != driver.Unknown || ctx.Err() != nil {
-			return nil, err
-		}
+// said returns err if it tells more than that the time is over.
+func said(err error) error {
+	if ended(err) {
+		return nil
 	}
+	return err
 }
 
-// attempt sends a request once, in a third of the time left. The client library gives
-// each attempt to the next member. So one stopped member does not take the time of all.
-// late tells that the attempt has had its time.
-func (s *store) attempt(ctx context.Context, send func(context.Context) error) (late bool, err error) {
-	if err := s.fault(s.client.Ctx().Err()); err != nil {
-		return false, err // the library would repeat the request for seconds
-	}
-	s.reconnect()
-	began, limit := time.Now(), max(remaining(ctx)/3, minAttempt)
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err = s.fault(send(bounded)); err == nil {
-		return false, nil
-	}
-	// The server knows the limit, too. It may be the first to say that the time is
-	// over, in its own words.
-	took := time.Since(began)
+// worded words the end of a bound that is not the caller's. The server knows the bound, too,
+// and may be the first to say that the time is over, in its own words.
+func worded(ctx context.Context, err, last error, took time.Duration) error {
 	switch {
 	case ended(err) && ctx.Err() == nil:
-		err = &driver.NoAnswer{From: "etcd", After: took}
+		return &driver.NoAnswer{From: "etcd", After: took, Last: last}
+	case ended(err):
+		return ctx.Err()
 	case ctx.Err() != nil && driver.FateOf(err) == driver.NotSent:
-		err = &driver.Fault{Fate: driver.NotSent, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
+		return &driver.Fault{Fate: driver.NotSent, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
 	}
-	return took >= limit*9/10, err
+	return err
+}
+
+// write sends a transaction, with all the time that there is. unsure tells that a copy of it
+// may have been applied, or may still be, whatever the answer is.
+func (s *store) write(ctx context.Context, txn clientv3.Op) (resp *clientv3.TxnResponse, unsure bool, err error) {
+	a := send(ctx, s, steady, func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, txn) })
+	return a.got.Txn(), a.unsure, a.err
 }
 
 // reconnect has the client try to connect at once, if it has no connection and pauses
@@ -153,37 +157,28 @@ func (s *store) reconnect() {
 // remaining is how long a request may take.
 func remaining(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline), maxRepeat)
+		return min(time.Until(deadline), maxRequest)
 	}
-	return maxRepeat
+	return maxRequest
 }
 
 // get reads keys. The read is linearizable.
 func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (found, error) {
-	return repeat(ctx, s, func(ctx context.Context) (found, error) {
+	a := send(ctx, s, steady, func(ctx context.Context) (found, error) {
 		resp, err := s.client.Get(ctx, key, opts...)
 		if err != nil {
 			return found{}, err
 		}
 		return readOf(resp)
 	})
+	return a.got, a.err
 }
 
 // keepAlive sends one request on a stream of its own. The client library has a function
 // for that. But if a server refuses the request, that function sends it again and
 // again, without a pause.
 func keepAlive(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
-	login, next := withLastLogin(ctx), ctx
-	err = taken(ctx, func() error {
-		seconds, err = keepAliveOnce(login, c, id, opts...)
-		login, next = next, login
-		return err
-	})
-	return seconds, err
-}
-
-func keepAliveOnce(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(withLastLogin(ctx))
 	defer cancel() // ends the stream
 	stream, err := c.LeaseKeepAlive(ctx, opts...)
 	if err != nil {

@@ -169,59 +169,8 @@ func testCopiedProcessFails(t *testing.T, s *servers.Server) {
 	}
 }
 
-// A listing was sent before a release, and answered after it. It shows the key of a
-// claim of the past. By then the key may be the next claim's.
-func testSweepSparesNextClaim(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	st.won("other", nil)
-	c := st.won("x", nil)
-	key := c.key
-	st.release(c, nil)
-	next := st.won("x", nil)
-	if next.key != key || next.lease != c.lease {
-		t.Fatalf("the next claim has the key %s after %s; the same lease: %v", next.key, key, next.lease == c.lease)
-	}
-	if err := next.lease.removeStray(t.Context(), key); err != nil {
-		t.Error(err)
-	}
-	st.wantKeys(2)
-	// Nor is a key that lives by another lease.
-	if err := st.lease("y", sharedKind(time.Minute)).removeStray(t.Context(), key); err != nil {
-		t.Error(err)
-	}
-	st.wantKeys(2)
-}
-
-// Nor does a sweep that comes late delete what has been written since it has looked.
-func testLateSweep(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	l := st.won("other", nil).lease
-	stray := st.queue("x") + "stray"
-	put := func() {
-		t.Helper()
-		if _, err := st.admin.Put(t.Context(), stray, "", clientv3.WithLease(l.id)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put()
-	st.wire.next("Txn", late)
-	if err := l.removeStray(t.Context(), stray); err == nil {
-		t.Fatal("the sweep has ended well without its request")
-	}
-	if _, err := st.admin.Delete(t.Context(), stray); err != nil {
-		t.Fatal(err)
-	}
-	put()
-	st.wire.deliver()
-	st.wantKeys(2)
-	if err := l.removeStray(t.Context(), stray); err != nil {
-		t.Error(err)
-	}
-	st.wantKeys(1)
-}
-
 // A key was deleted and made anew. It is not the hold any more, though it is the same
-// key on the same lease. The release says so, and the next listing removes it.
+// key on the same lease. The release says so.
 func testKeyMadeAnew(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", nil)
@@ -232,12 +181,4 @@ func testKeyMadeAnew(t *testing.T, s *servers.Server) {
 		t.Fatal(err)
 	}
 	st.release(c, distlock.ErrLost)
-	note, err := c.lease.list(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.lease.mu.Lock()
-	note()
-	c.lease.mu.Unlock()
-	st.eventually("it is removed", func() bool { return len(st.keys()) == 0 })
 }

@@ -98,7 +98,7 @@ func testEpochAfterEpoch(t *testing.T, s *servers.Server) {
 		})
 		sent := st.wire.count("Txn")
 		c := st.claim("x", with)
-		if _, err := c.Try(t.Context()); err != nil {
+		if _, err := st.try(c); err != nil {
 			t.Fatalf("%s: Try: %v", name, err)
 		}
 		if n := st.wire.count("Txn") - sent; n != 3 {
@@ -128,29 +128,70 @@ func testReleaseWithoutLease(t *testing.T, s *servers.Server) {
 	st.wantKeys(0)
 }
 
-// What is on a lease though nobody wants it, is removed by the next listing: the last
-// resort, if a request comes twice or the clean-up behind it could not be.
+// What is on a lease though nobody wants it ends when another lease takes the place of that
+// one: holders and waiters leave it, also one that waits for the stray.
 func testStray(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
-	other := st.won("other", nil)
-	if _, err := st.admin.Do(t.Context(), other.lease.nextEpoch(0)); err != nil {
+	of := func(r *driver.Request) { r.TTL = 2 * time.Second }
+	holder := st.won("other", of)
+	old := holder.lease
+	if _, err := st.admin.Do(t.Context(), old.nextEpoch(0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.admin.Put(t.Context(), st.queue("x")+"stray", "", clientv3.WithLease(other.lease.id)); err != nil {
+	if _, err := st.admin.Put(t.Context(), st.queue("x")+"stray", "", clientv3.WithLease(old.id)); err != nil {
 		t.Fatal(err)
 	}
-	other.lease.age(20 * time.Second)
-	if err := st.renew(other)[0]; err != nil {
-		t.Fatal(err)
+	waiter := st.claim("x", of)
+	st.held(waiter)
+	if holder.rev == 0 || waiter.lease != old {
+		t.Fatal("the waiter has another lease")
 	}
-	st.eventually("the key is removed", func() bool { return len(st.keys()) == 1 })
-	st.eventually("the removal is over", func() bool { return !other.lease.cleaning.Load() })
-	if resp, err := st.admin.Get(t.Context(), other.lease.epochKey); err != nil || resp.Count != 1 {
-		t.Error("the epoch is removed as well:", err)
+	old.mu.Lock()
+	old.change = time.Now()
+	old.mu.Unlock()
+	token := waiter.rev
+	st.eventually("the waiter has the name", func() bool {
+		if err := st.renew(holder)[0]; err != nil {
+			t.Fatal("the renewal:", err)
+		}
+		g, err := st.try(waiter)
+		if err != nil && !errors.Is(err, distlock.ErrHeld) {
+			t.Fatal("the waiter:", err)
+		}
+		return err == nil && g.Token == token
+	})
+	if holder.lease == old || waiter.lease != holder.lease {
+		t.Error("the next lease is not that of both")
 	}
-	if err := st.renew(other)[0]; err != nil {
-		t.Fatal("what the others want went with it:", err)
+	st.wantKeys(2)
+	st.eventually("the lease is gone", func() bool { return !st.exists(old) })
+	st.release(holder, nil)
+	st.release(waiter, nil)
+}
+
+// A lease is replaced at once if the clean-up behind a put without an answer has failed.
+func testStrayAfterCleanUp(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	holder := st.won("other", nil)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", late)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its request")
 	}
+	st.wire.next("Txn", denied)
+	if err := c.Release(t.Context()); err == nil {
+		t.Fatal("Release has ended well without its request")
+	}
+	st.wire.deliver()
+	st.wantKeys(2)
+	old := holder.lease
+	if err := st.renew(holder)[0]; err != nil || holder.lease == old {
+		t.Errorf("the renewal: %v; on the same lease: %v", err, holder.lease == old)
+	}
+	if old.used() {
+		t.Error("a claim still wants the lease")
+	}
+	st.release(holder, nil)
 }
 
 // A full store deletes all the same, even a key from a put without an answer.

@@ -147,10 +147,7 @@ func (w *watch) begin(ctx context.Context, s *store, key string) (began, refused
 	// The watch outlives ctx. With nothing but this in its context it shares one
 	// stream with all others, also if callers put metadata into theirs.
 	stream := s.stream.Load()
-	life := clientv3.WithRequireLeader(context.Background())
-	if stream%2 == 0 { // it is likely that the last login will do, and a new one takes as long again
-		life = withLastLogin(life)
-	}
+	life := withLastLogin(clientv3.WithRequireLeader(context.Background()))
 	if stream > 0 {
 		life = metadata.AppendToOutgoingContext(life, "distlock-stream", strconv.FormatInt(stream, 10))
 	}

@@ -33,7 +33,6 @@ const (
 	garbled         // the server has done it, and the client gets the answer to something else
 	full            // the server has no space, and does not do it
 	denied          // the server refuses it for good
-	unaware         // the member asked is not the leader any more, has not noticed, and knows no new lease
 )
 
 // wire sits below the client library's own retries, so it sees every request that
@@ -41,7 +40,7 @@ const (
 type wire struct {
 	mu      sync.Mutex
 	judge   func(method string) fault
-	counts  map[string]int // by method, like "Txn"; streams count when they are opened
+	counts  map[string]int // by method, like "Txn", or "Peek" if that reads only; streams count when they are opened
 	delayed []func()
 }
 
@@ -101,7 +100,11 @@ var errUnavailable = status.Error(codes.Unavailable, "the test has cut the conne
 
 func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	switch w.see(method) {
+	seen := method
+	if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) == 0 {
+		seen = "Peek"
+	}
+	switch w.see(seen) {
 	case loseReply:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 			return err
@@ -136,7 +139,10 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return status.FromContextError(ctx.Err()).Err()
 	case timedOut:
 		end, _ := ctx.Deadline()
-		time.Sleep(time.Until(end) - 10*time.Millisecond)
+		select {
+		case <-time.After(time.Until(end) - 10*time.Millisecond):
+		case <-ctx.Done():
+		}
 		return rpctypes.ErrGRPCTimeout
 	case refuse:
 		return errUnavailable
@@ -146,9 +152,6 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return rpctypes.ErrGRPCNoSpace
 	case denied:
 		return rpctypes.ErrGRPCPermissionDenied
-	case unaware:
-		reply.(*pb.LeaseTimeToLiveResponse).TTL = -1
-		return nil
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
