@@ -36,9 +36,8 @@ const (
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 3 * time.Second
 
-	// window is the flow-control window of a stream and of a connection, in bytes. It
-	// has room for the listing of a full lease. Without it, gRPC measures the capacity
-	// of the path by itself: it sends a ping for nearly every reply as small as ours
+	// window is the flow-control window of a stream and of a connection, in bytes.
+	// Without it, gRPC measures the capacity of the path by itself: it sends a ping for nearly every reply as small as ours
 	// are.
 	window = 1 << 20
 )

@@ -238,12 +238,20 @@ type partial struct {
 	refusal error // of keep-alives
 }
 
-func (p partial) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error { return p.refusal }
+// LeaseKeepAlive refuses, or else says of an unknown lease what a grpc-proxy does.
+func (p partial) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
+	if p.refusal != nil {
+		return p.refusal
+	}
+	return s.Send(&pb.LeaseKeepAliveResponse{TTL: -1})
+}
 
 func TestOpenWithoutKeepAlive(t *testing.T) {
 	t.Parallel()
-	for _, refusal := range []error{
-		status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive"), errors.New("lease keep alive is not supported"),
+	for refusal, why := range map[error]string{
+		status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive"): "does not keep leases alive",
+		errors.New("lease keep alive is not supported"):                    "does not keep leases alive",
+		nil: "this is an etcd grpc-proxy",
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -254,7 +262,7 @@ func TestOpenWithoutKeepAlive(t *testing.T) {
 		pb.RegisterLeaseServer(server, partial{refusal: refusal})
 		go func() { _ = server.Serve(l) }() // ends with Stop
 		t.Cleanup(server.Stop)
-		wantFailure(t, t.Context(), "etcd://"+l.Addr().String(), distlock.ErrUnsupported, "does not keep leases alive")
+		wantFailure(t, t.Context(), "etcd://"+l.Addr().String(), distlock.ErrUnsupported, why)
 	}
 }
 

@@ -31,8 +31,9 @@ const (
 	// minRequest is the least that a request may take, also where hardly any time is left.
 	minRequest = 200 * time.Millisecond
 
-	// endGrace is how long a request has to return after its time.
-	endGrace = 10 * time.Millisecond
+	// endGrace is how long a copy may take to return once its time is over. The library
+	// takes some microseconds, and a busy machine more.
+	endGrace = time.Second
 )
 
 // pace is how the copies of a request follow each other: by what part of its time.
@@ -75,8 +76,8 @@ func send[T any](ctx context.Context, s *store, p pace, request func(context.Con
 	unsure, last := false, error(nil)
 	for sent, under := 0, 0; ; {
 		if sent < most && grace == nil {
-			if a.err = s.fault(s.client.Ctx().Err()); a.err != nil {
-				return a // the library would repeat the request for seconds
+			if err := s.fault(s.client.Ctx().Err()); err != nil {
+				return answer[T]{err: err, unsure: unsure || under > 0} // the library would repeat the request for seconds
 			}
 			sent, under = sent+1, under+1
 			s.background.Go(func() {
