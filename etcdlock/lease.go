@@ -135,8 +135,8 @@ func (l *lease) ensure(ctx context.Context, until time.Time) error {
 
 // needed returns the keep-alive to wait for, or begins one; nil if none is needed, or of use.
 //
-// It has a context of its own, bounded to what the lease has left. A renewal shares it with
-// callers, and those may have much more time than the lease.
+// It has a time of its own. A renewal shares it with callers, and those may have much more time
+// than the lease.
 func (l *lease) needed(until time.Time) (r *request, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,14 +150,11 @@ func (l *lease) needed(until time.Time) (r *request, err error) {
 	}
 	r = &request{done: make(chan struct{})}
 	l.renewal = r
-	limit := l.limit()
+	interval := l.interval()
 	l.store.background.Go(func() {
 		defer close(r.done)
-		ctx, cancel := context.WithTimeout(l.store.life, limit)
-		defer cancel()
-		// Before the first copy: a proxy may answer one with the answer to an earlier one.
-		sent := time.Now()
-		a := send(ctx, l.store, urgent, l.renew)
+		sent := time.Now() // before the first copy: any of them may be the one that is answered
+		a := sendFor(l, interval, l.renew)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if a.err == nil {
@@ -171,14 +168,26 @@ func (l *lease) needed(until time.Time) (r *request, err error) {
 	return r, nil
 }
 
-// limit is how long a request on the lease may take: what the lease has left. If the lease
-// is new, or may have ended, it is the whole. l.mu is held.
-func (l *lease) limit() time.Duration {
+// interval is how long a request on the lease waits for one member: a twelfth of what the lease
+// has left. If the lease is new, or may have ended, it is one of the whole. l.mu is held.
+func (l *lease) interval() time.Duration {
 	left := time.Until(l.sent.Add(l.ttl))
 	if left <= 0 {
 		left = time.Duration(l.seconds) * time.Second
 	}
-	return min(max(left, minRequest), maxRequest)
+	return min(max(left, minRequest), maxRequest) / (3 * copies)
+}
+
+// sendFor sends a request that several claims may wait for, with a context of its own.
+func sendFor[T any](l *lease, interval time.Duration, request func(context.Context) (T, error)) answer[T] {
+	limit := min(time.Duration(l.seconds)*time.Second, maxRequest)
+	ctx, cancel := context.WithTimeout(l.store.life, limit)
+	defer cancel()
+	a := send(ctx, l.store, interval, request)
+	if ended(a.err) && l.store.life.Err() == nil {
+		a.err = &driver.NoAnswer{From: "etcd", After: limit}
+	}
+	return a
 }
 
 // renew grants the lease, or keeps it alive. It returns for how many seconds.
@@ -285,7 +294,7 @@ func (l *lease) abandon(key string, mayCome bool, epoch int64) {
 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
 func (l *lease) revoke(ctx context.Context) error {
-	err := send(ctx, l.store, steady, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	err := send(ctx, l.store, steady(ctx), func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return l.store.client.Revoke(ctx, l.id)
 	}).err
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {

@@ -169,18 +169,16 @@ func (l *lease) sendPeeks() {
 			l.mu.Unlock()
 			return
 		}
-		p, limit := l.peeks[0], l.limit()
+		p, interval := l.peeks[0], l.interval()
 		l.peeks = l.peeks[1:]
 		l.mu.Unlock()
-		l.send(p, limit)
+		l.send(p, interval)
 	}
 }
 
-func (l *lease) send(p *peek, limit time.Duration) {
+func (l *lease) send(p *peek, interval time.Duration) {
 	defer close(p.done)
-	ctx, cancel := context.WithTimeout(l.store.life, limit)
-	defer cancel()
-	a := send(ctx, l.store, urgent, func(ctx context.Context) (all []found, err error) {
+	a := sendFor(l, interval, func(ctx context.Context) (all []found, err error) {
 		resp, err := l.store.client.Txn(ctx).Then(p.ops...).Commit()
 		if err == nil {
 			all, _, err = reads(resp, p.ops, nil)

@@ -69,7 +69,7 @@ var oldestFirst = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(c
 // remaining returns how long the lease of a key still runs. The server rounds it
 // down to whole seconds.
 func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Duration, error) {
-	lease := send(ctx, s, steady, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	lease := send(ctx, s, steady(ctx), func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return s.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 	})
 	if lease.err != nil {

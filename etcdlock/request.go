@@ -36,14 +36,11 @@ const (
 	endGrace = time.Second
 )
 
-// pace is how the copies of a request follow each other: by what part of its time.
-type pace int
+// once is the interval of a request that has one copy only, with a third of the time.
+const once time.Duration = 0
 
-const (
-	once   pace = 0          // there is one only, and it has a third of the time
-	steady pace = copies     // over all of the time
-	urgent pace = 3 * copies // in the first third
-)
+// steady is the interval of copies that are spread over the time there is.
+func steady(ctx context.Context) time.Duration { return max(remaining(ctx), minRequest) / copies }
 
 // answer is what has become of a request.
 type answer[T any] struct {
@@ -53,23 +50,20 @@ type answer[T any] struct {
 }
 
 // send sends a request, and another copy of it whenever the last one has had no answer for
-// a while: the member that has it may have stopped. The others go on, because the network may
+// interval: the member that has it may have stopped. The others go on, because the network may
 // just be slow. The first answer counts. So the request must be one to apply any number of
 // times, or a transaction that finds out what an earlier copy has done. An error that says
 // nothing of the request counts once no copy is under way.
 //
 // The copies have goroutines of their own: each may hang.
-func send[T any](ctx context.Context, s *store, p pace, request func(context.Context) (T, error)) (a answer[T]) {
+func send[T any](ctx context.Context, s *store, interval time.Duration, request func(context.Context) (T, error)) (a answer[T]) {
 	began, limit, most := time.Now(), max(remaining(ctx), minRequest), copies
-	interval := limit
-	if p == once {
+	if interval == once {
 		limit, most = max(limit/3, minRequest), 1
-	} else {
-		interval /= time.Duration(p)
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	next := time.NewTicker(interval)
+	next := time.NewTicker(cmp.Or(interval, limit))
 	defer next.Stop()
 	answers := make(chan answer[T], most) // room for the late ones: they are dropped
 	over, grace := bounded.Done(), (<-chan time.Time)(nil)
@@ -134,7 +128,7 @@ func worded(ctx context.Context, err, last error, took time.Duration) error {
 // write sends a transaction, with all the time that there is. unsure tells that a copy of it
 // may have been applied, or may still be, whatever the answer is.
 func (s *store) write(ctx context.Context, txn clientv3.Op) (resp *clientv3.TxnResponse, unsure bool, err error) {
-	a := send(ctx, s, steady, func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, txn) })
+	a := send(ctx, s, steady(ctx), func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, txn) })
 	return a.got.Txn(), a.unsure, a.err
 }
 
@@ -165,7 +159,7 @@ func remaining(ctx context.Context) time.Duration {
 
 // get reads keys. The read is linearizable.
 func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (found, error) {
-	a := send(ctx, s, steady, func(ctx context.Context) (found, error) {
+	a := send(ctx, s, steady(ctx), func(ctx context.Context) (found, error) {
 		resp, err := s.client.Get(ctx, key, opts...)
 		if err != nil {
 			return found{}, err

@@ -165,7 +165,7 @@ func (w *watch) begin(ctx context.Context, s *store, key string) (began, refused
 		}
 	case <-life.Done():
 	}
-	refused = life.Err() == nil
+	refused = life.Err() == nil && ctx.Err() == nil
 	if ctx.Err() == nil {
 		s.stream.CompareAndSwap(stream, stream+1)
 	}
