@@ -141,6 +141,7 @@ type store struct {
 	background sync.WaitGroup
 
 	change time.Duration // after it, another lease takes the place of a shared one
+	copies int           // of a request, at the most
 
 	mu     sync.Mutex
 	leases []*lease  // the shared ones, until they are known to be dead
@@ -172,6 +173,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		watches:   &idleWatches{period: idlePeriod, limit: watchLimit, byKey: make(map[string]idleWatch)},
 		beginning: make(chan struct{}, 1),
 		change:    changePeriod,
+		copies:    copies,
 		life:      life,
 		end:       end,
 	}, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 )
 
 // fault says what a request may have done that has failed with err. Every request goes
@@ -44,13 +45,6 @@ func ended(err error) bool {
 // applied, and answered like those after it. The writer has to look.
 var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
 
-// unconnected reports whether gRPC says of a request that it has waited for a connection in
-// vain. A client of Open tells that from one that was sent; one of the user's says for both
-// that the time is over, which says nothing.
-func unconnected(text string) bool {
-	return strings.Contains(text, "latest balancer error") || strings.Contains(text, "while waiting for connections to become ready")
-}
-
 // notPrimary is what a leader that was deposed says of leases, without a code of its own.
 const notPrimary = "not a primary lessor"
 
@@ -69,9 +63,9 @@ func fate(err error) driver.Fate {
 		}
 	}
 	switch {
-	case fromLearner(err) || unknownLogin(err) || strings.HasSuffix(err.Error(), notPrimary):
+	case member.Elsewhere(err) || strings.HasSuffix(err.Error(), notPrimary):
 		return driver.Again // another member, or the next login
-	case code == codes.Unavailable && unconnected(err.Error()):
+	case code == codes.Unavailable && member.Unconnected(err.Error()):
 		return driver.NotSent
 	}
 	switch code {

@@ -135,6 +135,12 @@ func storeAt(t testing.TB, s *servers.Server, prefix string) *fixture {
 	return st
 }
 
+// counted has each request sent once, however late its answer is: the test counts them.
+func (st *fixture) counted() *fixture {
+	st.store.copies = 1
+	return st
+}
+
 func newOwner() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -76,7 +77,7 @@ func keepsAlive(ctx context.Context, t *testing.T, url string) {
 	for range 10 {
 		err := errDeposed
 		for err != nil && fate(err) == driver.Again {
-			_, err = keepAlive(ctx, st.granter, lease.ID, grpc.WaitForReady(true))
+			_, err = member.KeepAlive(ctx, st.granter, lease.ID, grpc.WaitForReady(true))
 		}
 		if err != nil {
 			t.Fatal("a keep-alive:", err)

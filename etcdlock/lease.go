@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 )
 
 const (
@@ -60,7 +61,7 @@ type lease struct {
 	ttl     time.Duration // as granted
 	sent    time.Time     // before the last confirmed grant or keep-alive was sent
 	change  time.Time     // when another lease takes its place
-	renewal *request      // under way, if any
+	renewal *request      // the last one under way, if any
 	peeks   []*peek       // to be sent
 	peeking bool
 
@@ -106,6 +107,7 @@ func (s *store) lease(key string, k kind) *lease {
 // request is a keep-alive under way, for all callers that need it, as in package
 // singleflight. It has a goroutine: its callers come and go, and it outlives each of them.
 type request struct {
+	sent time.Time     // before its first copy: any of them may be the one that is answered
 	done chan struct{} // closed when err is final
 	err  error
 }
@@ -128,12 +130,13 @@ func (l *lease) ensure(ctx context.Context, until time.Time) error {
 		return err
 	}
 	if err = r.wait(ctx); err == nil && !l.lasts(until) {
-		err = &driver.Fault{Fate: driver.Again, Err: errors.New("the keep-alive under way was for an earlier call")}
+		err = again("the server has granted a shorter lease than was asked for")
 	}
 	return err
 }
 
 // needed returns the keep-alive to wait for, or begins one; nil if none is needed, or of use.
+// One that is under way may be too early: its answer may be late, and another is not kept waiting.
 //
 // It has a time of its own. A renewal shares it with callers, and those may have much more time
 // than the lease.
@@ -145,25 +148,26 @@ func (l *lease) needed(until time.Time) (r *request, err error) {
 		return nil, rpctypes.ErrLeaseNotFound
 	case !l.sent.Add(l.ttl).Before(until):
 		return nil, nil
-	case l.renewal != nil:
+	case l.renewal != nil && !l.renewal.sent.Add(time.Duration(l.seconds)*time.Second).Before(until):
 		return l.renewal, nil
 	}
-	r = &request{done: make(chan struct{})}
+	r = &request{sent: time.Now(), done: make(chan struct{})}
 	l.renewal = r
 	interval := l.interval()
 	l.store.background.Go(func() {
 		defer close(r.done)
-		sent := time.Now() // before the first copy: any of them may be the one that is answered
 		a := sendFor(l, interval, l.renew)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if a.err == nil {
-			l.sent, l.ttl = sent, lifetime(a.got)
+		if a.err == nil && r.sent.After(l.sent) {
+			l.sent, l.ttl = r.sent, lifetime(a.got)
 		}
 		if errors.Is(a.err, rpctypes.ErrLeaseNotFound) {
 			l.dead.Store(true)
 		}
-		l.renewal, r.err = nil, a.err
+		if r.err = a.err; l.renewal == r {
+			l.renewal = nil
+		}
 	})
 	return r, nil
 }
@@ -205,7 +209,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 		// An earlier request has granted it, and its reply was lost. The keep-alive
 		// tells what it has granted.
 	}
-	seconds, err = keepAlive(ctx, granter, l.id, grpc.WaitForReady(true))
+	seconds, err = member.KeepAlive(ctx, granter, l.id, grpc.WaitForReady(true))
 	switch {
 	case err != nil:
 		return 0, clientv3.ContextError(ctx, err)

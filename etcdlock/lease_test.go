@@ -55,7 +55,7 @@ func (st *fixture) wantRequests(what string, want string, f func()) {
 
 // A free lock costs one request, a renewal two for up to 64 locks, a release one.
 func testRequests(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	first := st.won("first", nil)
 	var second *claim
 	const fresh = -time.Hour // so that it stays so however slow the machine is
@@ -97,7 +97,7 @@ func testRequests(t *testing.T, s *servers.Server) {
 // time. Their keys are read by many at a time.
 func testManyLocks(t *testing.T, s *servers.Server) {
 	const locks, pieces = 1000, 10
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	claims := make([]*claim, locks)
 	var takers sync.WaitGroup
 	for g := range pieces {
@@ -252,7 +252,7 @@ func testTamperedKeys(t *testing.T, s *servers.Server) {
 
 // The library repeats a grant by itself; both must be for the same lease.
 func testLostReplyOfGrant(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	st.wire.next("LeaseGrant", loseReply)
 	st.wantRequests("a lock, the reply to the grant being lost", "map[LeaseGrant:2 LeaseKeepAlive:1 Txn:1]",
 		func() { st.won("x", nil) })

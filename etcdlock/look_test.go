@@ -16,7 +16,7 @@ import (
 // A waiter that was not woken reads two keys. It reads the queue only if one of them
 // has changed, or if the server refuses the request that it shares with others.
 func testLook(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	others := storeAt(t, s, st.prefix)
 	holder := others.won("x", nil)
 	waiter := st.claim("x", nil)
@@ -49,7 +49,7 @@ func testLook(t *testing.T, s *servers.Server) {
 // other: what comes while one is under way goes along with the next.
 func testLookTogether(t *testing.T, s *servers.Server) {
 	const waiters = maxPeek // two keys each
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	others := storeAt(t, s, st.prefix)
 	var claims, holders []*claim
 	for i := range waiters {

@@ -156,7 +156,7 @@ func TestPermissions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A renewal keeps alive and lists: both need rights to all keys of the lease.
+	// A keep-alive needs rights to all keys of the lease.
 	client, err := dial(ctx, clientv3.Config{
 		Endpoints: []string{s.Addr()}, Username: "app", Password: "s3cret", DialTimeout: defaultDial, Logger: zap.NewNop(),
 	}, "app/locks/")
@@ -268,7 +268,7 @@ func TestOpenWithoutKeepAlive(t *testing.T) {
 
 // Open asks for what is needed by two requests, and leaves nothing.
 func testProbe(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	revision := func() int64 {
 		t.Helper()
 		resp, err := st.admin.Get(t.Context(), st.prefix, clientv3.WithPrefix())
@@ -282,7 +282,7 @@ func testProbe(t *testing.T, s *servers.Server) {
 	}
 	revision()
 	st.wantRequests("the probe", "map[LeaseKeepAlive:1 Txn:1]", func() {
-		if err := probe(t.Context(), st.client, time.Minute, st.prefix, &opening{}); err != nil {
+		if err := probe(t.Context(), st.client, st.prefix); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -42,7 +43,7 @@ func TestComesBack(t *testing.T) {
 		client, err := clientv3.New(clientv3.Config{
 			Endpoints: []string{s.Addr()},
 			Logger:    zap.NewNop(),
-			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept), grpc.WithConnectParams(grpc.ConnectParams{
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(member.Intercept), grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour},
 				MinConnectTimeout: time.Minute,
 			})},
@@ -54,7 +55,7 @@ func TestComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := &fixture{t: t, store: d}
+		st := (&fixture{t: t, store: d}).counted()
 		held, waiter := st.won("x", nil), st.claim("x", nil)
 		st.held(waiter)
 		if err := s.Kill(t.Context()); err != nil {

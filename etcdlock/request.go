@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/distlock-go/distlock/driver"
@@ -57,7 +54,7 @@ type answer[T any] struct {
 //
 // The copies have goroutines of their own: each may hang.
 func send[T any](ctx context.Context, s *store, interval time.Duration, request func(context.Context) (T, error)) (a answer[T]) {
-	began, limit, most := time.Now(), max(remaining(ctx), minRequest), copies
+	began, limit, most := time.Now(), max(remaining(ctx), minRequest), s.copies
 	if interval == once {
 		limit, most = max(limit/3, minRequest), 1
 	}
@@ -167,25 +164,4 @@ func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 		return readOf(resp)
 	})
 	return a.got, a.err
-}
-
-// keepAlive sends one request on a stream of its own. The client library has a function
-// for that. But if a server refuses the request, that function sends it again and
-// again, without a pause.
-func keepAlive(ctx context.Context, c pb.LeaseClient, id clientv3.LeaseID, opts ...grpc.CallOption) (seconds int64, err error) {
-	ctx, cancel := context.WithCancel(withLastLogin(ctx))
-	defer cancel() // ends the stream
-	stream, err := c.LeaseKeepAlive(ctx, opts...)
-	if err != nil {
-		return 0, err
-	}
-	// After its end, a stream gives the reason to Recv only.
-	if err = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && err != io.EOF {
-		return 0, err
-	}
-	resp, err := stream.Recv()
-	if err != nil {
-		return 0, err
-	}
-	return resp.TTL, nil
 }

@@ -62,7 +62,7 @@ func testLateTryThatWasRefused(t *testing.T, s *servers.Server) {
 
 // A put of a past epoch is sent again, in the next one. It is no refusal.
 func testNextEpoch(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
+	st := newStore(t, s).counted()
 	l := st.won("other", nil).lease
 	for want := range 3 {
 		sent := st.wire.count("Txn")
@@ -86,7 +86,7 @@ func testNextEpoch(t *testing.T, s *servers.Server) {
 // for their end: its third put is on a lease of its own.
 func testEpochAfterEpoch(t *testing.T, s *servers.Server) {
 	for name, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait} {
-		st := newStore(t, s)
+		st := newStore(t, s).counted()
 		l := st.won("other", nil).lease
 		st.wire.faults(func(method string) fault {
 			if method == "Txn" {

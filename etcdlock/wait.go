@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 )
 
 // How a waiter misses no release, and is woken alone:
@@ -147,7 +148,7 @@ func (w *watch) begin(ctx context.Context, s *store, key string) (began, refused
 	// The watch outlives ctx. With nothing but this in its context it shares one
 	// stream with all others, also if callers put metadata into theirs.
 	stream := s.stream.Load()
-	life := withLastLogin(clientv3.WithRequireLeader(context.Background()))
+	life := member.LastLogin(clientv3.WithRequireLeader(context.Background()))
 	if stream > 0 {
 		life = metadata.AppendToOutgoingContext(life, "distlock-stream", strconv.FormatInt(stream, 10))
 	}

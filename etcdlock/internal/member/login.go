@@ -1,4 +1,4 @@
-package etcdlock
+package member
 
 import (
 	"context"
@@ -11,6 +11,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	loginLimit = 5 * time.Second        // of one login
+	minLeft    = 200 * time.Millisecond // before the next one
 )
 
 // logins replaces the logins of a client of our own. The library logs in anew for each
@@ -39,9 +44,9 @@ type logins struct {
 
 type lastLoginKey struct{}
 
-// withLastLogin has a stream use the last login, if there is one. A member may have forgotten
+// LastLogin has a stream use the last login, if there is one. A member may have forgotten
 // it, and refuses the stream: then the next one has a new login.
-func withLastLogin(ctx context.Context) context.Context {
+func LastLogin(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lastLoginKey{}, true)
 }
 
@@ -74,7 +79,7 @@ func (l *logins) login(ctx context.Context, name, password string) (next <-chan 
 	}
 	failure := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, closeLimit)
+		ctx, cancel := context.WithTimeout(ctx, loginLimit)
 		defer cancel()
 		defer context.AfterFunc(l.life, cancel)()
 		resp, err := l.Auth.Authenticate(ctx, name, password)
@@ -108,7 +113,7 @@ func (l *logins) note(number int, resp *clientv3.AuthenticateResponse) {
 func (l *logins) postpone() {
 	l.due = time.Time{}
 	if left := time.Until(l.end); left > 0 {
-		l.due = time.Now().Add(max(left/2, minRequest))
+		l.due = time.Now().Add(max(left/2, minLeft))
 	}
 }
 
@@ -149,11 +154,3 @@ func (l *logins) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (l *logins) RequireTransportSecurity() bool { return false }
-
-// unknownLogin reports whether the member knows nothing of the login, or not the latest
-// of it. The library logs in by a request to any member. The stream may go to one that
-// has not heard of it yet.
-func unknownLogin(err error) bool {
-	return err != nil && (strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken)) ||
-		strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision)))
-}
