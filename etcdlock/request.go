@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,10 +28,6 @@ const (
 
 	// minRequest is the least that a request may take, also where hardly any time is left.
 	minRequest = 200 * time.Millisecond
-
-	// endGrace is how long a copy may take to return once its time is over. The library
-	// takes some microseconds, and a busy machine more.
-	endGrace = time.Second
 )
 
 // once is the interval of a request that has one copy only, with a third of the time.
@@ -52,52 +49,97 @@ type answer[T any] struct {
 // times, or a transaction that finds out what an earlier copy has done. An error that says
 // nothing of the request counts once no copy is under way.
 //
-// The copies have goroutines of their own: each may hang.
-func send[T any](ctx context.Context, s *store, interval time.Duration, request func(context.Context) (T, error)) (a answer[T]) {
-	began, limit, most := time.Now(), max(remaining(ctx), minRequest), s.copies
+// The first copy has the goroutine of the caller, the others have their own. A copy returns soon after the
+// end of its context.
+func send[T any](ctx context.Context, s *store, interval time.Duration, request func(context.Context) (T, error)) answer[T] {
+	began, limit := time.Now(), max(remaining(ctx), minRequest)
 	if interval == once {
-		limit, most = max(limit/3, minRequest), 1
+		limit = max(limit/3, minRequest)
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	next := time.NewTicker(cmp.Or(interval, limit))
-	defer next.Stop()
-	answers := make(chan answer[T], most) // room for the late ones: they are dropped
-	over, grace := bounded.Done(), (<-chan time.Time)(nil)
-	unsure, last := false, error(nil)
-	for sent, under := 0, 0; ; {
-		if sent < most && grace == nil {
-			if err := s.fault(s.client.Ctx().Err()); err != nil {
-				return answer[T]{err: err, unsure: unsure || under > 0} // the library would repeat the request for seconds
-			}
-			sent, under = sent+1, under+1
-			s.background.Go(func() {
-				got, err := request(bounded)
-				answers <- answer[T]{got: got, err: s.fault(err)}
-			})
+	c := &copying[T]{store: s, interval: interval, cancel: cancel, done: make(chan struct{})}
+	c.send = func() {
+		if err := s.fault(s.client.Ctx().Err()); err != nil {
+			c.took(*new(T), err) // the library would repeat the request for seconds
+			return
 		}
 		s.reconnect()
-		for again := false; !again; {
-			select {
-			case a = <-answers:
-				under--
-				unsure = unsure || driver.FateOf(a.err) == driver.Unknown
-				if under == 0 || settled(a.err) {
-					a.unsure = unsure || under > 0
-					a.err = worded(ctx, a.err, last, time.Since(began))
-					return a
-				}
-				last = cmp.Or(said(a.err), last)
-			case <-next.C:
-				again = true
-			case <-over: // the library says soon whether the request was sent
-				over, grace = nil, time.After(endGrace)
-			case <-grace:
-				a.unsure, a.err = true, worded(ctx, bounded.Err(), last, limit)
-				return a
-			}
-		}
+		got, err := request(bounded)
+		c.took(got, s.fault(err))
 	}
+	c.begin()
+	c.send()
+	<-c.done
+	c.answer.err = worded(ctx, c.answer.err, c.last, time.Since(began))
+	return c.answer
+}
+
+// copying is a request under way.
+type copying[T any] struct {
+	store    *store
+	interval time.Duration
+	cancel   context.CancelFunc // of all copies
+	send     func()             // one copy
+
+	mu          sync.Mutex
+	next        *time.Timer // nil if there is one copy only
+	sent, under int         // copies
+	unsure      bool        // of those with an answer
+	last        error       // what was said last
+	answer      answer[T]
+	done        chan struct{} // closed when answer is final
+}
+
+// begin counts the first copy.
+func (c *copying[T]) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent, c.under = 1, 1
+	if c.interval != once {
+		c.next = time.AfterFunc(c.interval, c.again)
+	}
+}
+
+// again sends another copy, if there may be one, and comes back after the interval.
+func (c *copying[T]) again() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	c.next.Reset(c.interval)
+	if c.sent == c.store.copies {
+		c.store.reconnect()
+		return
+	}
+	c.sent, c.under = c.sent+1, c.under+1
+	c.store.background.Go(c.send)
+}
+
+// took takes what a copy was told.
+func (c *copying[T]) took(got T, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.under--
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	c.unsure = c.unsure || driver.FateOf(err) == driver.Unknown
+	if c.under > 0 && !settled(err) {
+		c.last = cmp.Or(said(err), c.last)
+		return
+	}
+	c.answer = answer[T]{got, err, c.unsure || c.under > 0}
+	if c.next != nil {
+		c.next.Stop()
+	}
+	close(c.done)
+	c.cancel()
 }
 
 // said returns err if it tells more than that the time is over.
