@@ -72,9 +72,8 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	if !c.request.NoWait {
 		queues = "1"
 		// Before the request, so that a release after it finds this claim listening.
-		g, untested := d.subscriber.prepare(ctx, c)
-		// When a grant is no longer fresh, another Try renews it.
-		if g.Token != 0 && time.Until(g.Sent.Add(g.TTL)) > c.request.TTL*3/4 {
+		g, untested := d.subscriber.enlist(ctx, c, true)
+		if g.Token != 0 {
 			return c.win(ctx, g)
 		}
 		// The request names the channel only if the subscription is confirmed. Otherwise
@@ -86,8 +85,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 			test = d.publish
 		}
 	}
-	c.tries++          // also if it fails: the number tells its grant from those of earlier ones
-	sent := time.Now() // before the request: the lease begins no sooner
+	c.tries++ // also if it fails: the number tells its grant from those of earlier ones
 	cmd, resent, err := d.run(ctx, d.batched, tryScript,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
 		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, test)
@@ -96,11 +94,11 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return c.decide(ctx, sent, cmd.Val())
+	return c.decide(ctx, cmd.Val())
 }
 
 // decide takes in what try.lua has answered.
-func (c *claim) decide(ctx context.Context, sent time.Time, answer any) (driver.Grant, error) {
+func (c *claim) decide(ctx context.Context, answer any) (driver.Grant, error) {
 	// The answers of try.lua:
 	//
 	//	a number above 0   granted; this is the token
@@ -115,7 +113,7 @@ func (c *claim) decide(ctx context.Context, sent time.Time, answer any) (driver.
 			return c.win(ctx, driver.Grant{Token: told, TTL: time.Duration(endpoint.Millis(c.request.TTL)) * time.Millisecond})
 		}
 	case []any:
-		return driver.Grant{}, c.refused(ctx, sent, told)
+		return driver.Grant{}, c.refused(ctx, told)
 	}
 	return driver.Grant{}, fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 }
@@ -132,7 +130,7 @@ func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 }
 
 // refused takes in the answer that the name is held: when to look again, and the entry.
-func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error {
+func (c *claim) refused(ctx context.Context, answer []any) error {
 	if len(answer) != 2 {
 		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
@@ -160,7 +158,10 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 	if c.waiter == nil {
 		c.waiter = c.driver.subscriber.newWaiter(c.key, c.request)
 	}
-	held.NoWake = !c.driver.subscriber.placed(c.waiter, c.tries, sent)
+	if c.waiter.listens {
+		c.waiter.number.Store(int64(c.tries))
+	}
+	held.NoWake = !c.waiter.relies()
 	return held
 }
 
@@ -168,7 +169,7 @@ func (c *claim) refused(ctx context.Context, sent time.Time, answer []any) error
 // removes it.
 func (c *claim) stopWaiting(granted bool) {
 	if c.waiter != nil {
-		c.driver.subscriber.leave(c.waiter, granted)
+		c.driver.subscriber.retire(c.waiter, granted)
 		c.waiter = nil
 	}
 }

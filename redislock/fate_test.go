@@ -118,7 +118,8 @@ func TestGrantsProveTheChannel(t *testing.T) {
 		far.subscriber.mu.Lock()
 		defer far.subscriber.mu.Unlock()
 		for _, ch := range far.subscriber.channels {
-			ch.works, ch.tested = false, time.Time{}
+			ch.state.Store(unproven)
+			ch.tested = time.Time{}
 		}
 	}
 	a, b := near.claim("x", long), far.claim("x", long)
@@ -207,7 +208,7 @@ func FuzzAnswers(f *testing.F) {
 		cmd.SetVal(val)
 		for _, noWait := range []bool{false, true} {
 			c := d.Claim(driver.Request{Name: "x", Owner: owner(), TTL: long, NoWait: noWait}).(*claim)
-			g, err := c.decide(t.Context(), time.Now(), val)
+			g, err := c.decide(t.Context(), val)
 			if token, ok := val.(int64); (err == nil) != (ok && token > 0) || err == nil && g.Token != token {
 				t.Errorf("%q: %+v, %v", text, g, err)
 			}
@@ -225,7 +226,8 @@ func FuzzAnswers(f *testing.F) {
 		if err := judge(cmd, (*Options)(nil).clone().Logger); err == nil && len(val.([]any)) != 3 {
 			t.Errorf("%q is taken for the answer of a server that can", text)
 		}
-		w := &waiter{number: 3, ttl: long, sent: time.Now()}
+		w := &waiter{ttl: long, sent: time.Now()}
+		w.number.Store(3)
 		if w.accept(text); w.grant.Token < 0 || w.grant.TTL > long {
 			t.Errorf("%q is taken for the grant %+v", text, w.grant)
 		}

@@ -188,8 +188,8 @@ func (h *lateGrant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func (h *lateGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c := h.claim.Swap(nil); c != nil {
-			must(h.t, h.admin.Publish(ctx, c.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.waiter.number)).Err())
-			testkit.Until(h.t, "the grant has been heard of", func() bool { return c.driver.subscriber.granted(c).Token != 0 })
+			must(h.t, h.admin.Publish(ctx, c.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.tries)).Err())
+			testkit.Until(h.t, "the grant has been heard of", func() bool { return len(c.waiter.wake) == 1 })
 		}
 		return next(ctx, cmd)
 	}

@@ -193,13 +193,13 @@ func hears(t testing.TB, c *claim) {
 // that c could have been woken by.
 func unheard(t testing.TB, c *claim) {
 	t.Helper()
-	s, mark := c.driver.subscriber, &waiter{owner: owner(), channel: c.waiter.channel, wake: make(chan struct{}, 1)}
+	s, mark := c.driver.subscriber, &waiter{owner: owner(), channel: c.waiter.channel, ch: c.waiter.ch, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
-	s.channels[mark.channel].waiters[mark.owner] = mark
+	mark.ch.waiters[mark.owner] = mark
 	s.mu.Unlock()
 	must(t, client(t, "redis://"+c.driver.client.(*redis.Client).Options().Addr).Publish(t.Context(), mark.channel, mark.owner).Err())
 	<-mark.wake
-	s.leave(mark, false)
+	s.retire(mark, false)
 	if len(c.waiter.wake) != 0 {
 		t.Fatalf("the claim of %.20q was woken", c.request.Name)
 	}
@@ -264,7 +264,7 @@ func (s *subscriber) relies(c *claim) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ch := s.channels[s.newWaiter(c.key, c.request).channel]
-	return ch != nil && ch.works
+	return ch != nil && ch.state.Load() == proven
 }
 
 // logBook is a Logger that can be read.

@@ -161,7 +161,7 @@ func TestMissedWakeUpHasTheChannelTested(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	testkit.Until(t, "the channel is confirmed", func() bool { return drivers[1].subscriber.relies(b) })
-	drivers[1].subscriber.join(t.Context(), b.waiter)                         // as Wait does
+	drivers[1].subscriber.enlist(t.Context(), b, false)                       // as Wait does
 	must(t, client(t, server(t).URL()).Del(t.Context(), a.key.entry()).Err()) // tells no waiter
 	grants(t, b)
 	if drivers[1].subscriber.relies(b) {

@@ -154,7 +154,7 @@ func TestPermissions(t *testing.T) {
 		a, b := d.claim("hook", long), d.claim("hook", long)
 		grants(t, a)
 		refuses(t, b)
-		d.subscriber.join(t.Context(), b.waiter)
+		d.subscriber.enlist(t.Context(), b, false)
 		<-said
 		refuses(t, b) // and does not hang behind the log
 		releases(t, b)

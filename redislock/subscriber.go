@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,13 +65,20 @@ type subscriber struct {
 
 // channel is one subscription.
 type channel struct {
-	conn      *conn
-	confirmed bool
-	tested    time.Time          // when a script was last asked to publish there
-	works     bool               // what a script publishes there arrives
-	waiters   map[string]*waiter // by owner
-	used      time.Time          // when the last waiter left, or the channel was made
+	conn    *conn
+	state   atomic.Int32       // changes under the mutex of the subscriber
+	tested  time.Time          // when a script was last asked to publish there
+	waiters map[string]*waiter // by owner
+	used    time.Time          // when the last waiter left, or the channel was made
 }
+
+// The states of a channel.
+const (
+	subscribing int32 = iota // the server has not confirmed it
+	unproven                 // confirmed; nothing that a script has published has arrived
+	proven                   // what scripts publish arrives: waiters rely on it
+	broken                   // forgotten
+)
 
 // conn is one connection.
 type conn struct {
@@ -101,124 +109,109 @@ func (s *subscriber) newWaiter(k key, r driver.Request) *waiter {
 	return w
 }
 
-// prepare is called before each Try of a claim that queues. It returns what a release has
-// granted, if anything, and sets listens: whether the claim hears what is published on its
-// channel from now on. The Try sees all that the claim was woken for before. If the channel is
-// untested, the script is asked to publish there; not where there is a grant, because such a Try
-// may need no request. Nothing is prepared for a first Try while nobody waits, as the name may be
-// free.
-func (s *subscriber) prepare(ctx context.Context, c *claim) (grant driver.Grant, untested bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// enlist is called before each Try of a claim that queues. It returns a fresh grant by a release; then
+// no request is needed. Else the Try sees all that the claim was woken for before, and listens says
+// whether the claim hears what is published on its channel from now on. test says that the script is to
+// publish there. Nothing is subscribed to before the claim was refused, as the name may be free.
+//
+// Wait calls it as well, and not before a Try. Then it sees to it that the claim is woken: by what is
+// published on its channel, if that was in its latest Try; else by the confirmation of the
+// subscription, so that the next Try has it. Nothing may ever come where the server's rules forbid to
+// subscribe, or scripts to publish.
+func (s *subscriber) enlist(ctx context.Context, c *claim, beforeTry bool) (grant driver.Grant, test bool) {
 	if c.waiter == nil {
-		if len(s.channels) == 0 {
-			return driver.Grant{}, false
+		if beforeTry && !s.inUse() {
+			return grant, false
 		}
 		c.waiter = s.newWaiter(c.key, c.request)
 	}
 	w := c.waiter
+	server, addr, err := s.master(ctx, w.channel) // without the mutex: it may ask the cluster
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	ch := s.channels[w.channel]
-	if ch != nil && s.moved(ctx, w.channel, ch) {
+	if ch != nil && err == nil && addr != ch.conn.addr { // the old master may be unable to tell
 		s.forget(w.channel, ch)
 		ch = nil
+	}
+	if ch == nil && !beforeTry && err == nil && !s.closed {
+		ch = s.open(w.channel, server, addr)
+	}
+	if w.ch = ch; ch != nil {
+		ch.waiters[w.owner] = w
+	}
+	confirmed := ch != nil && ch.state.Load() != subscribing
+	if !beforeTry {
+		if w.asleep = w.relies(); confirmed && !w.listens {
+			w.notify() // confirmed since the Try
+		}
+		return grant, false
 	}
 	select {
 	case <-w.wake:
 		w.asleep = false
 	default:
 	}
-	if w.listens = ch != nil && ch.confirmed; !w.listens {
+	// When a grant is no longer fresh, another Try renews it.
+	if w.grant.Token != 0 && time.Until(w.grant.Sent.Add(w.grant.TTL)) > w.ttl*3/4 {
 		return w.grant, false
 	}
-	ch.waiters[w.owner] = w
-	if !ch.works && w.grant.Token == 0 && time.Since(ch.tested) >= testEvery {
-		ch.tested, untested = time.Now(), true
+	w.number.Store(0) // what comes during the request may be over when that is answered
+	w.listens, w.sent, w.grant = confirmed, time.Now(), driver.Grant{}
+	if confirmed && ch.state.Load() == unproven && time.Since(ch.tested) >= testEvery {
+		ch.tested, test = time.Now(), true
 	}
-	return w.grant, untested
+	return grant, test
 }
 
-// placed notes that the Try with this number has put w into the queue, and reports whether a
-// release will wake it up. An earlier grant of w is over, or w would not be in the queue.
-func (s *subscriber) placed(w *waiter, number int, sent time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.number, w.sent, w.grant = 0, sent, driver.Grant{}
-	if w.listens {
-		w.number = number
-	}
-	ch := s.channels[w.channel]
-	return w.listens && ch != nil && ch.works
-}
-
-// join sees to it that w is woken: by what is published on its channel, if that was in its
-// latest Try; else by the confirmation of the subscription, so that the next Try has it.
-// Nothing may ever come where the server's rules forbid to subscribe, or scripts to publish.
-func (s *subscriber) join(ctx context.Context, w *waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ch := s.channels[w.channel]
-	if ch == nil {
-		if ch = s.open(ctx, w.channel); ch == nil {
-			return
-		}
-	}
-	ch.waiters[w.owner] = w
-	w.asleep = w.listens && ch.works
-	if ch.confirmed && !w.listens {
-		w.notify() // confirmed since the Try
-	}
-}
-
-// leave ends what prepare and join have begun. If w was granted its name and not told, though
-// it listened, its channel is tested anew. The holder may just have died; but the subscription
+// retire ends what enlist has begun. If w was granted its name and not told, though
+// it relied on that, its channel is tested anew. The holder may just have died; but the subscription
 // may also be at a server that hangs and is no master any more, and then the next waiters
 // must not rely on it.
-func (s *subscriber) leave(w *waiter, granted bool) {
+func (s *subscriber) retire(w *waiter, granted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ch := s.channels[w.channel]
+	ch := w.ch
 	if ch == nil {
 		return
 	}
-	if granted && w.asleep {
-		ch.works, ch.tested = false, time.Time{}
+	if granted && w.asleep && ch.state.CompareAndSwap(proven, unproven) {
+		ch.tested = time.Time{}
 	}
 	delete(ch.waiters, w.owner)
 	ch.used = time.Now()
 }
 
-// moved reports whether another server has become the master of a channel. The old master may be
-// unable to tell.
-func (s *subscriber) moved(ctx context.Context, name string, ch *channel) bool {
+// inUse reports whether anybody has waited lately.
+func (s *subscriber) inUse() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.channels) > 0
+}
+
+// master returns the server of a channel.
+func (s *subscriber) master(ctx context.Context, name string) (server redis.UniversalClient, addr string, err error) {
 	if s.cluster == nil {
-		return false
+		return s.client, "", nil
 	}
-	master, err := s.cluster.MasterForKey(ctx, name)
-	return err == nil && master.Options().Addr != ch.conn.addr
+	m, err := s.cluster.MasterForKey(ctx, name)
+	if err != nil {
+		return nil, "", err // the next Try says what is wrong
+	}
+	return m, m.Options().Addr, nil
 }
 
 // forget removes a channel and wakes its waiters; s.mu is held.
 func (s *subscriber) forget(name string, ch *channel) {
 	delete(s.channels, name)
+	ch.state.Store(broken)
 	for _, w := range ch.waiters {
 		w.notify()
 	}
 }
 
-// open starts to subscribe, on an existing connection or a new one; s.mu is held. It returns nil
-// if that cannot be.
-func (s *subscriber) open(ctx context.Context, name string) *channel {
-	if s.closed {
-		return nil
-	}
-	server, addr := s.client, ""
-	if s.cluster != nil {
-		master, err := s.cluster.MasterForKey(ctx, name)
-		if err != nil {
-			return nil // the next Try says what is wrong
-		}
-		server, addr = master, master.Options().Addr
-	}
+// open starts to subscribe at the server, on an existing connection or a new one; s.mu is held.
+func (s *subscriber) open(name string, server redis.UniversalClient, addr string) *channel {
 	ch := &channel{waiters: make(map[string]*waiter), used: time.Now(), conn: s.conns[addr]}
 	s.channels[name] = ch
 	if c := ch.conn; c != nil {
@@ -298,7 +291,7 @@ func (s *subscriber) deliver(c *conn, msg any) {
 		if ch == nil || ch.conn != c {
 			return
 		}
-		ch.works = true // scripts alone publish here: the test of try.lua, a wake-up or a grant
+		ch.state.Store(proven) // scripts alone publish here: the test of try.lua, a wake-up or a grant
 		owner, grant, _ := strings.Cut(m.Payload, " ")
 		if w := ch.waiters[owner]; w != nil {
 			w.accept(grant)
@@ -310,7 +303,8 @@ func (s *subscriber) deliver(c *conn, msg any) {
 			return
 		}
 		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
-			ch.confirmed, s.failures = true, 0
+			ch.state.CompareAndSwap(subscribing, unproven)
+			s.failures = 0
 			for _, w := range ch.waiters {
 				w.notify()
 			}
@@ -331,7 +325,7 @@ func (s *subscriber) sweep(c *conn) bool {
 		case ch.conn != c:
 		case len(ch.waiters) == 0 && time.Since(ch.used) >= idle:
 			old = append(old, name)
-			delete(s.channels, name)
+			s.forget(name, ch)
 		default:
 			left = true
 		}
@@ -350,7 +344,7 @@ func (s *subscriber) sweep(c *conn) bool {
 func (s *subscriber) pause(c *conn, err error) {
 	s.mu.Lock()
 	for _, ch := range s.channels {
-		if ch.conn == c && ch.confirmed {
+		if ch.conn == c && ch.state.Load() != subscribing {
 			s.mu.Unlock()
 			return // it was of use
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock/driver"
@@ -34,7 +35,7 @@ import (
 // Wait implements driver.Claim. It subscribes if nobody has yet. A wake-up between the last
 // Try and this call is in the channel already.
 func (c *claim) Wait(ctx context.Context) error {
-	c.driver.subscriber.join(ctx, c.waiter)
+	c.driver.subscriber.enlist(ctx, c, false)
 	select {
 	case <-c.waiter.wake:
 		c.waiter.asleep = false
@@ -44,20 +45,24 @@ func (c *claim) Wait(ctx context.Context) error {
 	}
 }
 
-// waiter is a claim in the queue. All but the first four fields belong to one call at a time
-// and are read by the subscriber under its mutex.
+// waiter is a claim in the queue. sent and grant are under the mutex of the subscriber, the other fields
+// belong to one call at a time.
 type waiter struct {
 	owner   string
 	ttl     time.Duration
 	channel string        // where it is woken
 	wake    chan struct{} // one element, "look again"; buffered so that the subscriber never blocks
+	ch      *channel      // where it is enlisted; nil if nowhere
+	listens bool          // it was subscribed before its latest Try, which left the channel in its place
+	asleep  bool          // it relies on a wake-up, and none has come
 
-	listens bool         // it was subscribed before its latest Try, which left the channel in its place
-	asleep  bool         // it relies on a wake-up, and none has come
-	number  int          // of the latest Try that was answered; 0 takes no grant
-	sent    time.Time    // before the request of that Try
-	grant   driver.Grant // by a release
+	number atomic.Int64 // of the latest Try that was answered; 0 takes no grant
+	sent   time.Time    // before the request of the latest Try
+	grant  driver.Grant // by a release
 }
+
+// relies reports whether a release will wake w.
+func (w *waiter) relies() bool { return w.listens && w.ch != nil && w.ch.state.Load() == proven }
 
 func (w *waiter) notify() {
 	select {
@@ -77,9 +82,9 @@ func (w *waiter) accept(grant string) {
 		return
 	}
 	token, err1 := strconv.ParseInt(part[0], 10, 64)
-	number, err2 := strconv.Atoi(part[1])
+	number, err2 := strconv.ParseInt(part[1], 10, 64)
 	waited, err3 := strconv.ParseUint(part[2], 10, 31)
-	if errors.Join(err1, err2, err3) != nil || token <= 0 || w.number == 0 || number != w.number {
+	if errors.Join(err1, err2, err3) != nil || token <= 0 || number == 0 || number != w.number.Load() {
 		return
 	}
 	later := min(time.Duration(waited)*time.Millisecond, time.Since(w.sent))

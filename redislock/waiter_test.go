@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -145,7 +144,7 @@ func TestChannelIsTestedWithoutARequest(t *testing.T) {
 		t.Error("the channel works, and the claim is told that nothing wakes it")
 	}
 	scripts := scriptRuns(t, drivers[0])
-	drivers[1].subscriber.join(t.Context(), b.waiter)
+	drivers[1].subscriber.enlist(t.Context(), b, false)
 	unheard(t, b)
 	if n := scriptRuns(t, drivers[0]) - scripts; n != 0 {
 		t.Errorf("%d requests while it waited", n)
@@ -186,7 +185,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 			defer c.Close()
 			d, err := newStore(c, new(Options).clone(), false)
 			must(t, err)
-			d.subscriber.join(t.Context(), d.subscriber.newWaiter(keyOf(d.prefix, "x"), driver.Request{Owner: owner()}))
+			d.subscriber.enlist(t.Context(), d.claim("x", long), false)
 			_ = d.Close()
 		})
 	}
