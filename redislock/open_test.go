@@ -164,7 +164,7 @@ func aclRule(t *testing.T, cluster bool) (rights []string) {
 	if !cluster {
 		section, _, _ = strings.Cut(section, "On a cluster")
 	} else {
-		section, _, _ = strings.Cut(section, "With `+config")
+		section, _, _ = strings.Cut(section, "`+config|get`")
 	}
 	for _, word := range strings.Fields(strings.ReplaceAll(section, "`", " ")) {
 		if strings.HasPrefix(word, "+") {
