@@ -64,7 +64,7 @@ type fileDriver struct {
 
 // Capabilities implements driver.Driver.
 func (*fileDriver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Backend: "files", Durability: distlock.Restart, MinTTL: 50 * time.Millisecond}
+	return driver.Capabilities{Backend: "files", Durability: driver.Restart, MinTTL: 50 * time.Millisecond}
 }
 
 // Claim implements driver.Driver.
