@@ -13,7 +13,9 @@ import (
 // one that releases or undoes. If cancelling a statement ended it on the server, too, it
 // would not be needed. But that closes the socket alone: the statement goes on to wait
 // for its row. So callers that give up on a locked row would each leave two statements
-// behind, each with a connection, until no other name gets one.
+// behind, each with a connection, until no other name gets one. The engine's limit of claims
+// for each name is not enough: with that alone, a few locked rows make other names wait for 3 to
+// 11 s (TestBlockedNames).
 //
 //	caller                     limiter                      server
 //	  try ───── acquire ─────▶  semaphore of tries ────────▶ waits for the row
