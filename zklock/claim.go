@@ -103,7 +103,7 @@ func (c *claim) isFirst(ctx context.Context) (bool, error) {
 		if err != nil || alone {
 			return alone, err
 		}
-	case s.conn.SessionID() != c.id:
+	case !s.lives(c.id):
 		return false, fmt.Errorf("%w: %w", errPlaceLost, zk.ErrSessionExpired)
 	case w == nil:
 	case w.first && c.watch.armed():
@@ -262,7 +262,7 @@ func (c *claim) resolve(ctx context.Context) error {
 		return s.fault(ctx.Err())
 	}
 	switch {
-	case n.err == nil && n.session != 0 && n.session == s.conn.SessionID():
+	case n.err == nil && n.session != 0 && s.lives(n.session):
 		s.confirm(n.session, n.sent)
 		c.found(n.path, n.session, n.czxid)
 	case n.err == nil || driver.FateOf(n.err) == driver.Unknown || errors.Is(n.err, distlock.ErrClosed):
@@ -302,7 +302,7 @@ func (c *claim) find(ctx context.Context) error {
 		}
 		found := parent + "/" + n.name
 		stat, err := s.exists(ctx, found)
-		if err == nil && stat != nil && stat.EphemeralOwner == s.conn.SessionID() {
+		if err == nil && stat != nil && s.lives(stat.EphemeralOwner) {
 			c.found(found, stat.EphemeralOwner, stat.Czxid)
 		} else if err == nil && stat != nil {
 			_, err = request(ctx, s, s.remove(found))
@@ -342,7 +342,7 @@ func (c *claim) leave(ctx context.Context) error {
 	if c.left {
 		// That there is no node does not mean that the lock was lost: the session deletes it
 		// too, and may have done so just now, before it drops the claim.
-		lost = lost && c.id != s.conn.SessionID()
+		lost = lost && !s.lives(c.id)
 		if !s.leftovers.drop(c.stem) {
 			c.session = nil // that use of it is over
 		}
@@ -379,7 +379,7 @@ func (c *claim) remove(ctx context.Context) (lost bool, err error) {
 	}
 	// With another session than ours, the node was a leftover that the servers had not
 	// come to yet.
-	return c.won && (err != nil || c.id != s.conn.SessionID()), nil
+	return c.won && (err != nil || !s.lives(c.id)), nil
 }
 
 // stopTelling ends what WrapLock has begun.

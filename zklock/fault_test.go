@@ -117,6 +117,16 @@ func TestLongCutLeavesNothing(t *testing.T) {
 			}
 			t.Cleanup(func() { l.Close() })
 			unlock(t, lock(t, l, "x"))
+			// The server removes an empty name now and then, and would refuse the claim.
+			eventually(t, func() string {
+				if _, err := conn.Create(prefix+"/x", nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+					t.Fatal(err)
+				}
+				if _, err := conn.Create(prefix+"/x/kept", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
 			w.on(func(op int32) fault {
 				switch {
 				case op != opMulti:

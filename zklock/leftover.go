@@ -121,7 +121,7 @@ func (s *session) deleteSome(due []claim) (progress bool) {
 	all.Wait()
 	for i, err := range errs {
 		c := &due[i]
-		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && c.id != s.conn.SessionID() {
+		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && !s.lives(c.id) {
 			progress = true
 			if s.leftovers.drop(c.stem) {
 				c.class.leave()

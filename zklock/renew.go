@@ -73,7 +73,7 @@ func (c *claim) check(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return s.fault(zk.ErrClosing)
 	}
-	if s.conn.SessionID() != c.id {
+	if !s.lives(c.id) {
 		return distlock.ErrLost
 	}
 	w := c.watchNode()

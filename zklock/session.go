@@ -145,13 +145,13 @@ func (s *session) confirmSession(ctx context.Context, session int64, oldest time
 		if s.confirmedSince(session, oldest) {
 			return nil // by the call before
 		}
-		if s.conn.SessionID() != session {
+		if !s.lives(session) {
 			return zk.ErrSessionExpired
 		}
 		sent, err := again(ctx, s, s.write)
 		// An expired session never comes back: if it is the same afterwards, it was so
 		// when the servers answered.
-		if err == nil && s.conn.SessionID() != session {
+		if err == nil && !s.lives(session) {
 			err = zk.ErrSessionExpired
 		}
 		if err == nil {
@@ -160,6 +160,9 @@ func (s *session) confirmSession(ctx context.Context, session int64, oldest time
 		return err
 	}))
 }
+
+// lives reports whether a session is the present one, as far as this client knows.
+func (s *session) lives(session int64) bool { return s.conn.SessionID() == session }
 
 // confirmedSince reports whether the session was alive at a write sent at an instant, or
 // later.

@@ -97,10 +97,10 @@ func (w *waiting) refusal() *driver.Held {
 	return new(driver.Held)
 }
 
-// nextWatch makes c.watch one that can still fire. For a new one, it returns the
-// function to arm it. That function uses nothing of the claim.
+// nextWatch makes c.watch one that stands. For a new one, it returns the function to arm
+// it. That function uses nothing of the claim.
 func (c *claim) nextWatch() (arm func()) {
-	if c.watch != nil && (!c.watch.fired() || c.watch.deleted.Load()) {
+	if c.watch.stands() {
 		return nil
 	}
 	w, s, path, id := newWatch(), c.session, c.path, c.id
@@ -158,7 +158,7 @@ func (w *watch) arm(s *session, path string, session int64) {
 		}
 		return struct{}{}, err
 	})
-	if s.conn.SessionID() != session {
+	if !s.lives(session) {
 		w.err = zk.ErrSessionExpired
 	}
 	w.deleted.Store(errors.Is(w.err, zk.ErrNoNode))
@@ -210,6 +210,10 @@ func (w *watch) fired() bool {
 	}
 }
 
+// stands reports whether no other watch is needed: it can still fire, or has told that the
+// node is gone. There may be no watch.
+func (w *watch) stands() bool { return w != nil && (!w.fired() || w.deleted.Load()) }
+
 // refused reports whether the servers allow no subscription, although the node is there as
 // far as this client knows.
 func (w *watch) refused() bool {
@@ -231,13 +235,12 @@ type watches struct {
 	sweepAt int
 }
 
-// watchOf returns the watch of a node. It makes a new one unless the present one can still
-// fire, or has told that the node is gone.
+// watchOf returns the watch of a node, a new one unless the present one stands.
 func (s *session) watchOf(path string, session int64) *watch {
 	ws := &s.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w != nil && (!w.fired() || w.deleted.Load()) {
+	if w := ws.byPath[path]; w.stands() {
 		return w
 	}
 	ws.sweep()
