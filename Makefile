@@ -61,6 +61,11 @@ mutants: ## the broken drivers by the checks that have to kill them, and the unu
 matrix: ## each broken driver by the whole suite: besides its killers it trips no check that it is not said to (12 minutes)
 	$(GO) test -run TestMatrix -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
+.PHONY: pairs
+pairs: tools ## a client is stopped at each request of an operation, another goes through the life of the name: on all four stores and memlock; it says what was reached (3 minutes)
+	DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 -run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|unlock|extend|renewal)' $(ARGS) \
+		./conformance ./redislock ./mysqllock ./zklock ./etcdlock
+
 # Before the faults, what the tests of the servers themselves leave out: elections, and etcd built anew.
 EVENTS ?= 70
 SEED ?= 1
