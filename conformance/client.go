@@ -269,7 +269,7 @@ func (h *lease) free() {
 	err := h.unlock()
 	switch {
 	case err == nil:
-	case !alive || call+c.skew(c.Unit()) >= h.end() || c.now()-call > c.Unit()/2:
+	case !alive || c.now()+c.skew(c.Unit()) >= h.end() || c.now()-call > c.Unit()/2: // it may have arrived after the end
 		c.Inconclusivef("%s came too late to unlock %q, at %s, its lease ended at %s: %v", h.p.who, h.Name(), millis(call), millis(h.end()), err)
 	default:
 		c.Failf("%s held %q and unlocked it at %s, its lease lasting until %s, but Unlock returned: %v",

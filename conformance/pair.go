@@ -104,7 +104,7 @@ const (
 
 func (s *pairScene) play() outcome {
 	c := s.c
-	c.warm(s.a)
+	c.pollFor(s.a, c.Name("warm-"+s.a.who), patience, "nobody had ever held it", distlock.TTL(c.long())).free()
 	s.held = s.op.prepare(s)
 	s.gate.hold(s.k)
 	c.Go(func() {
