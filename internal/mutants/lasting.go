@@ -96,7 +96,7 @@ func busyMutants() []Mutant {
 		},
 		{
 			Name: "YieldsToWaiters", Flaw: "ends a lock that others wait for after two terms",
-			KilledBy: []Kill{{"wait/holder-undisturbed", "while B waits for it"}, {"wait/for-days", "has not ended"}},
+			KilledBy: []Kill{{"wait/holder-undisturbed", "while B waits for it"}, {"wait/for-days", "while B waited for it"}},
 			MayTrip:  []string{"batch/*", "fair/*", "lost/*", "inspect/*", "break/*", "stress/*", "renew/*"}, Why: "others wait for what is renewed in them",
 			design: inside(flaw{renew: renewUnlessWaited}),
 		},
