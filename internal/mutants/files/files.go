@@ -1,6 +1,8 @@
 //go:build unix
 
-package mutants
+// Package files is a newcomer's driver over files, right but for one operation at a time that looks in one step and acts in
+// another. The suite has to fail each, in real time: so it is apart from the mutants in virtual time.
+package files
 
 import (
 	"cmp"
@@ -23,9 +25,9 @@ import (
 // the record, and writes it afterwards, while others may do the same. The others are right.
 var Loose = []string{"try-free", "try-released", "try-expired", "unlock", "renewal", "extend"}
 
-// Files is the harness of such a driver, in real time; loose is one of Loose, or empty for a
+// New is the harness of such a driver, in real time; loose is one of Loose, or empty for a
 // driver that is right. With steps the suite is told of each step.
-func Files(dir, loose string, steps bool) conformance.Harness {
+func New(dir, loose string, steps bool) conformance.Harness {
 	h := &fileHarness{dir, loose}
 	if steps {
 		return &steppedFiles{h}

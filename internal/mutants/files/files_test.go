@@ -1,23 +1,24 @@
 //go:build unix
 
-package mutants_test
+package files_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/distlock-go/distlock/conformance"
-	"github.com/distlock-go/distlock/internal/mutants"
+	"github.com/distlock-go/distlock/internal/mutants/files"
 )
 
 // TestFiles: a driver over files that reads and then writes in one operation, and is right
 // in all others, fails the mandatory check of that operation, and the first line of the
 // failure says what is wrong. One that is right passes.
 func TestFiles(t *testing.T) {
-	for _, loose := range append(mutants.Loose, "") {
+	for _, loose := range append(files.Loose, "") {
 		t.Run("loose "+loose, func(t *testing.T) {
 			t.Parallel()
-			report := conformance.Verify(t.Context(), mutants.Files(t.TempDir(), loose, true), &conformance.Options{
+			report := conformance.Verify(t.Context(), files.New(folder(t), loose, true), &conformance.Options{
 				Artifacts: t.TempDir(), Filter: func(k conformance.Check) bool { return k.Group() == "pair" }})
 			for _, r := range report.Results {
 				line, _, _ := strings.Cut(r.Reason, "\n")
@@ -30,4 +31,14 @@ func TestFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// folder is in memory where there is such a place: a rename on a disk waits for what others write there.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "files")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
