@@ -186,6 +186,7 @@ func (c *C) convict(findings []oracle.Finding) {
 	text := strings.Join(texts, "\n")
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.convicted = true
 	if c.status == Failed {
 		c.logs = append(c.logs, text)
 		return

@@ -36,6 +36,7 @@ type C struct {
 	mu        sync.Mutex
 	status    Status
 	reason    string
+	convicted bool   // by an oracle: that is no question of time
 	clause    string // that the verdict is about, where it is not the check's
 	missing   Cap    // for want of which it was skipped
 	streams   uint64

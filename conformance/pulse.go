@@ -119,7 +119,7 @@ func (p *pulse) between(from, to time.Time) (why string) {
 	return ""
 }
 
-// excuse turns a failure into an inconclusive result if the store was silent while
+// excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while
 // the check ran, or shortly before.
 func (s *suite) excuse(c *C, began time.Time) (silent bool) {
 	if c.check.Alone || s.opts.VirtualTime {
@@ -127,7 +127,7 @@ func (s *suite) excuse(c *C, began time.Time) (silent bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.status != Failed && c.status != Inconclusive {
+	if c.convicted || c.status != Failed && c.status != Inconclusive {
 		return false
 	}
 	why := s.pulse.between(began.Add(-beatEvery), time.Now())

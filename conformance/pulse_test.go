@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -38,11 +39,7 @@ func TestSilentStore(t *testing.T) {
 			return nil
 		},
 	})}, &mu}
-	tries := 0
-	silent := check("silent", func(c *C) {
-		if tries++; tries > 1 {
-			return
-		}
+	stop := func(c *C) {
 		// A look is two requests. One that follows another shows that the other is over.
 		looks := func(n int64) {
 			enough := answered.Load() + 2*n + 1
@@ -53,11 +50,30 @@ func TestSilentStore(t *testing.T) {
 		time.Sleep(c.Slack() + time.Second)
 		mu.Unlock()
 		looks(1)
-		c.Failf("the lock was lost")
+	}
+	tries := 0
+	silent := check("silent", func(c *C) {
+		if tries++; tries == 1 {
+			stop(c)
+			c.Failf("the lock was lost")
+		}
 	})
 	r := Collect(t, h, &Options{Filter: own, Checks: []Check{silent}, Artifacts: t.TempDir()})
 	if res := r.Results[0]; res.Status != Passed || res.Attempts != 2 {
 		t.Errorf("got %s after %d attempts: %s", res.Status, res.Attempts, res.Reason)
+	}
+	double := check("double", func(c *C) {
+		stop(c)
+		for _, who := range []string{"A", "B"} {
+			e := oracle.Event{Op: oracle.OpTry, Client: who, Name: "x", TTL: time.Hour, Call: c.recorder.Stamp(), Outcome: oracle.OutcomeOK, Token: 1}
+			e.Return = c.recorder.Stamp()
+			c.recorder.Add(e)
+		}
+		c.Failf("the lock was lost")
+	})
+	r = Collect(t, h, &Options{Filter: own, Checks: []Check{double}, Artifacts: t.TempDir()})
+	if res := r.Results[0]; res.Status != Failed || res.Attempts != 1 {
+		t.Errorf("one token was given out twice: got %s after %d attempts: %s", res.Status, res.Attempts, res.Reason)
 	}
 	r = Collect(t, h, &Options{Filter: own, Artifacts: t.TempDir(),
 		Checks: []Check{check("healthy", func(c *C) { c.Failf("the lock was lost") })}})
