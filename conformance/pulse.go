@@ -24,7 +24,13 @@ const (
 type pulse struct {
 	mu      sync.Mutex
 	silence []silence
+	slow    []silence // looks that took long enough to count for a lock of a short TTL
+	asking  time.Time // when the look that is under way began; zero without one
 }
+
+// slowLook is what a look takes at the least to be kept. A renewal is sent two thirds of a TTL before its lock
+// ends, and the shortest TTLs in real time are half a second.
+const slowLook = 50 * time.Millisecond
 
 // silence is a time without an answer of the store.
 type silence struct {
@@ -67,9 +73,9 @@ func (s *suite) beat(c *C, p *client) {
 	name := c.Name("pulse")
 	for well := 0; ; c.sleep(beatEvery) {
 		s.alone.RLock()
-		began := time.Now()
+		began := s.pulse.ask()
 		err := p.pair(name)
-		ended := time.Now()
+		ended := s.pulse.answered(began)
 		s.alone.RUnlock()
 		switch took := ended.Sub(began); {
 		case c.ctx.Err() != nil:
@@ -99,6 +105,40 @@ func (p *client) pair(name string) error {
 		return nil
 	}
 	return err
+}
+
+// ask begins a look.
+func (p *pulse) ask() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking = time.Now()
+	return p.asking
+}
+
+// answered ends a look.
+func (p *pulse) answered(began time.Time) (ended time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking, ended = time.Time{}, time.Now()
+	if ended.Sub(began) >= slowLook {
+		p.slow = append(p.slow, silence{from: began, to: ended})
+	}
+	return ended
+}
+
+// slowest returns the longest look that was under way since from.
+func (p *pulse) slowest(from time.Time) (took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asking.IsZero() {
+		took = time.Since(p.asking)
+	}
+	for _, s := range p.slow {
+		if s.to.After(from) {
+			took = max(took, s.to.Sub(s.from))
+		}
+	}
+	return took
 }
 
 func (p *pulse) note(s silence) {

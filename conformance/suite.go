@@ -117,6 +117,9 @@ func (s *suite) newC(k Check) *C {
 			ExpiryLag:   s.timing.ExpiryLag,
 		}),
 	}
+	if !s.opts.VirtualTime {
+		c.slowest = s.pulse.slowest
+	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)
 	}
