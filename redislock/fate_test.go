@@ -55,7 +55,8 @@ func TestFates(t *testing.T) {
 		{said("ERR unknown command 'EVALSHA'"), driver.Answered},
 		{said("ERR Error compiling script (new function): user_script:1: '=' expected"), driver.Answered},
 		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't run this command or subcommand"), driver.Answered},
-		{said("ERR upstream failure"), driver.Unknown}, // a proxy's
+		{said("ERR ACL failure in script: User u has no permissions to run the 'set' command script: 0184, on @user_script:31."), driver.Answered}, // Redis 7.2 and later
+		{said("ERR upstream failure"), driver.Unknown},                                                                                             // a proxy's
 		{said("ERR Error running script (call to f_1): @user_script:3: @user_script: 3: Unknown Redis command called from Lua script"), driver.Unknown},
 		{said("@user_script: 32: -READONLY You can't write against a read only replica."), driver.NotNow}, // caught by a script
 		{said("UNHEARD of"), driver.Unknown},

@@ -84,7 +84,7 @@ var (
 
 	// refusals are in the texts of those that begin with ERR, some of them in older versions of Redis only.
 	refusals = []string{"unknown command", "wrong number of arguments", "Error compiling script",
-		"user executing the script can't", "invalid password", "without any password configured",
+		"user executing the script can't", "ACL failure in script", "invalid password", "without any password configured",
 		"no password is set", "operation not permitted", "DB index is out of range"}
 )
 
