@@ -264,7 +264,8 @@ func TestLateHolder(t *testing.T) {
 	age(t, d, "acquired", time.Second)
 	refuses(t, waiter)
 	isWoken(t, "the waiter, with nobody at the named lock", waits(t, t.Context(), waiter))
-	polls(t, waiter) // and gives it back
+	polls(t, waiter) // and gives it back, in the background
+	testkit.Until(t, "the waiter has given the named lock back", func() bool { return len(d.locks.conns) == 0 })
 	resume()
 	takesLocks(t, slow.locks, 1)
 	woken := goesToLock(t, waiter)
