@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
 	"slices"
@@ -251,6 +252,14 @@ func (l *lossy) dial(ctx context.Context, network, addr string) (net.Conn, error
 type lossyConn struct {
 	net.Conn
 	lossy *lossy
+	deaf  atomic.Bool // before the replies can come: a pipeline that had them would leave its lost connection to another
+}
+
+func (c *lossyConn) Read(p []byte) (int, error) {
+	if c.deaf.Load() {
+		return 0, io.EOF
+	}
+	return c.Conn.Read(p)
 }
 
 func (c *lossyConn) Write(p []byte) (int, error) {
@@ -268,15 +277,11 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 		l.seen[owner] = true
 	}
 	l.lost++
-	n := len(p)
-	var err error
+	c.deaf.Store(true)
 	if l.applied {
-		n, err = c.Conn.Write(p)
-		_ = c.Conn.(*net.TCPConn).CloseRead()
-	} else {
-		_ = c.Conn.Close()
+		return c.Conn.Write(p)
 	}
-	return n, err
+	return len(p), c.Conn.Close()
 }
 
 // When no answer comes back, no request waits for long: other connections may work.
