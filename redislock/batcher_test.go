@@ -64,7 +64,7 @@ func busyStore(t *testing.T, p *checkpoint, delay time.Duration) (d *store, free
 	warm := d.claim("warm", long)
 	grants(t, warm)
 	releases(t, warm)
-	d.batcher.Delay = delay
+	d.sender.Delay = delay
 	return d, occupy(t, d, p, func(err error) {
 		if err != nil {
 			t.Errorf("a request that was under way: %v", err)
@@ -73,7 +73,7 @@ func busyStore(t *testing.T, p *checkpoint, delay time.Duration) (d *store, free
 }
 
 // occupy has endpoint.MaxPipelines requests wait at a checkpoint of d until free is called. Later
-// requests wait in its batcher.
+// requests wait in its sender.
 func occupy(t *testing.T, d *store, p *checkpoint, judge func(error)) (free func()) {
 	t.Helper()
 	release, arrived := make(chan struct{}), make(chan struct{}, endpoint.MaxPipelines)
@@ -106,7 +106,7 @@ func occupy(t *testing.T, d *store, p *checkpoint, judge func(error)) (free func
 func waiting(t *testing.T, d *store, n int) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("%d requests wait", n), func() bool {
-		return d.batcher.Waiting() == n
+		return d.sender.Waiting() == n
 	})
 }
 
@@ -299,7 +299,7 @@ func TestPipelineWithoutAConnection(t *testing.T) {
 	s, admin := own(t)
 	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
 	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())
-	d.batcher.Delay = time.Hour
+	d.sender.Delay = time.Hour
 	refused := func(err error) {
 		if !redis.HasErrorPrefix(err, "WRONGPASS") {
 			t.Errorf("a request with a password that is no longer right: %v, want the server's answer", err)

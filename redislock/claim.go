@@ -26,9 +26,8 @@ var (
 	// errReleased is the answer to a Try that arrives after the claim was released.
 	errReleased error = &driver.Fault{Fate: driver.Answered, Err: errors.New("redislock: the claim has been released")}
 
-	// errResent is the error of a Release if go-redis has sent it twice and it found nothing:
-	// the first copy may have removed the entry. The engine releases again, and knows that
-	// this one was ambiguous.
+	// errResent is the error of a Release that was sent twice and found nothing: the first copy
+	// may have removed the entry. The engine releases again, and knows that this one was ambiguous.
 	errResent = errors.New("redislock: the release was sent twice, its outcome is not known")
 
 	// errNotBarred is the error of a Release that has removed all that there was, on a server
@@ -86,15 +85,15 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		}
 	}
 	c.tries++ // also if it fails: the number tells its grant from those of earlier ones
-	cmd, resent, err := d.run(ctx, d.batched, tryScript,
+	answer, late, err := d.sender.Run(ctx, tryScript,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
 		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, test)
 	// This is never taken back: a later answer does not tell what becomes of an earlier copy.
-	c.ambiguous = c.ambiguous || resent || err != nil && driver.FateOf(err) == driver.Unknown
+	c.ambiguous = c.ambiguous || late
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return c.decide(ctx, cmd.Val())
+	return c.decide(ctx, answer)
 }
 
 // decide takes in what try.lua has answered.
@@ -186,19 +185,19 @@ func (c *claim) Release(ctx context.Context) error {
 	if c.ambiguous {
 		tombstone = endpoint.Millis(tombstoneTime)
 	}
-	cmd, resent, err := d.run(ctx, d.batched, releaseScript,
+	answer, late, err := d.sender.Run(ctx, releaseScript,
 		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
 		c.request.Owner, c.mark(), tombstone, d.publish, d.memory)
 	if err != nil {
 		return err
 	}
-	told, err := cmd.Int64()
+	told, ok := answer.(int64)
 	held := told & 1
 	switch {
-	case err != nil:
-		return err
+	case !ok:
+		return fmt.Errorf("redislock: unexpected answer to a release: %v", answer)
 	// Before ErrLost: the first copy may have removed the entry, and then nothing was lost.
-	case held == 0 && c.token != 0 && resent:
+	case held == 0 && c.token != 0 && late:
 		return errResent
 	case held == 0 && c.token != 0:
 		return distlock.ErrLost
@@ -257,7 +256,7 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 			addr = master.Options().Addr
 			via = d.replicas.via(d.cluster, master)
 		} else if d.replicas.needed > 0 {
-			batch[i].Answer(driver.Grant{}, fault(ctx, err, false))
+			batch[i].Answer(driver.Grant{}, endpoint.Fault(ctx, err))
 			continue
 		}
 		masters[addr], clients[addr] = append(masters[addr], []int{i}), via
@@ -268,7 +267,7 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 			d.renew(part, clients[addr], batch, groups)
 			for _, group := range groups { // each has its entries for itself
 				r := &batch[group[0]]
-				d.doubt(r.Err)
+				d.sender.Doubt(r.Err)
 				if errors.Is(r.Err, context.DeadlineExceeded) && ctx.Err() == nil {
 					r.Err = fmt.Errorf("redislock: no answer from %s within %v", addr, time.Since(began).Round(time.Millisecond))
 				}
@@ -282,10 +281,10 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 // renew sends a script for each group of claims, all in one pipeline. A server that does not know
 // the script refuses single commands. They are sent again with the source of the script.
 func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
-	name, what := "evalsha", renewScript.Digest
-	for resends := min(d.resends, 1); ; {
+	bySource := false
+	for resends := min(d.sender.Resends, 1); ; {
 		pipe := via.Pipeline()
-		cmds := make([]command, len(groups))
+		cmds := make([]*endpoint.Request, len(groups))
 		for n, group := range groups {
 			var keys []string
 			var args []any
@@ -294,7 +293,7 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 				keys = append(keys, c.key.entry())
 				args = append(args, c.mark(), endpoint.Millis(batch[i].TTL))
 			}
-			cmds[n] = newCommand(ctx, name, what, keys, args)
+			cmds[n] = renewScript.Request(ctx, bySource, keys, args)
 			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
 		}
 		acks := d.replicas.ask(ctx, pipe, leastTTL(batch, groups)/3)
@@ -307,7 +306,10 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 		for n, group := range groups {
 			lasts, err := []any(nil), late
 			if late == nil {
-				lasts, err = answers(cmds[n].Cmd, len(group))
+				err = cmds[n].Err()
+			}
+			if err == nil {
+				lasts, err = answers(cmds[n].Val(), len(group))
 			}
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
@@ -316,18 +318,18 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 				silent = append(silent, group)
 			}
 			for k, i := range group {
-				batch[i].Err = fault(ctx, err, false)
+				batch[i].Err = endpoint.Fault(ctx, err)
 				if err == nil {
 					renewed(&batch[i], lasts[k])
 				}
 				if batch[i].Err == nil {
-					batch[i].Err = fault(ctx, d.replicas.judge(acks), false)
+					batch[i].Err = endpoint.Fault(ctx, d.replicas.judge(acks))
 				}
 			}
 		}
 		switch {
-		case len(unknown) > 0 && name == "evalsha":
-			name, what, groups = "eval", renewScript.Source, unknown
+		case len(unknown) > 0 && !bySource:
+			bySource, groups = true, unknown
 		case len(silent) > 0 && resends > 0 && ctx.Err() == nil: // its connection was broken; a copy does no harm
 			resends, groups = resends-1, silent
 		default:

@@ -25,7 +25,7 @@ func directOn(t *testing.T) (*store, *netfault.TCPProxy) {
 	d := driverOn(t, c, freshPrefix())
 	o := *c.Options()
 	o.ReadTimeout = time.Minute // nothing here is to end by it
-	d.batcher.SendDirectly(&o)
+	d.sender.SendDirectly(&o)
 	return d, p
 }
 
@@ -73,12 +73,8 @@ func TestDirectRequestIsInterrupted(t *testing.T) {
 	c := d.tryOnly("x", long)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	var unsent *endpoint.NotSentError
 	if _, err := c.Try(ended); !errors.Is(err, context.Canceled) || driver.FateOf(err) != driver.NotSent || c.ambiguous {
 		t.Errorf("a Try with an ended context: %v (%v), ambiguous %v", err, driver.FateOf(err), c.ambiguous)
-	}
-	if err := d.batcher.Do(ended, newCommand(ended, "ping", "", nil, nil)); !errors.As(err, &unsent) {
-		t.Errorf("a request with an ended context: %v, want that it was not sent", err)
 	}
 }
 
@@ -120,7 +116,7 @@ func TestDirectRequestConnectsAgain(t *testing.T) {
 		}
 		return conn, err
 	}
-	d.batcher.SendDirectly(&o)
+	d.sender.SendDirectly(&o)
 	for range 2 {
 		n.set(true)
 		if _, err := d.tryOnly("x", long).Try(t.Context()); !errors.Is(err, errDown) || n.failed() != 1+o.MaxRetries {
@@ -149,7 +145,7 @@ func TestDirectRequestLeavesNoDial(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	d.batcher.SendDirectly(&o)
+	d.sender.SendDirectly(&o)
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { _, err := d.tryOnly("x", long).Try(ctx); left <- err }()

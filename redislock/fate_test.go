@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,9 +37,7 @@ func TestFates(t *testing.T) {
 		{io.EOF, driver.Unknown},
 		{context.Canceled, driver.Unknown},
 		{&net.OpError{Op: "read", Err: io.EOF}, driver.Unknown},
-		{&net.OpError{Op: "dial", Err: errDown}, driver.NotSent},
-		{&endpoint.NotSentError{Err: context.Canceled}, driver.NotSent},
-		{redis.ErrPoolTimeout, driver.NotSent},
+		{&net.OpError{Op: "dial", Err: errDown}, driver.Unknown}, // the sender knows more
 		{said("NOSCRIPT No matching script."), driver.Again},
 		{said("MOVED 1 127.0.0.1:1"), driver.Again},
 		{said("ASK 1 127.0.0.1:1"), driver.Again},
@@ -106,6 +105,94 @@ func TestRefusedBeforeTheFirstWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that was not sent has left nothing, and will leave nothing: its release has nothing to refuse. Whether
+// it was sent is what go-redis does, whatever the error says.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			_ = c.Close()
+		}
+	}()
+	for what, o := range map[string]redis.Options{
+		"refused":            {Addr: "127.0.0.1:1"},
+		"closed at once":     {Addr: l.Addr().String()},
+		"a dialer's error":   {Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }},
+		"a limiter's error":  {Addr: server(t).Addr(), Limiter: closedLimiter{}},
+		"a connection's own": {Addr: server(t).Addr(), OnConnect: func(context.Context, *redis.Conn) error { return errDown }},
+	} {
+		for _, direct := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, direct %v", what, direct), func(t *testing.T) {
+				t.Parallel()
+				c := redis.NewClient(&o)
+				t.Cleanup(func() { _ = c.Close() })
+				c.AddHook(new(reader))
+				d := driverOn(t, c, freshPrefix())
+				if direct {
+					d.sender.SendDirectly(c.Options())
+				}
+				a := d.tryOnly("x", long)
+				if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.NotSent || a.ambiguous {
+					t.Errorf("Try: %v, which is %v; ambiguous %v", err, driver.FateOf(err), a.ambiguous)
+				}
+			})
+		}
+	}
+}
+
+// closedLimiter lets nothing pass.
+type closedLimiter struct{}
+
+func (closedLimiter) Allow() error       { return errDown }
+func (closedLimiter) ReportResult(error) {}
+
+// reader is a hook that looks at all that a request has, as a tracer does.
+type reader struct{ checkpoint }
+
+func (*reader) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = fmt.Sprint(cmd.Args()...)
+		return next(ctx, cmd)
+	}
+}
+
+// What go-redis has not sent when its caller leaves does nothing when it is sent after all, and disturbs none of its
+// pipeline.
+func TestLeftBeforeItWasSent(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	left := make(chan struct{})
+	p := &checkpoint{pipeline: func(_ int, next func() error) error {
+		leave()
+		<-left
+		return next()
+	}}
+	d, free := busyStore(t, p, time.Hour)
+	a, b := d.tryOnly("left", long), d.tryOnly("stays", long)
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer close(left)
+		if _, err := a.Try(ctx); driver.FateOf(err) != driver.NotSent || a.ambiguous {
+			t.Errorf("Try: %v, which is %v; ambiguous %v", err, driver.FateOf(err), a.ambiguous)
+		}
+	})
+	waiting(t, d, 1)
+	both.Go(func() {
+		if _, err := b.Try(t.Context()); err != nil {
+			t.Errorf("Try in the same pipeline: %v", err)
+		}
+	})
+	waiting(t, d, 2)
+	free()
+	both.Wait()
+	grants(t, d.tryOnly("left", long))
+	releases(t, b)
 }
 
 // A message that a script published proves the channel, be it a wake-up or a grant; and what a Try would have
@@ -176,7 +263,7 @@ func TestAnswerAtTheInstantOfACancel(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return instant{conn, &cancel}, err
 	}
-	d.batcher.SendDirectly(&o)
+	d.sender.SendDirectly(&o)
 	warmUp(t, d)
 	for i := range 5 {
 		a := d.tryOnly(fmt.Sprint("x", i), long)
@@ -205,8 +292,6 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		val, _ := parseAnswer(text)
-		cmd := redis.NewCmd(t.Context())
-		cmd.SetVal(val)
 		for _, noWait := range []bool{false, true} {
 			c := d.Claim(driver.Request{Name: "x", Owner: owner(), TTL: long, NoWait: noWait}).(*claim)
 			g, err := c.decide(t.Context(), val)
@@ -214,17 +299,17 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("%q: %+v, %v", text, g, err)
 			}
 			r := driver.Renewal{Claim: c, TTL: long}
-			if lasts, err := answers(cmd, 1); err == nil {
+			if lasts, err := answers(val, 1); err == nil {
 				if renewed(&r, lasts[0]); r.Err == nil && r.Grant.TTL > long {
 					t.Errorf("%q: renewed for %v", text, r.Grant.TTL)
 				}
 			}
 			c.stopWaiting(false)
 		}
-		if list, err := answers(cmd, 4); err == nil {
+		if list, err := answers(val, 4); err == nil {
 			_, _ = statusOf("x", list)
 		}
-		if err := judge(cmd, (*Options)(nil).clone().Logger); err == nil && len(val.([]any)) != 3 {
+		if err := judge(val, (*Options)(nil).clone().Logger); err == nil && len(val.([]any)) != 3 {
 			t.Errorf("%q is taken for the answer of a server that can", text)
 		}
 		w := &waiter{ttl: long, sent: time.Now()}

@@ -63,9 +63,9 @@ func forget(t *testing.T, d *store, c *claim) driver.Grant {
 	t.Helper()
 	refuse := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer refuse.Close()
-	working := d.batcher.Client
-	d.batcher.Client = refuse
-	defer func() { d.batcher.Client = working }()
+	working := d.sender.Client
+	d.sender.Client = refuse
+	defer func() { d.sender.Client = working }()
 	return grants(t, c)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
@@ -68,7 +69,7 @@ func (d *store) scan(ctx context.Context, match string) (all []string, err error
 			return err
 		})
 		if err != nil || d.cluster == nil || d.cluster.Options().ClusterSlots != nil { // these are not a cluster's, but the user's
-			return all, fault(ctx, err, false)
+			return all, endpoint.Fault(ctx, err)
 		}
 		open, err := agree(views)
 		if err == nil && (!open || maps.Equal(before, views[0].slots)) {

@@ -63,7 +63,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	if single, ok := client.(*redis.Client); ok && config.MasterName == "" {
 		// Not behind Sentinel: there, go-redis closes the connections to an old master,
 		// and knows only those of the client itself.
-		d.batcher.SendDirectly(single.Options())
+		d.sender.SendDirectly(single.Options())
 	}
 	locker, err := newLocker(d, opts)
 	if err != nil {
@@ -111,7 +111,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 		WriteBufferSize: 8 << 10,
 
 		ContextTimeoutEnabled: true,
-		// Each request is tried up to four times anyway (MaxRetries); a dead server should be
+		// Each request is sent up to four times anyway (MaxRetries); a dead server should be
 		// an error soon.
 		DialerRetries: 1,
 		// What a connection would tell and ask at its start needs rights that a
@@ -185,13 +185,13 @@ func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 		ends = deadline
 	}
 	for {
-		err := fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		err := endpoint.Fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 			key, ok := d.keyAt(ctx, master)
 			if !ok {
 				return master.Ping(ctx).Err() // it has no slot yet, or hardly any
 			}
 			return d.probeMaster(ctx, master, key, logger)
-		}), false)
+		}))
 		fate := driver.FateOf(err)
 		cannotYet := (fate == driver.NotNow || fate == driver.Again) && !redis.IsReadOnlyError(err)
 		// Before the end: what it cuts off says nothing, and would stand in place of the server's answer.
@@ -244,7 +244,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	if ran.Val() == nil {
 		return err // of the connection: go-redis takes that for the answer to one of them
 	}
-	if err := judge(ran, logger); err != nil {
+	if err := judge(ran.Val(), logger); err != nil {
 		return err
 	}
 	if err := d.replicas.judge(acks); errors.Is(err, errUnreplicated) {
@@ -257,8 +257,8 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 }
 
 // judge reads what the script says.
-func judge(cmd *redis.Cmd, logger *slog.Logger) error {
-	found, err := answers(cmd, 3)
+func judge(answer any, logger *slog.Logger) error {
+	found, err := answers(answer, 3)
 	if err != nil {
 		return fmt.Errorf("%w (%s)", err, page)
 	}

@@ -14,11 +14,11 @@ import (
 // the same moment.
 func (d *store) Inspect(ctx context.Context, name string) (st distlock.Status, err error) {
 	k := keyOf(d.prefix, name)
-	cmd, _, err := d.run(ctx, d.alone, inspectScript, []string{k.entry(), k.token(), k.waiters()})
+	found, _, err := d.sender.Run(ctx, inspectScript, []string{k.entry(), k.token(), k.waiters()})
 	if err != nil {
 		return st, err
 	}
-	answer, err := answers(cmd, 4)
+	answer, err := answers(found, 4)
 	if err != nil {
 		return st, err
 	}
@@ -54,14 +54,13 @@ func statusOf(name string, answer []any) (st distlock.Status, err error) {
 // if it arrives twice or late.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	k := keyOf(d.prefix, name)
-	cmd, resent, err := d.run(ctx, d.alone, breakScript, []string{k.entry(), k.token(), k.queue(), k.waiters()},
+	answer, late, err := d.sender.Run(ctx, breakScript, []string{k.entry(), k.token(), k.queue(), k.waiters()},
 		token, d.memory, d.publish)
 	if err != nil {
 		return err
 	}
-	ended, err := cmd.Int64()
-	if err == nil && ended == 0 && !resent { // or the first copy may have ended the hold
-		err = distlock.ErrLost
+	if answer != int64(1) && !late { // or the first copy may have ended the hold
+		return distlock.ErrLost
 	}
-	return err
+	return nil
 }

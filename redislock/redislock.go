@@ -145,12 +145,13 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		return nil, fmt.Errorf("%w: the *redis.ClusterClient is nil", distlock.ErrInvalid)
 	}
 	var heedsContexts bool
+	var resends int
 	switch c := client.(type) {
 	case *redis.Client:
-		heedsContexts, d.resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries
+		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 	case *redis.ClusterClient:
-		heedsContexts, d.resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects
+		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 		// Sharded messages stay within their shard; others would go to every
 		// server of the cluster.
@@ -175,7 +176,7 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 	if !heedsContexts {
 		o.Logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
-	d.batcher = endpoint.NewBatcher(client)
+	d.sender = endpoint.NewSender(client, resends)
 	d.subscriber = newSubscriber(d, o.Logger)
 	return d, nil
 }
@@ -189,10 +190,9 @@ type store struct {
 	memory  int64       // of tokens, in ms
 	publish string      // the command
 	split   atomic.Bool // a script cannot have keys of several names
-	resends int         // of a request that had no answer
 
 	replicas   replicas
-	batcher    *endpoint.Batcher
+	sender     *endpoint.Sender
 	subscriber *subscriber
 }
 
@@ -232,7 +232,7 @@ func (d *store) Close() error {
 	_, err := driver.Detach(ctx, func() (any, error) {
 		// The subscriber comes first: it uses the client.
 		d.subscriber.close()
-		d.batcher.Close()
+		d.sender.Close()
 		if d.owned {
 			return nil, d.client.Close()
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
@@ -24,13 +22,13 @@ import (
 const maxSilent = 8
 
 // errSilent is the error of a request that was not sent.
-var errSilent error = &endpoint.NotSentError{Err: errors.New("it has not answered the requests before, so this one was not sent")}
+var errSilent = errors.New("it has not answered the requests before, so this one was not sent")
 
 // node is one of the servers. All its methods are safe for concurrent use.
 type node struct {
 	addr    string
 	client  *redis.Client
-	batcher *endpoint.Batcher
+	sender  *endpoint.Sender
 	timeout time.Duration // of a request
 	wait    time.Duration // how long after its start its grants do not count; 0 means that they always do
 
@@ -56,19 +54,11 @@ func newNode(o redis.Options, timeout, wait time.Duration) *node {
 	n := &node{addr: o.Addr, timeout: timeout, wait: wait}
 	o.MaxRetries = -1
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
-	dial := o.Dialer
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, &endpoint.NotSentError{Err: err}
-		}
-		return c, nil
-	}
 	if wait > 0 {
 		o.OnConnect = n.connected
 	}
 	n.client = redis.NewClient(&o)
-	n.batcher = endpoint.NewBatcher(n.client)
+	n.sender = endpoint.NewSender(n.client, 1) // connections from before a restart are then found
 	return n
 }
 
@@ -80,11 +70,11 @@ func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
 		if endpoint.Answered(err) {
 			err = fmt.Errorf("%w (to see restarts, it needs the right to INFO; or set after_restart=trust)", err)
 		}
-		return &endpoint.NotSentError{Err: err}
+		return err
 	}
 	seconds, err := strconv.ParseInt(infoField(text, "uptime_in_seconds"), 10, 64)
 	if err != nil {
-		return &endpoint.NotSentError{Err: errors.New("it does not say how long it has been up: set after_restart=trust")}
+		return errors.New("it does not say how long it has been up: set after_restart=trust")
 	}
 	up := time.Duration(max(seconds-1, 0)) * time.Second // the server counts whole seconds
 	n.started(runOf(text), time.Since(epoch)-up)
@@ -122,47 +112,20 @@ func (n *node) young() error {
 }
 
 // ask runs a script and returns its answer, within the time-out of a request at the most. late
-// reports whether a copy of the request may still be applied, or has been without an answer. A
-// request is sent again if its connection breaks: by then connections from before a restart have
-// been found.
+// reports whether a copy of the request may still be applied, or has been without an answer.
 func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args ...any) (answer any, late bool, err error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
-	for range 2 {
-		cmd := endpoint.NewCmd(ctx, "evalsha", s.Digest, keys, args)
-		if err = n.batcher.Do(ctx, cmd); redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing has run
-			cmd = endpoint.NewCmd(ctx, "eval", s.Source, keys, args)
-			err = n.batcher.Do(ctx, cmd)
-		}
-		if err == nil || endpoint.Answered(err) {
-			n.silent.Store(false)
-			return cmd.Val(), late, n.fault(err, late)
-		}
-		late = late || endpoint.FateOf(err) == driver.Unknown
-		if ended(ctx) != nil {
-			// Not at the end of the Locker: that says nothing of the server.
-			n.silent.Store(!errors.Is(ctx.Err(), context.Canceled))
-			break
-		}
+	answer, late, err = n.sender.Run(ctx, s, keys, args...)
+	if err == nil || endpoint.Answered(err) {
+		n.silent.Store(false)
+	} else if ended(ctx) != nil {
+		// Not at the end of the Locker: that says nothing of the server.
+		n.silent.Store(!errors.Is(ctx.Err(), context.Canceled))
 	}
-	return nil, late, n.fault(err, late)
-}
-
-// fault says what a request has done at n that ended with err. late: a copy of it had no answer.
-func (n *node) fault(err error, late bool) error {
-	if err == nil {
-		return nil
-	}
-	f := &driver.Fault{Fate: endpoint.FateOf(err), Err: n.named(err)}
-	if late {
-		f.Fate = driver.Unknown
-	}
-	if errors.Is(err, redis.ErrClosed) {
-		f.Err = n.named(fmt.Errorf("%w: %w", distlock.ErrClosed, err))
-	}
-	return f
+	return answer, late, n.named(err)
 }
 
 func (n *node) named(err error) error {

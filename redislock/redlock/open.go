@@ -28,7 +28,7 @@ const (
 )
 
 // maxConns is how many connections there are to a server, where the URL does not say: one for each
-// pipeline of a Batcher, and two for when those hang. Nobody waits for a server that is slower than
+// pipeline of a Sender, and two for when those hang. Nobody waits for a server that is slower than
 // the majority. So requests to it pile up, and each would open a connection.
 const maxConns = endpoint.MaxPipelines + 2
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
@@ -88,11 +86,11 @@ func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 // scan shares the pipelines, page by page: many scans would occupy all connections.
 func (n *node) scan(ctx context.Context, prefix, match string) (found []string, err error) {
 	for cursor := any("0"); ; {
-		cmd := redis.NewCmd(ctx, "scan", cursor, "match", match, "count", 1000)
-		if err := n.batcher.Do(ctx, cmd); err != nil {
+		r := endpoint.NewRequest(ctx, "scan", cursor, "match", match, "count", 1000)
+		if err := n.sender.Send(ctx, r); err != nil {
 			return nil, err
 		}
-		page, _ := cmd.Val().([]any)
+		page, _ := r.Val().([]any)
 		if len(page) != 2 {
 			return nil, fmt.Errorf("unexpected answer to SCAN: %v", page)
 		}

@@ -109,7 +109,7 @@ func (r *round) take(i int) vote {
 	c, n := r.claim, r.claim.driver.nodes[i]
 	if c.driver.crowded(i) {
 		c.ended(i, false, false)
-		return vote{node: i, err: n.fault(errSilent, false)}
+		return vote{node: i, err: &driver.Fault{Fate: driver.NotSent, Err: n.named(errSilent)}}
 	}
 	answer, late, err := n.ask(c.driver.life, takeScript,
 		[]string{c.key.entry(), c.key.token(), c.key.tombstone(c.request.Owner)},

@@ -18,7 +18,7 @@ import (
 // reached .31 of the rate.
 
 const (
-	// MaxPipelines is how many requests or pipelines of one batcher are under way at the
+	// MaxPipelines is how many requests or pipelines of one Sender are under way at the
 	// same time, each on a connection of its own. Few callers then wait for nobody, and
 	// a connection that hangs delays few.
 	MaxPipelines = 4
@@ -35,21 +35,20 @@ const (
 	maxRequest = 10 * time.Second
 )
 
-// Batcher sends the requests of many callers to one server. A request that comes while MaxPipelines are
-// under way waits until one returns, and then goes in one pipeline with all that have come
-// meanwhile.
+// batcher is what a Sender has for one server. A request that comes while MaxPipelines are under way
+// waits until one returns, and then goes in one pipeline with all that have come meanwhile.
 //
-//	callers              Batcher                              go-redis
-//	Do 1 ──────────────▶ flush 1: alone, at once ───────────▶ Process
-//	Do 2, 3, 4 ────────▶ flush 2, 3, 4: the same
-//	Do 5, Do 6 ────────▶ waiting; watch starts the timer
+//	callers              batcher                              go-redis
+//	1 ─────────────────▶ flush 1: alone, at once ───────────▶ Process
+//	2, 3, 4 ───────────▶ flush 2, 3, 4: the same
+//	5, 6 ──────────────▶ waiting; watch starts the timer
 //	                     flush 1 has its answer: 5 and 6 ───▶ one pipeline
 //	                     or none within MaxDelay: flush 5 ──▶ one pipeline
 //
-// Goroutines of the Batcher send the requests, but for those of direct.go, because go-redis
-// does not return from a read when a context is cancelled. A caller leaves when its context
-// ends, and its request may still arrive.
-type Batcher struct {
+// Goroutines of its own send the requests, but for those of direct.go, because go-redis does not
+// return from a read when a context is cancelled. A caller leaves when its context ends, and its
+// request may still arrive.
+type batcher struct {
 	Client redis.UniversalClient
 	Delay  time.Duration // MaxDelay, but in tests
 
@@ -59,22 +58,17 @@ type Batcher struct {
 	idle    []direct
 	closed  bool
 	running int // goroutines in flush, and callers that send their request themselves
-	waiting []*request
+	waiting []*Request
 	overdue *time.Timer // runs while requests wait
-}
-
-// NewBatcher returns a Batcher. It has no end of its own: what it has sent ends with the client.
-func NewBatcher(client redis.UniversalClient) *Batcher {
-	return &Batcher{Client: client, Delay: MaxDelay}
 }
 
 // SendDirectly has callers send their requests themselves while fewer than MaxPipelines are
 // under way, on connections of their own to the server of o. It is called before the
 // first request.
-func (b *Batcher) SendDirectly(o *redis.Options) { b.own = o }
+func (b *batcher) SendDirectly(o *redis.Options) { b.own = o }
 
 // Close closes the connections of SendDirectly.
-func (b *Batcher) Close() {
+func (b *batcher) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -84,24 +78,16 @@ func (b *Batcher) Close() {
 	b.idle = nil
 }
 
-// request is a command on its way.
-type request struct {
-	ctx  context.Context
-	cmd  redis.Cmder
-	done chan struct{} // closed when cmd has its outcome
-}
-
-// Do sends cmd and waits for its outcome. When ctx ends first, cmd must not be touched any
-// more. The error is a NotSentError if cmd was not sent by then.
-func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
+// send sends r and waits for its outcome. When ctx ends first, r must not be read any more.
+func (b *batcher) send(ctx context.Context, r *Request) error {
 	b.mu.Lock()
 	if b.own != nil && !b.closed && b.running < MaxPipelines {
 		b.running++
 		d := b.connection()
 		b.mu.Unlock()
-		return b.direct(ctx, d, cmd)
+		return b.direct(ctx, d, r)
 	}
-	r := &request{ctx, cmd, make(chan struct{})}
+	r.done = make(chan struct{})
 	b.waiting = append(b.waiting, r)
 	if b.running < MaxPipelines {
 		// A request goes at once while a pipeline is free: waiting for others to share it
@@ -114,20 +100,16 @@ func (b *Batcher) Do(ctx context.Context, cmd redis.Cmder) error {
 	b.mu.Unlock()
 	select {
 	case <-r.done:
-		return cmd.Err()
+		return r.Err()
 	case <-ctx.Done():
-		// A request that still waits is removed, so that it does not arrive after its
-		// caller has given up.
-		if b.cancel(r) {
-			return &NotSentError{ctx.Err()}
-		}
+		b.cancel(r)
 		return ctx.Err()
 	}
 }
 
-// direct sends cmd by d on the goroutine of the caller. What has come meanwhile goes next.
-func (b *Batcher) direct(ctx context.Context, d direct, cmd redis.Cmder) error {
-	again, err := d.process(ctx, cmd)
+// direct sends r by d on the goroutine of the caller. What has come meanwhile goes next.
+func (b *batcher) direct(ctx context.Context, d direct, r *Request) error {
+	again, err := d.process(ctx, r)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -145,7 +127,7 @@ func (b *Batcher) direct(ctx context.Context, d direct, cmd redis.Cmder) error {
 }
 
 // connection returns the connection used last, or a new one; b.mu is held.
-func (b *Batcher) connection() direct {
+func (b *batcher) connection() direct {
 	last := len(b.idle) - 1
 	if last < 0 {
 		return newDirect(b.own)
@@ -156,14 +138,14 @@ func (b *Batcher) connection() direct {
 }
 
 // flush sends what waits until nothing does.
-func (b *Batcher) flush() {
+func (b *batcher) flush() {
 	stack.Grow()
 	for batch := b.take(); len(batch) > 0; batch = b.take() {
 		if len(batch) == 1 {
 			// A single request uses its own context: no other caller depends on it.
-			_ = b.Client.Process(batch[0].ctx, batch[0].cmd)
+			_ = b.Client.Process(batch[0].ctx, batch[0])
 		} else {
-			b.send(batch)
+			b.together(batch)
 		}
 		for _, r := range batch {
 			close(r.done)
@@ -176,20 +158,20 @@ func (b *Batcher) flush() {
 	}
 }
 
-// send sends several requests in one pipeline. It uses none of their contexts: a caller that
+// together sends several requests in one pipeline. It uses none of their contexts: a caller that
 // leaves must not fail the others.
-func (b *Batcher) send(batch []*request) {
+func (b *batcher) together(batch []*Request) {
 	ctx, cancel := context.WithTimeout(context.Background(), maxRequest)
 	defer cancel()
 	pipe := b.Client.Pipeline()
 	for _, r := range batch {
-		_ = pipe.Process(ctx, r.cmd) // puts it into the pipeline
+		_ = pipe.Process(ctx, r) // puts it into the pipeline
 	}
 	Execute(ctx, pipe)
 }
 
 // take returns the requests of the next pipeline; none if flush is to end.
-func (b *Batcher) take() []*request {
+func (b *batcher) take() []*Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.waiting), MaxBatch)
@@ -211,7 +193,7 @@ func (b *Batcher) take() []*request {
 
 // watch has another pipeline sent if those under way have not returned after the delay;
 // b.mu is held.
-func (b *Batcher) watch() {
+func (b *batcher) watch() {
 	if b.overdue != nil {
 		b.overdue.Reset(b.Delay)
 		return
@@ -226,19 +208,17 @@ func (b *Batcher) watch() {
 	})
 }
 
-// cancel removes r, and reports false if it has been sent.
-func (b *Batcher) cancel(r *request) bool {
+// cancel removes r if it waits, so that it costs nothing after its caller has given up.
+func (b *batcher) cancel(r *Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.Index(b.waiting, r)
-	if i >= 0 {
+	if i := slices.Index(b.waiting, r); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
-	return i >= 0
 }
 
 // Waiting returns how many requests wait for a pipeline.
-func (b *Batcher) Waiting() int {
+func (b *batcher) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.waiting)

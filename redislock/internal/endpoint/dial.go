@@ -1,8 +1,10 @@
 // Package endpoint has what the drivers know of a Redis server, whatever their locks are:
 //
-//	dial.go      a connection by TLS      script.go   a request, and what its error says
-//	eviction.go  a setting that is bad    batcher.go  pipelines, which bound the connections
-//	                                      direct.go   requests on the goroutines of callers
+//	sender.go   one way to send, and to send again   dial.go      a connection by TLS
+//	script.go   a request, and whether it was sent   eviction.go  a setting that is bad
+//	fate.go     what an error says of it
+//	batcher.go  pipelines, which bound the connections
+//	direct.go   requests on the goroutines of callers
 package endpoint
 
 import (

@@ -58,7 +58,7 @@ func (w *wire) add(c net.Conn, err error) (net.Conn, error) {
 	defer w.mu.Unlock()
 	if w.open.Err() != nil {
 		_ = c.Close()
-		return nil, &NotSentError{w.open.Err()}
+		return nil, w.open.Err()
 	}
 	w.conns = append(w.conns, c)
 	return c, nil
@@ -86,7 +86,7 @@ func (d direct) Close() error {
 // connecting, and the next request would wait for that.
 func (d direct) process(ctx context.Context, cmd redis.Cmder) (again bool, err error) {
 	if ctx.Err() != nil {
-		return true, &NotSentError{ctx.Err()}
+		return true, ctx.Err()
 	}
 	stop := context.AfterFunc(ctx, d.wire.cut)
 	err = d.Process(ctx, cmd)

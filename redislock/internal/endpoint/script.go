@@ -1,17 +1,11 @@
 package endpoint
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"net"
-	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/distlock-go/distlock/driver"
 )
 
 // Script is a Lua script and its digest. A server knows it by the digest, once it has seen the
@@ -21,20 +15,77 @@ type Script struct{ Source, Digest string }
 // NewScript returns the Script of a source.
 func NewScript(source string) Script { return Script{source, redis.NewScript(source).Hash()} }
 
-// NewCmd returns a command that runs a script: "evalsha" and its digest, or "eval" and its source.
-func NewCmd(ctx context.Context, name, what string, keys []string, args []any) *redis.Cmd {
+// Request is one copy of a request. go-redis must not send it again by itself: its caller has to know
+// of each copy that may have been applied, or may still arrive. The client of a cluster still follows
+// a server to another one, which says that it has run nothing.
+type Request struct {
+	*redis.Cmd
+	ctx  context.Context
+	done chan struct{} // closed when Cmd has its outcome; nil if nobody else sends it
+	text text          // of its script
+}
+
+// NewRequest returns a request for a command.
+func NewRequest(ctx context.Context, args ...any) *Request {
+	return &Request{Cmd: redis.NewCmd(ctx, args...), ctx: ctx}
+}
+
+// Request returns a request to run s, by its source or by its digest.
+func (s Script) Request(ctx context.Context, bySource bool, keys []string, args []any) *Request {
+	name, r := "evalsha", &Request{ctx: ctx, text: text{script: s.Digest}}
+	if bySource {
+		name, r.text.script = "eval", s.Source
+	}
 	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, what, len(keys))
+	all = append(all, name, &r.text, len(keys))
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	r.Cmd = redis.NewCmd(ctx, append(all, args...)...)
 	// Keys follow the command, the script and the number of keys. The client of a cluster
 	// finds the slot by the first of them.
-	cmd.SetFirstKeyPos(3)
-	cmd.SetStepCount(1) // or the client of a cluster asks some server, which may hang, what it knows of EVAL
-	return cmd
+	r.SetFirstKeyPos(3)
+	r.SetStepCount(1) // or the client of a cluster asks some server, which may hang, what it knows of EVAL
+	return r
 }
+
+// NoRetry implements redis.Cmder.
+func (r *Request) NoRetry() bool { return true }
+
+// SetErr implements redis.Cmder. An answer stays: when its context ends, the client of a cluster
+// would write that over the answers that the commands of a pipeline have had.
+func (r *Request) SetErr(err error) {
+	if err == nil || r.Val() == nil {
+		r.Cmd.SetErr(err)
+	}
+}
+
+// text is the script of a request. It tells whether the request was sent: go-redis asks for the bytes
+// of it when it writes them to a connection, and for those of no other argument.
+type text struct {
+	script string
+	state  atomic.Int32
+}
+
+const (
+	written   = 1 // also if it was not flushed
+	withdrawn = 2
+)
+
+// MarshalBinary implements encoding.BinaryMarshaler. What was withdrawn has no script: a server that
+// gets it after all does nothing.
+func (t *text) MarshalBinary() ([]byte, error) {
+	if !t.state.CompareAndSwap(0, written) && t.state.Load() == withdrawn {
+		return nil, nil
+	}
+	return []byte(t.script), nil
+}
+
+// String is for the hooks of a user's client, which log requests before they are sent.
+func (t *text) String() string { return t.script }
+
+// withdraw reports whether the request was not sent. From then on it cannot be.
+func (t *text) withdraw() bool { return t.state.CompareAndSwap(0, withdrawn) }
 
 // Execute sends what is in pipe. Each command has its own error then, also where the
 // server has refused the connection: go-redis takes that for the answer to one of them
@@ -47,74 +98,6 @@ func Execute(ctx context.Context, pipe redis.Pipeliner) {
 		}
 	}
 }
-
-// FateOf says what a request may have done that ended with err. It speaks of one copy of the request.
-func FateOf(err error) driver.Fate {
-	var dial *net.OpError
-	code := codeOf(err)
-	switch {
-	case errors.As(err, new(*NotSentError)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.Is(err, redis.ErrClosed), errors.As(err, &dial) && dial.Op == "dial":
-		return driver.NotSent
-	case code == "":
-		return driver.Unknown
-	case slices.Contains(elsewhere, code):
-		return driver.Again
-	case slices.Contains(passing, code), strings.Contains(err.Error(), "max number of clients reached"),
-		strings.Contains(err.Error(), "while the cluster is down"):
-		return driver.NotNow
-	case slices.Contains(refused, code), slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) }):
-		return driver.Answered
-	}
-	// Such as a key in a slot that is being moved, in the midst of a script. A proxy may have passed the request on
-	// before it failed.
-	return driver.Unknown
-}
-
-var (
-	// elsewhere are the answers of a server that has run nothing, because another may, or the source has to come along.
-	elsewhere = []string{"NOSCRIPT", "MOVED", "ASK"}
-
-	// passing are the refusals before the first write, for a state of the server: Redis looks at it before a command, and
-	// in a script before the first one that writes.
-	passing = []string{"READONLY", "NOREPLICAS", "MISCONF", "OOM", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "BUSY"}
-
-	// refused are the refusals before the first write, for good.
-	refused = []string{"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "NOPROTO", "DENIED"}
-
-	// refusals are in the texts of those that begin with ERR, some of them in older versions of Redis only.
-	refusals = []string{"unknown command", "wrong number of arguments", "Error compiling script",
-		"user executing the script can't", "ACL failure in script", "invalid password", "without any password configured",
-		"no password is set", "operation not permitted", "DB index is out of range"}
-)
-
-// codeOf returns the first word of a server's answer; "" if err is none. Redis 6.2 and others have a text before it: "ERR ",
-// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -", or "@user_script: 1: -" for one that a
-// script has caught.
-func codeOf(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return ""
-	}
-	text := answer.Error()
-	if _, inner, ok := strings.Cut(text, "@user_script: "); ok {
-		_, text, _ = strings.Cut(inner, ": -")
-	}
-	code, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
-	return cmp.Or(code, "ERR")
-}
-
-// Answered reports whether a server has said err.
-func Answered(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
-}
-
-// NotSentError is an error before the request was sent.
-type NotSentError struct{ Err error }
-
-func (e *NotSentError) Error() string { return e.Err.Error() }
-func (e *NotSentError) Unwrap() error { return e.Err }
 
 // Millis rounds up: an entry must never end sooner than was asked for.
 func Millis(d time.Duration) int64 {

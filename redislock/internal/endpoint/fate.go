@@ -1,0 +1,95 @@
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// Fault says what a request has done that ended with err: a *driver.Fault, or nil. Where the context
+// ends a request in mid-read, go-redis returns the error of the socket. The deadline of the socket may
+// come before the timer of the context. A client stays closed if its owner has closed it.
+func Fault(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := &driver.Fault{Fate: FateOf(err), Err: err}
+	deadline, ok := ctx.Deadline()
+	switch {
+	case Answered(err):
+	// Before the context: a closed client is final, and a retry is of no use.
+	case errors.Is(err, redis.ErrClosed):
+		f.Err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	case ctx.Err() != nil:
+		f.Err = ctx.Err()
+	case ok && !time.Now().Before(deadline):
+		f.Err = context.DeadlineExceeded
+	}
+	return f
+}
+
+// FateOf says what the answer of a server tells of the request. Without an answer it is not known.
+func FateOf(err error) driver.Fate {
+	code := codeOf(err)
+	switch {
+	case code == "":
+	case slices.Contains(elsewhere, code):
+		return driver.Again
+	case slices.Contains(passing, code), strings.Contains(err.Error(), "max number of clients reached"),
+		strings.Contains(err.Error(), "while the cluster is down"):
+		return driver.NotNow
+	case slices.Contains(refused, code), slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) }):
+		return driver.Answered
+	}
+	// Such as a key in a slot that is being moved, in the midst of a script. A proxy may have passed the request on
+	// before it failed.
+	return driver.Unknown
+}
+
+var (
+	// elsewhere are the answers of a server that has run nothing, because another may, or the source has to come along.
+	elsewhere = []string{"NOSCRIPT", "MOVED", "ASK"}
+
+	// passing are the refusals before the first write, for a state of the server: Redis looks at it before a command, and
+	// in a script before the first one that writes.
+	passing = []string{"READONLY", "NOREPLICAS", "MISCONF", "OOM", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "BUSY"}
+
+	// refused are the refusals before the first write, for good.
+	refused = []string{"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT", "NOPROTO", "DENIED"}
+
+	// refusals are in the texts of those that begin with ERR, some of them in older versions of Redis only.
+	refusals = []string{"unknown command", "wrong number of arguments", "Error compiling script",
+		"user executing the script can't", "ACL failure in script", "invalid password", "without any password configured",
+		"no password is set", "operation not permitted", "DB index is out of range"}
+)
+
+// codeOf returns the first word of a server's answer; "" if err is none. Redis 6.2 and others have a text before it: "ERR ",
+// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -", or "@user_script: 1: -" for one that a
+// script has caught.
+func codeOf(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := answer.Error()
+	if _, inner, ok := strings.Cut(text, "@user_script: "); ok {
+		_, text, _ = strings.Cut(inner, ": -")
+	}
+	code, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
+	return cmp.Or(code, "ERR")
+}
+
+// Answered reports whether a server has said err.
+func Answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
