@@ -97,7 +97,7 @@ tolerated: ## the drivers that are unusual but right, ROUNDS=20 times: -race, on
 	GOMAXPROCS=1 $(GO) run ./scripts/flakes -go '$(GO)' -rounds $(ROUNDS) -run 'TestTolerated|TestReference' $(ARGS) ./internal/mutants
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, go mod tidy (1 to 3 minutes)
+lint: ## gofmt, go vet, staticcheck, go mod tidy, actionlint, misspell (1 to 3 minutes)
 	@scripts/lint.sh
 
 .PHONY: fmt

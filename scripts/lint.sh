@@ -4,6 +4,8 @@ set -eu
 cd "$(dirname "$0")/.."
 export GO="${GO:-go}"
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+actionlint=github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+misspell=github.com/golangci/misspell/cmd/misspell@v0.8.0
 
 # Nested modules have their own dependencies and are checked on their own. What one says appears in one piece.
 if [ "${1-}" = --module ]; then
@@ -20,7 +22,12 @@ if [ -n "$bad" ]; then
 	exit 1
 fi
 
+# No shellcheck: it is no Go program, and would be found on some machines only.
+$GO run "$actionlint" -shellcheck= -pyflakes=
+# Not what others have written, nor another language.
+git ls-files --cached --others --exclude-standard -- ':!*.min.js' ':!*.zh-CN.md' ':!*go.sum' | xargs $GO run "$misspell" -error
+
 # This module first: the others share its packages, which are then in the cache. Two of the others at a time.
 scripts/lint.sh --module .
 git ls-files --cached --others --exclude-standard '*/go.mod' | xargs -n1 dirname | xargs -n1 -P2 scripts/lint.sh --module
-echo "lint: gofmt, go mod tidy, go vet and staticcheck are content"
+echo "lint: gofmt, go mod tidy, go vet, staticcheck, actionlint and misspell are content"
