@@ -13,22 +13,28 @@ import (
 
 // account stands for the resource that the lock protects: a balance in a service
 // of its own, that other processes read and then write. It knows nothing of the
-// lock, but keeps the highest fencing token it has seen and refuses lower ones.
+// lock, but keeps the highest fencing token it has seen and refuses lower ones. It also
+// counts its writes, for those that say which version they have read.
 type account struct {
 	mu      sync.Mutex
 	balance int
+	version int // writes so far
 	fence   int64
-	refused int // writes
+	refused int // writes, for a stale token
 }
 
 // errStale is what a holder gets that has lost its lock to a later one.
 var errStale = errors.New("refused: a later holder of the lock has been here")
+
+// errChanged is what a writer gets that has named a version which is not the last one.
+var errChanged = errors.New("another has written since the balance was read")
 
 // exchange is the body of requests and of replies. A Token of 0 is that of nobody:
 // of workers that take no lock.
 type exchange struct {
 	Balance int
 	Token   int64
+	Version *int // of a write: the one that it replaces; nil: whichever is there
 }
 
 // admit takes note of a token, and says whether it is not stale. Reads pass here as
@@ -65,10 +71,15 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusConflict)
 		return
+	case r.Method == http.MethodPut && x.Version != nil && *x.Version != a.version:
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return
 	case r.Method == http.MethodPut:
 		a.balance = x.Balance
+		a.version++
 	}
-	json.NewEncoder(w).Encode(exchange{a.balance, a.fence}) // a lost reply shows at the client
+	version := a.version
+	json.NewEncoder(w).Encode(exchange{a.balance, a.fence, &version}) // a lost reply shows at the client
 }
 
 // open serves the account on a loopback port until stop is called.
@@ -92,13 +103,17 @@ func (a *account) open() (url string, stop func(), err error) {
 // remote is the account as a worker sees it: the URL of its service.
 type remote string
 
-func (r remote) read(ctx context.Context, token int64) (int, error) {
+func (r remote) read(ctx context.Context, token int64) (balance, version int, err error) {
 	x, err := r.do(ctx, http.MethodGet, exchange{Token: token})
-	return x.Balance, err
+	if err != nil {
+		return 0, 0, err
+	}
+	return x.Balance, *x.Version, nil
 }
 
-func (r remote) write(ctx context.Context, balance int, token int64) error {
-	_, err := r.do(ctx, http.MethodPut, exchange{balance, token})
+// write sets the balance. If version is not nil, it must be the account's last one.
+func (r remote) write(ctx context.Context, balance int, token int64, version *int) error {
+	_, err := r.do(ctx, http.MethodPut, exchange{balance, token, version})
 	return err
 }
 
@@ -122,6 +137,8 @@ func (r remote) do(ctx context.Context, method string, x exchange) (exchange, er
 		return x, err
 	case http.StatusConflict:
 		return exchange{}, errStale
+	case http.StatusPreconditionFailed:
+		return exchange{}, errChanged
 	}
 	return exchange{}, fmt.Errorf("the account answers %s", reply.Status)
 }

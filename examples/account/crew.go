@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -103,6 +104,24 @@ func (c *crew) count(what string) int {
 		}
 	}
 	return n
+}
+
+// text is that of the first event of this kind.
+func (c *crew) text(what string) string {
+	i := slices.IndexFunc(c.log, func(e event) bool { return e.What == what })
+	return c.log[i].Text
+}
+
+// took is the time from when all were ready until the last was done.
+func (c *crew) took() time.Duration {
+	var begin, end time.Time
+	for _, e := range c.log {
+		if e.What == ready {
+			begin = e.At
+		}
+		end = e.At
+	}
+	return end.Sub(begin)
 }
 
 // send lets workers go on that wait for a "go".

@@ -4,10 +4,19 @@
 //
 //	go run ./examples/account --url redis://localhost:6379
 //
-// It does so four times. Without a lock, withdrawals are lost. With one, the balance
-// ends at 0. Then one worker works for longer than its lease: renewal covers it. Last,
-// one is stopped for longer than its lease, and wakes up without knowing that it has
-// lost the lock. The account refuses its write: it has seen a higher fencing token.
+// It does so in seven ways, and prints of each what happened over time, the last balance and
+// what the workers could tell their callers:
+//
+//	none     no lock: withdrawals are lost, and nobody is told
+//	version  no lock, but a write names the version that it replaces: nothing is lost, and
+//	         all but one of those that come at the same time are turned away
+//	try      TryLock: the same, before they have worked in vain
+//	retry    TryLock again every 100 ms: all withdraw, in no order, and pauses are lost
+//	lock     Lock: all withdraw, one right after the other
+//	outlast  Lock, and one worker works for longer than its lease: renewal covers it
+//	fenced   Lock, and one worker is stopped for longer than its lease, and wakes up without
+//	         knowing that it has lost the lock; the account refuses its write, for it has seen
+//	         a higher fencing token
 package main
 
 import (
@@ -47,7 +56,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	// No default: --help would show it, and the password in it.
 	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
 	ttl := flags.Duration("ttl", 3*time.Second, "lease of the lock; 0 means that of the URL")
-	name := flags.String("mode", "all", "unlocked, locked, outlast, stalled or all")
+	name := flags.String("mode", "all", "none, version, try, retry, lock, outlast, fenced or all")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -57,7 +66,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	if *name != "all" {
 		i := slices.IndexFunc(modes, func(m mode) bool { return m.name == *name })
 		if i < 0 {
-			return fmt.Errorf("there is no mode %q, allowed are unlocked, locked, outlast, stalled and all", *name)
+			return fmt.Errorf("there is no mode %q, allowed are none, version, try, retry, lock, outlast, fenced and all", *name)
 		}
 		chosen = modes[i : i+1]
 	}
@@ -75,6 +84,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	if err := checkBackend(ctx, s); err != nil {
 		return err
 	}
+	var played []*run
 	for _, m := range chosen {
 		fmt.Fprintf(w, "Ten withdrawals of %d from %d, %s:\n", amount, opening, m.title)
 		r, err := playMode(ctx, m, s)
@@ -85,6 +95,10 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 		if err := r.verdict(); err != nil {
 			return err
 		}
+		played = append(played, r)
+	}
+	if len(played) > 1 {
+		summary(w, played)
 	}
 	return nil
 }

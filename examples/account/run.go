@@ -23,10 +23,13 @@ type mode struct {
 }
 
 var modes = []mode{
-	{"unlocked", "without a lock", (*run).together},
-	{"locked", "with a lock", (*run).together},
-	{"outlast", "with a lock, and worker 1 works for twice as long as its lease", (*run).overtaken},
-	{"stalled", "with a lock, and worker 1 is stopped before it writes, until its lease has ended and the others are done", (*run).stalled},
+	{"none", "without a lock", (*run).together},
+	{"version", "without a lock, and a write is refused if another came in between", (*run).together},
+	{"try", "with TryLock, and a worker that finds the lock held gives up", (*run).together},
+	{"retry", "with TryLock every 100 ms until it succeeds", (*run).together},
+	{"lock", "with Lock, which waits", (*run).together},
+	{"outlast", "with Lock, and worker 1 works for twice as long as its lease", (*run).overtaken},
+	{"fenced", "with Lock, and worker 1 is stopped before it writes, until its lease has ended and the others are done", (*run).stalled},
 }
 
 // settings are what a run needs to know.
@@ -52,7 +55,8 @@ func playMode(ctx context.Context, m mode, s settings) (*run, error) {
 	defer stop()
 	defer r.crew.dismiss()
 	base := job{URL: s.url, Account: remote(url), TTL: s.ttl}
-	if m.name != "unlocked" {
+	base.Version, base.Try, base.Retry = m.name == "version", m.name == "try", m.name == "retry"
+	if m.name != "none" && m.name != "version" {
 		// Fresh, so that runs at the same time do not wait for each other.
 		base.Name = "examples/account/" + rand.Text()
 	}
@@ -60,7 +64,7 @@ func playMode(ctx context.Context, m mode, s settings) (*run, error) {
 		j := base
 		j.Worker = id
 		j.Outlast = m.name == "outlast" && id == 1
-		j.Stall = m.name == "stalled" && id == 1
+		j.Stall = m.name == "fenced" && id == 1
 		if err := r.crew.hire(ctx, j); err != nil {
 			return nil, err
 		}
@@ -131,13 +135,14 @@ func everybody() []int {
 // verdict returns an error if the run did not show what it is there to show.
 func (r *run) verdict() error {
 	balance, refused := r.account.state()
+	left := opening - amount*(workers-r.crew.count(gaveUp))
 	switch {
-	case r.mode.name == "unlocked":
+	case r.mode.name == "none":
 		return nil // with luck, it goes well
-	case balance != 0:
-		return fmt.Errorf("%s: the balance is %d, want 0", r.mode.name, balance)
-	case r.mode.name == "stalled" && refused == 0:
-		return errors.New("stalled: the account refused no write")
+	case balance != left:
+		return fmt.Errorf("%s: the balance is %d, want %d", r.mode.name, balance, left)
+	case r.mode.name == "fenced" && refused == 0:
+		return errors.New("fenced: the account refused no write")
 	}
 	return nil
 }

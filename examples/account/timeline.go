@@ -41,6 +41,8 @@ func (c *crew) attempts() []attempt {
 			v.to = e.Until
 			all = append(all, *v)
 			delete(open, e.Worker)
+		case gaveUp:
+			delete(open, e.Worker)
 		case done:
 			if !v.to.IsZero() { // no lock was taken, so none was released
 				all = append(all, *v)
@@ -81,13 +83,33 @@ func (r *run) print(w io.Writer) {
 			v.from.Sub(begin).Seconds(), v.to.Sub(begin).Seconds(), v.read, result,
 			strings.Repeat(" ", from), strings.Repeat("#", length), strings.Repeat(" ", barWidth-from-length))
 	}
+	balance, _ := r.account.state()
+	fmt.Fprintf(w, "The balance is %d: %s.\n\n", balance, r.outcome())
+}
+
+// outcome says what the callers of the ten workers were told, and whether it is true.
+func (r *run) outcome() string {
 	balance, refused := r.account.state()
-	fmt.Fprintf(w, "The balance is %d", balance)
-	if lost := balance / amount; lost > 0 {
-		fmt.Fprintf(w, ": %d of %d withdrawals are lost", lost, workers)
+	gone := r.crew.count(gaveUp)
+	told := workers - gone
+	text := fmt.Sprintf("%d of %d workers were told that they had withdrawn", told, workers)
+	if gone > 0 {
+		text += fmt.Sprintf(", %d that %s", gone, r.crew.text(gaveUp))
+	}
+	if lost := balance/amount - gone; lost > 0 {
+		text += fmt.Sprintf(", and %d of these withdrawals are lost", lost)
 	}
 	if refused > 0 {
-		fmt.Fprint(w, "; a stale write was refused by its fencing token, and the withdrawal done again")
+		text += "; a stale write was refused by its fencing token, and the withdrawal done again"
 	}
-	fmt.Fprint(w, ".\n\n")
+	return text
+}
+
+// summary prints one line for each run.
+func summary(w io.Writer, runs []*run) {
+	fmt.Fprintf(w, "%-8s %8s %8s   %s\n", "mode", "balance", "took", "what the workers were told")
+	for _, r := range runs {
+		balance, _ := r.account.state()
+		fmt.Fprintf(w, "%-8s %8d %7.1fs   %s\n", r.mode.name, balance, r.crew.took().Seconds(), r.outcome())
+	}
 }

@@ -21,6 +21,9 @@ type job struct {
 	Account remote
 	Name    string // of the lock; empty: take none
 	TTL     backends.Duration
+	Version bool // write only if nobody has written since the balance was read
+	Try     bool // give up if another holds the lock
+	Retry   bool // try again each retryEvery, and do not wait in between
 	Outlast bool // work for twice as long as the lock was granted for
 	Stall   bool // between the last look at the lock and the write, wait for a "go"
 }
@@ -28,6 +31,9 @@ type job struct {
 // pause is how long it takes to compute a new balance. It is long enough for other
 // workers to come in between, if they can.
 const pause = 100 * time.Millisecond
+
+// retryEvery is what a client waits that polls.
+const retryEvery = 100 * time.Millisecond
 
 // What a worker tells.
 const (
@@ -38,6 +44,7 @@ const (
 	wrote    = "wrote"    // Balance
 	refused  = "refused"  // by the account, for a stale token; Balance
 	released = "released" // the lock; Until is when it began to, or the Deadline if it is too late
+	gaveUp   = "gave up"  // with Text: what its caller is told
 	done     = "done"
 	failed   = "failed" // with Text
 )
@@ -119,7 +126,11 @@ func (w *worker) run(ctx context.Context) error {
 		if err := w.await(ctx); err != nil {
 			return err
 		}
-		return w.withdraw(ctx, nil)
+		if err := w.withdraw(ctx, nil); !errors.Is(err, errChanged) {
+			return err
+		}
+		w.tell(event{What: gaveUp, Text: errChanged.Error()})
+		return nil
 	}
 	// For all locks, rather than for one call: on ZooKeeper, all locks of a Locker
 	// live by one session, and this decides how long that lasts.
@@ -134,7 +145,11 @@ func (w *worker) run(ctx context.Context) error {
 	}
 	for {
 		err := w.withdrawLocked(ctx, locker)
-		if !errors.Is(err, errStale) && !errors.Is(err, distlock.ErrLost) {
+		switch {
+		case errors.Is(err, distlock.ErrHeld) && w.Try:
+			w.tell(event{What: gaveUp, Text: "another holds the lock"})
+			return nil
+		case !errors.Is(err, errStale) && !errors.Is(err, distlock.ErrLost):
 			return err
 		}
 		// The lock was lost, and nothing has been withdrawn. Once more, from the
@@ -145,7 +160,7 @@ func (w *worker) run(ctx context.Context) error {
 
 // withdrawLocked withdraws under the lock.
 func (w *worker) withdrawLocked(ctx context.Context, locker distlock.Locker) error {
-	lock, err := locker.Lock(ctx, w.Name)
+	lock, err := w.lock(ctx, locker)
 	if err != nil {
 		return err
 	}
@@ -164,6 +179,20 @@ func (w *worker) withdrawLocked(ctx context.Context, locker distlock.Locker) err
 	return err
 }
 
+// lock takes the lock as the job says: it waits, or it looks once, or again and again.
+func (w *worker) lock(ctx context.Context, locker distlock.Locker) (distlock.Lock, error) {
+	if !w.Try && !w.Retry {
+		return locker.Lock(ctx, w.Name)
+	}
+	for {
+		lock, err := locker.TryLock(ctx, w.Name)
+		if !w.Retry || !errors.Is(err, distlock.ErrHeld) {
+			return lock, err
+		}
+		time.Sleep(retryEvery)
+	}
+}
+
 // withdraw reads the balance, computes and writes. Each of the three steps is atomic;
 // all of them together are not. A nil lock means none.
 func (w *worker) withdraw(ctx context.Context, lock distlock.Lock) error {
@@ -175,7 +204,7 @@ func (w *worker) withdraw(ctx context.Context, lock distlock.Lock) error {
 			computing = 2 * time.Until(lock.Deadline())
 		}
 	}
-	balance, err := w.Account.read(ctx, token)
+	balance, read, err := w.Account.read(ctx, token)
 	if err != nil {
 		return err
 	}
@@ -194,7 +223,11 @@ func (w *worker) withdraw(ctx context.Context, lock distlock.Lock) error {
 			return err
 		}
 	}
-	if err := w.Account.write(ctx, balance, token); err != nil {
+	var version *int
+	if w.Version {
+		version = &read
+	}
+	if err := w.Account.write(ctx, balance, token, version); err != nil {
 		if errors.Is(err, errStale) {
 			w.tell(event{What: refused, Token: token, Balance: balance})
 		}
