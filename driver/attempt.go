@@ -375,16 +375,13 @@ func (a *attempt) recovered() {
 	if a.ended {
 		return
 	}
-	if !a.settled {
-		if a.handle != nil {
-			a.handle.end() // WrapLock may have given it away
-		}
-		a.settle(errPanicked)
-		return
-	}
 	if a.handle != nil {
-		a.handle.end()
-		a.handle.release(a.ctx)
+		a.handle.end() // WrapLock may have given it away
+	}
+	if !a.settled {
+		a.settle(errPanicked)
+	} else if a.handle != nil {
+		a.handle.releaseLater(a.ctx)
 	}
 }
 

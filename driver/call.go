@@ -134,7 +134,7 @@ func (p *panicked) err() error { return fmt.Errorf("the driver has panicked: %v"
 
 // guard calls f on a goroutine of the engine. A panic there has no caller that could
 // recover from it, and must not end the process: it is logged, and returned as an error.
-func (c *Client) guard(ctx context.Context, name string, f func()) (err error) {
+func (c *Client) guard(ctx context.Context, name string, f func() error) (err error) {
 	defer func() {
 		v := recover()
 		if v == nil {
@@ -145,8 +145,26 @@ func (c *Client) guard(ctx context.Context, name string, f func()) (err error) {
 		c.opts.Logger.LogAttrs(ctx, slog.LevelError, "the driver has panicked", slog.String("lock", name),
 			slog.String("backend", c.caps.Backend), slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
 	}()
-	f()
-	return nil
+	return f()
+}
+
+// await blocks until done is closed, which it then reports, or until ctx ends or patience is over.
+func await(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
+	// Asked first: a choice at random would hide it from a call with an ended context.
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
 }
 
 // Detach runs f in a goroutine of its own and returns its result, or the error of ctx as

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +141,7 @@ func (c *Client) shutdown(handles []*Handle) error {
 	time.AfterFunc(callGrace, func() { c.endCalls(distlock.ErrClosed) })
 	patience := time.Now().Add(closePatience)
 	for _, h := range handles {
-		h.release(context.Background())
+		h.releaseLater(context.Background())
 	}
 	c.renew.stop()
 	left := c.tasks.wait(closePatience)
@@ -156,8 +155,14 @@ func (c *Client) shutdown(handles []*Handle) error {
 	if left > 0 {
 		errs = append(errs, fmt.Errorf("%d calls to %s have not returned", left, c.caps.Backend))
 	}
-	if n, err := unreleased(handles); n > 0 {
-		errs = append(errs, fmt.Errorf("%d locks could not be released and end with their TTL: %w", n, err))
+	kept, reason := 0, error(nil)
+	for _, h := range handles {
+		if err := h.unreleased(); err != nil {
+			kept, reason = kept+1, err
+		}
+	}
+	if kept > 0 {
+		errs = append(errs, fmt.Errorf("%d locks could not be released and end with their TTL: %w", kept, reason))
 	}
 	if closer, ok := c.driver.(io.Closer); ok {
 		if err := c.closeDriver(closer, max(time.Until(patience), abandonPatience)); err != nil {
@@ -173,32 +178,29 @@ func (c *Client) shutdown(handles []*Handle) error {
 // closeDriver closes the driver, but does not wait for it any longer than patience:
 // a client library may wait for a silent server.
 func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
-	closed := make(chan error, 1)
+	closed := make(chan struct{})
+	var said error
 	go func() {
-		var err error
-		panicked := c.guard(context.Background(), "", func() { err = driver.Close() })
-		closed <- cmp.Or(err, panicked)
+		defer close(closed)
+		said = c.guard(context.Background(), "", driver.Close)
 	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case err := <-closed:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
+	if await(context.Background(), closed, patience) {
+		return said
 	}
+	return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
 }
 
-// unreleased counts the locks that could not be released, with entries that may still be
-// in the store, and returns one of the reasons. An entry that has ended by itself blocks
-// nobody.
-func unreleased(handles []*Handle) (n int, reason error) {
-	for _, h := range handles {
-		if err := h.outcome(); err != nil && !errors.Is(err, distlock.ErrLost) && h.mayBeHeld() {
-			n, reason = n+1, err
-		}
+// leave ends the belief in a lock that is kept on Close, and reports whether it is.
+func (h *Handle) leave() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.kept || h.cause != nil || h.release != nil {
+		return false
 	}
-	return n, reason
+	h.setEnded(distlock.ErrUnlocked)
+	r, _ := h.beginRelease(context.Background())
+	close(r.done)
+	return true
 }
 
 // lifeErr returns ErrClosed once Close has been called.
@@ -276,12 +278,8 @@ func (t *tasks) wait(patience time.Duration) int {
 	}
 	idle := t.idle
 	t.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-idle:
+	if await(context.Background(), idle, patience) {
 		return 0
-	case <-timer.C:
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

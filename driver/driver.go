@@ -11,7 +11,7 @@
 //	call.go      the context of a call of the driver, and its panic; Detach, for drivers
 //	backoff.go   how long until the next try
 //	handle.go    the lock: its deadline, its loss, Extend
-//	release.go   from Unlock, or from an attempt that failed, until the entry is gone
+//	release.go   from Unlock, a loss, Close or a failed attempt, until the entry is gone
 //	schedule.go  when each lock is renewed, and in which batch
 //	lanes.go     how many calls run side by side; RenewEach, for drivers
 //	operate.go   the requests of operators; stat.go: their numbers

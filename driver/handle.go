@@ -37,10 +37,7 @@ type Handle struct {
 	cause    error         // why it has ended; nil while held
 	done     chan struct{} // made when somebody asks for it
 	renewing chan struct{} // not nil while a renewal or Extend is under way; closed at the answer
-	queued   *release      // waits for that answer
-
-	released chan struct{} // made with the release, closed when result is final
-	result   error         // of the release; read after released is closed
+	release  *release      // nil before it has begun
 }
 
 var _ distlock.Lock = (*Handle)(nil)
@@ -214,7 +211,7 @@ func (h *Handle) setEnded(cause error) {
 func (h *Handle) afterLoss(lost *lostError) {
 	h.mu.Lock()
 	// Unlock may have been faster: then the scheduler has been told to forget it.
-	if h.released == nil {
+	if h.release == nil {
 		h.client.renew.add(h, h.expired)
 	}
 	h.mu.Unlock()
@@ -232,6 +229,16 @@ func (h *Handle) tellLoss(ctx context.Context, op string, lost *lostError) {
 			Reason: lost.reason, Cause: opError(op, h.name, lost),
 		})
 	}
+}
+
+// KeepOnClose makes a lock of a fixed term a record, such as that of patterns.OncePer:
+// Close leaves its entry in the store, where it ends with its TTL, and its end is no loss
+// that is told. Where entries live by a session, as on ZooKeeper, it ends with that all the
+// same. Unlock still removes it, before Close.
+func (h *Handle) KeepOnClose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = true
 }
 
 // Extend implements Lock.
@@ -303,9 +310,8 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 	defer h.mu.Unlock()
 	close(h.renewing)
 	h.renewing = nil
-	if h.queued != nil {
-		h.client.lanes.add(h.queued)
-		h.queued = nil
+	if h.release != nil && h.release.waits {
+		h.release.later()
 	}
 	left = max(h.deadline.sub(h.client.now()), 0)
 	// A confirmation that comes after the deadline confirms what the holder does

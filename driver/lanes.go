@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,8 +187,8 @@ func (l *lanes) take(of *line) func() (failed bool) {
 		switch {
 		case over || r.over() && (r.calls > 0 || r.health != sound || backlog > maxBacklog):
 			r.drop()
-		case r.call():
-			r.end()
+		case r.call(r.ctx, maxCall, true):
+			r.finish()
 		default:
 			l.add(r)
 			return true
@@ -283,28 +282,6 @@ func (p *releases) Pop() any {
 	old[n] = nil
 	*p = old[:n]
 	return r
-}
-
-// call makes the next call of Release, on a goroutine of the engine.
-func (r *release) call() (done bool) {
-	if err := r.client.guard(r.ctx, r.name, func() { done = r.try(r.ctx, maxCall) }); err != nil {
-		return r.failed(Unknown, failed, err)
-	}
-	return done
-}
-
-// drop ends a release that is over its time, or that Close does not wait for. A claim that
-// had no call of Release has one, on a context that has ended: the driver learns that nothing
-// else will come.
-func (r *release) drop() {
-	if r.calls == 0 {
-		ended, cancel := context.WithCancel(r.ctx)
-		cancel()
-		_ = r.client.guard(r.ctx, r.name, func() { _ = r.claim.Release(ended) })
-		waited := &NoAnswer{From: r.client.caps.Backend, After: time.Since(r.began)}
-		r.err = fmt.Errorf("%w to earlier releases", waited)
-	}
-	r.end()
 }
 
 // eachParallel is how many renewals of one batch RenewEach sends side by side. An Unlock

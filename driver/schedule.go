@@ -183,13 +183,14 @@ func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	defer h.mu.Unlock()
 	now := s.client.now()
 	switch {
-	case h.released != nil:
-		// Taken from the heap before endRelease could.
+	case h.release != nil:
+		// Taken from the heap before finish could.
 	case h.cause != nil && now < h.expired:
 		s.add(h, h.expired)
 	case h.cause != nil:
 		// In the background and a few at a time: a backend that fails loses all its locks at once.
-		h.queueRelease(h.makeRelease())
+		r, _ := h.beginRelease(context.Background())
+		r.later()
 	case now >= h.lastMoment():
 		h.setExpired()
 	case h.due == 0 || now < h.due.add(-h.halfPeriod()):
@@ -316,13 +317,12 @@ func (c *Client) callRenew(caller context.Context, background bool, sent time.Ti
 			r.Answer(r.Grant, cmp.Or(r.Err, panicked))
 		}
 	}()
-	renew := func() { c.driver.Renew(ctx, batch) }
-	if !background {
-		renew()
-		panicked = nil
-		return
+	renew := func() error { c.driver.Renew(ctx, batch); return nil }
+	if background {
+		panicked = c.guard(ctx, batchName(entries), renew)
+	} else {
+		panicked = renew()
 	}
-	panicked = c.guard(ctx, batchName(entries), renew)
 }
 
 // batchName is the name in the log for a batch: of its only lock, or none.
