@@ -50,18 +50,18 @@ type Driver interface {
 	Claim(r Request) Claim
 
 	// Renew makes the entry of each claim in batch, 1 to 500 of them and all of this
-	// driver, last for at least its TTL from now, and sets Grant and Err of each. It is
-	// the only renewal: Lock.Extend is a batch of one. RenewEach helps drivers that
-	// cannot renew many in one request.
+	// driver, last for at least its TTL from now, and tells what became of each by its
+	// Renewal.Answer, and in no other way. It is the only renewal: Lock.Extend is a batch of
+	// one. RenewEach helps drivers that cannot renew many in one request.
 	//
 	//  1. It must test the ownership and move the expiry of an entry in one atomic step.
-	//  2. Err must be ErrLost, and the entry unchanged, if the store says that the
+	//  2. The error must be ErrLost, and the entry unchanged, if the store says that the
 	//     entry is gone, has expired or belongs to another claim.
 	//  3. It must never shorten a lease. Grant.Token is ignored.
 	//  4. Its context ends when half of what the lease with the least time has left is
 	//     over. A stuck server, row or key must not take the answers of the others with it:
-	//     parts that may fail by themselves run side by side, and Renewal.Answer tells what
-	//     each has given; or else each is bounded to a part of ctx. Locks that failed their
+	//     parts that may fail by themselves run side by side, and each is answered as soon as
+	//     it is known; or else each is bounded to a part of ctx. Locks that failed their
 	//     last renewal come in batches of their own.
 	//  5. The rules of Claim hold for it as for the methods of each claim: none of them is
 	//     called meanwhile.
@@ -220,8 +220,8 @@ type Capabilities struct {
 	MaxExtend float64
 }
 
-// Renewal is one entry of a batch: Claim and TTL are the question, Grant and Err
-// the answer.
+// Renewal is one entry of a batch: Claim and TTL are the question. Grant and Err are what
+// Answer was given, for drivers that have others below them: the engine does not read them.
 type Renewal struct {
 	Claim Claim
 	TTL   time.Duration
@@ -231,9 +231,9 @@ type Renewal struct {
 	answered func(Grant, error) // the engine's; nil once it was called
 }
 
-// Answer sets Grant and Err, and gives them to the lock before Renew returns: so its
-// Unlock and Extend need not wait for stuck entries. The claim must not be used
-// any more in this Renew.
+// Answer gives the lock its answer, and before Renew returns: so its Unlock and Extend need not
+// wait for stuck entries. The claim must not be used any more in this Renew. The first answer
+// counts, and a renewal without one has failed.
 func (r *Renewal) Answer(g Grant, err error) {
 	r.Grant, r.Err = g, err
 	if f := r.answered; f != nil {

@@ -227,7 +227,7 @@ func (d *shards) Renew(ctx context.Context, batch []driver.Renewal) {
 		if d.frozen[r.Claim] {
 			stuck = append(stuck, r)
 		} else {
-			r.Grant, r.Err = renewOne(ctx, d.Driver, r.Claim, r.TTL)
+			r.Answer(renewOne(ctx, d.Driver, r.Claim, r.TTL))
 		}
 	}
 	if len(stuck) > 0 && len(stuck) < len(batch) {
@@ -238,7 +238,7 @@ func (d *shards) Renew(ctx context.Context, batch []driver.Renewal) {
 		<-ctx.Done()
 	}
 	for _, r := range stuck {
-		r.Err = ctx.Err()
+		r.Answer(driver.Grant{}, ctx.Err())
 	}
 }
 

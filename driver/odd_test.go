@@ -310,3 +310,33 @@ func TestNoRequestAfterDriverClose(t *testing.T) {
 		_ = l.Close()
 	})
 }
+
+// mute is a driver that renews, and writes the answers where the engine does not look for them.
+type mute struct{ driver.Driver }
+
+func (d mute) Renew(ctx context.Context, batch []driver.Renewal) {
+	for i, r := range batch {
+		batch[i].Grant, batch[i].Err = renewOne(ctx, d.Driver, r.Claim, r.TTL)
+	}
+}
+
+// A renewal that was not answered has failed: the lock ends at its deadline, and is freed.
+func TestRenewalWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := client(t, mute{memlock.NewDriver(memlock.NewStore(nil))}, nil)
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute))
+		if err := lock.Extend(bg, time.Minute); err == nil || !strings.Contains(err.Error(), "a renewal had no answer") {
+			t.Errorf("Extend: %v", err)
+		}
+		deadline := lock.Deadline()
+		<-lock.Done()
+		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
+		if now := time.Now(); now.After(deadline) || !strings.Contains(lock.Err().Error(), "a renewal had no answer") {
+			t.Errorf("ended %v after its deadline: %v", now.Sub(deadline), lock.Err())
+		}
+		time.Sleep(time.Minute) // until its lease is over
+		if err := mustLock(t, bg, l, "x").Unlock(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"time"
@@ -299,6 +300,8 @@ func (c *Client) renewAll(caller context.Context, background bool, entries []*en
 	}
 }
 
+var errUnanswered = errors.New("the driver broke its contract: a renewal had no answer")
+
 func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
 	c.tasks.begin()
 	defer c.tasks.finished()
@@ -310,19 +313,22 @@ func (c *Client) callRenew(caller context.Context, background bool, sent time.Ti
 			e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err))
 		}}
 	}
-	panicked := errPanicked
+	unanswered := errPanicked
 	defer func() { // also after a panic in an Extend, which is its caller's
 		for i := range batch {
-			r := &batch[i]
-			r.Answer(r.Grant, cmp.Or(r.Err, panicked))
+			if r := &batch[i]; r.answered != nil {
+				r.Answer(Grant{}, unanswered)
+			}
 		}
 	}()
 	renew := func() error { c.driver.Renew(ctx, batch); return nil }
+	var panicked error
 	if background {
 		panicked = c.guard(ctx, batchName(entries), renew)
 	} else {
 		panicked = renew()
 	}
+	unanswered = cmp.Or(panicked, errUnanswered)
 }
 
 // batchName is the name in the log for a batch: of its only lock, or none.

@@ -144,9 +144,9 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	})
 	for i := range batch {
 		if lost != nil {
-			batch[i].Err = lost
+			batch[i].Answer(driver.Grant{}, lost)
 		} else {
-			batch[i].Grant, batch[i].Err = answers[i].grant, answers[i].err
+			batch[i].Answer(answers[i].grant, answers[i].err)
 		}
 	}
 }

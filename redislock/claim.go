@@ -221,18 +221,24 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	for i := range all {
 		all[i] = i
 	}
-	switch {
-	case d.cluster != nil:
+	if d.cluster != nil {
 		d.renewByMaster(ctx, batch)
 		return
-	case !d.split.Load():
-		d.renew(ctx, d.client, batch, [][]int{all})
-		if !redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT") {
-			return
-		}
-		d.split.Store(true) // there is a cluster behind this address after all: a proxy's
 	}
-	d.renew(ctx, d.client, batch, slices.Collect(slices.Chunk(all, 1)))
+	split := d.split.Load()
+	if !split {
+		d.renew(ctx, d.client, batch, [][]int{all})
+		if split = redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT"); split {
+			d.split.Store(true) // there is a cluster behind this address after all: a proxy's
+		}
+	}
+	if split {
+		d.renew(ctx, d.client, batch, slices.Collect(slices.Chunk(all, 1)))
+	}
+	for i := range batch {
+		r := &batch[i]
+		r.Answer(r.Grant, r.Err)
+	}
 }
 
 // maxRenewal bounds what a master has for its part, where the context does not.

@@ -136,7 +136,7 @@ func batchStops(ctx context.Context, _ *flawed, batch []driver.Renewal) {
 // pretend answers that entries were renewed.
 func pretend(batch []driver.Renewal) {
 	for i := range batch {
-		batch[i].Grant = driver.Grant{TTL: batch[i].TTL}
+		batch[i].Answer(driver.Grant{TTL: batch[i].TTL}, nil)
 	}
 }
 
@@ -170,7 +170,7 @@ func sharingBuffer(e *env) driver.Driver {
 		defer mu.Unlock()
 		for i := range batch {
 			if i < len(answers) {
-				batch[i].Grant, batch[i].Err = answers[i].Grant, answers[i].Err
+				batch[i].Answer(answers[i].Grant, answers[i].Err)
 			} else {
 				pretend(batch[i : i+1])
 			}

@@ -103,9 +103,10 @@ func (d *linkedDriver) Renew(ctx context.Context, batch []driver.Renewal) {
 		func() { d.inner.Renew(ctx, inner) },
 		func() { d.inner.Renew(context.WithoutCancel(ctx), late) })
 	for i := range batch {
-		batch[i].Grant, batch[i].Err = inner[i].Grant, inner[i].Err
 		if lost != nil {
-			batch[i].Grant, batch[i].Err = driver.Grant{}, lost
+			batch[i].Answer(driver.Grant{}, lost)
+		} else {
+			batch[i].Answer(inner[i].Grant, inner[i].Err)
 		}
 	}
 }

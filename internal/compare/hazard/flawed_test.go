@@ -33,8 +33,8 @@ func (w *wrapped) Renew(ctx context.Context, batch []driver.Renewal) {
 	}
 	w.Driver.Renew(ctx, below)
 	for i, r := range below {
-		batch[i].Grant, batch[i].Err = r.Grant, r.Err
-		batch[i].Grant.TTL *= boast
+		r.Grant.TTL *= boast
+		batch[i].Answer(r.Grant, r.Err)
 	}
 }
 
