@@ -15,44 +15,27 @@ import (
 
 // Lock implements Locker.
 func (c *Client) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return c.lock(ctx, "lock", name, opts, (*attempt).acquire)
+}
+
+// TryLock implements Locker.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return c.lock(ctx, "trylock", name, opts, (*attempt).once)
+}
+
+// lock checks what can be checked before the backend is asked, has acquire do the rest, and sees to what
+// is left, also after a panic.
+func (c *Client) lock(ctx context.Context, op, name string, opts []distlock.Option, acquire func(*attempt) error) (distlock.Lock, error) {
 	// Counted, because Close ends this call, and may close the driver only after the
 	// clean-up behind it has begun.
 	c.tasks.begin()
 	defer c.tasks.finished()
 	a, err := c.admit(ctx, name, opts)
 	if err != nil {
-		return nil, opError("lock", name, err)
+		return nil, opError(op, name, err)
 	}
 	defer a.recovered()
-	a.waiter = c.names.enqueue(a.record)
-	if err = a.waiter.wait(ctx, c.life.Done()); err == nil {
-		err = a.acquire()
-	} else {
-		err = withHeld(err, c.names.seen(a.record, a.start))
-	}
-	return a.finish("lock", err)
-}
-
-// TryLock implements Locker.
-func (c *Client) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	c.tasks.begin()
-	defer c.tasks.finished()
-	a, err := c.admit(ctx, name, opts)
-	if err != nil {
-		return nil, opError("trylock", name, err)
-	}
-	defer a.recovered()
-	a.request.NoWait = true
-	if err = c.names.refusal(a.record); err == nil {
-		err = a.makeClaim()
-	}
-	if err == nil {
-		err = a.try()
-	}
-	if over := a.over(); over != nil && errors.Is(err, distlock.ErrHeld) {
-		err = withHeld(over, err)
-	}
-	return a.finish("trylock", err)
+	return a.finish(op, acquire(a))
 }
 
 // attempt is one call of Lock or TryLock on its way to a lock.
@@ -139,14 +122,28 @@ const (
 	maxNotNow  = 10 * time.Second
 )
 
-// acquire tries, waits and tries again until the lock is won or the call is over. It alone
-// decides how long a call outlives an outage of the store.
-func (a *attempt) acquire() error {
-	c := a.client
-	err := a.makeClaim()
+// once tries as TryLock does.
+func (a *attempt) once() error {
+	a.request.NoWait = true
+	err := a.client.names.refusal(a.record)
 	if err == nil {
 		err = a.try()
 	}
+	if over := a.over(); over != nil && errors.Is(err, distlock.ErrHeld) {
+		err = withHeld(over, err)
+	}
+	return err
+}
+
+// acquire queues, tries, waits and tries again until the lock is won or the call is over. It alone
+// decides how long a call outlives an outage of the store.
+func (a *attempt) acquire() error {
+	c := a.client
+	a.waiter = c.names.enqueue(a.record)
+	if err := a.waiter.wait(a.ctx, c.life.Done()); err != nil {
+		return withHeld(err, c.names.seen(a.record, a.start))
+	}
+	err := a.try()
 	deaf := false // the last Wait has failed
 	for err != nil {
 		switch {
@@ -209,26 +206,31 @@ func (a *attempt) outlasts(err error) bool {
 // pause blocks until it is time to ask again. It reports false if the call has gone on
 // for long enough.
 func (a *attempt) pause() bool {
-	ctx, cancel := context.WithDeadline(a.ctx, a.until)
-	defer cancel()
-	defer context.AfterFunc(a.client.life, cancel)()
+	ctx := a.client.call(a.ctx, a.client.life, time.Until(a.until), 0)
+	defer ctx.end()
 	return a.retry.Pause(ctx) == nil || a.over() != nil
 }
 
-// try asks the driver, and asks again as long as the store says that this may help at once.
+// try asks the driver, and asks again as long as the store says that this may help at once. The first
+// makes the claim.
 //
 // A grant becomes a handle only if it is of use. If its reply took longer than the
 // lease, or came after the caller had left, or after Close, it is an error here, and
 // settle has it undone.
 func (a *attempt) try() error {
+	if a.claim == nil {
+		if err := a.makeClaim(); err != nil {
+			return err
+		}
+	}
 	c := a.client
-	ctx := c.call(a.ctx, c.calls, a.limit())
+	ctx := c.call(a.ctx, c.calls, a.limit(), callGrace)
 	defer ctx.end()
 	var grant Grant
 	var sent time.Time
 	err := again(ctx, func() (err error) {
 		sent = time.Now()
-		grant, err = a.ask(ctx)
+		grant, err = a.ask(ctx, sent)
 		return err
 	})
 	over := a.over()
@@ -243,21 +245,17 @@ func (a *attempt) try() error {
 	return a.win(grant, sent)
 }
 
-// ask makes one call of Try, and notes what it may have left.
-func (a *attempt) ask(ctx context.Context) (Grant, error) {
+// ask makes one call of Try, at the time sent, and notes what it may have left.
+func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	a.tries++
 	a.client.tries.Add(1)
 	owed := a.owed
 	a.owed, a.health, a.answered = true, failed, false // if it panics
-	sent := time.Now()
 	grant, err := a.claim.Try(ctx)
-	held, fate := errors.Is(err, distlock.ErrHeld), FateOf(err)
+	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(sent)
 	a.answered = fate != Unknown && fate != NotSent
-	took, failure := time.Since(sent), err
-	if held {
-		failure = nil
-	}
-	if a.health = healthOf(failure, took, a.over() != nil); failure == nil {
+	a.health = healthOf(err, took, a.over() != nil)
+	if err == nil || held {
 		a.took = took
 	}
 	// A refused TryLock has left nothing, by the driver contract.
@@ -293,12 +291,9 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 // Its context ends with the caller's, without a grace: a Wait has no outcome that would
 // have to be known.
 func (a *attempt) wait() error {
-	c, bound := a.client, a.backoff.bound
 	began := time.Now()
-	bounded, cancel := context.WithTimeout(a.ctx, bound)
-	ctx := &call{Context: bounded, caller: a.ctx, until: c.life, cancel: cancel, limit: bound, deadline: began.Add(bound), backend: c.caps.Backend}
+	ctx := a.client.call(a.ctx, a.client.life, a.backoff.bound, 0)
 	defer ctx.end()
-	defer context.AfterFunc(c.life, cancel)()
 	err := a.claim.Wait(ctx)
 	if errors.Is(err, distlock.ErrHeld) {
 		err = nil // a hint like others: Try decides

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/distlock-go/distlock"
 )
 
 const (
@@ -94,10 +96,13 @@ const (
 	hanging               // it had no answer in its time, or took long
 )
 
-// healthOf judges a request that ended with err, nil for an answer. took is how long it has taken,
+// healthOf judges a request that ended with err; nil and ErrHeld are answers. took is how long it has taken,
 // and ended whether its context has ended: a short time-out of a caller must not make a claim that
 // hangs look sound.
 func healthOf(err error, took time.Duration, ended bool) health {
+	if errors.Is(err, distlock.ErrHeld) {
+		err = nil
+	}
 	_, silent := errors.AsType[*NoAnswer](err)
 	switch {
 	case took > laneShare || err != nil && (ended || silent || took > slowCall):

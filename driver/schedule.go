@@ -305,7 +305,7 @@ var errUnanswered = errors.New("the driver broke its contract: a renewal had no 
 func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
 	c.tasks.begin()
 	defer c.tasks.finished()
-	ctx := c.call(caller, c.calls, limit(entries))
+	ctx := c.call(caller, c.calls, limit(entries), callGrace)
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
 	for i, e := range entries {
