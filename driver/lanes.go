@@ -187,10 +187,10 @@ func (l *lanes) take(of *line) func() (failed bool) {
 	backlog, over := len(of.queue), l.over
 	return func() (failed bool) {
 		defer l.client.tasks.finished()
-		// After a stop of the process a release may be over its time before its first call.
-		// An entry that lives by a session would stay for ever.
+		// After a stop of the process, or behind many that hang, a release may be over its time
+		// before its first call. An entry that lives by a session would stay for ever.
 		switch {
-		case over || r.over() && (r.calls > 0 || r.health != sound || backlog > maxBacklog):
+		case over || r.over() && (r.calls > 0 || r.health == hanging || backlog > maxBacklog):
 			r.drop()
 		case r.call(r.ctx, maxCall, true):
 			r.finish()
