@@ -23,8 +23,9 @@ func inspectCommand() *cobra.Command {
 		Use:   "inspect [flags] [NAME]",
 		Short: "Show the holder of a lock, or all locks",
 		Long: `Inspect shows the holder of NAME, its token, since when it holds, how long the lease
-still runs unless it is renewed, and how many processes wait. Without NAME it lists
-the names that are held. What the backend does not keep is shown as "-".
+still runs unless it is renewed, and how many processes wait. The exit status is 0 if NAME
+is held and 1 if it is free. Without NAME it lists the names that are held. What the
+backend does not keep is shown as "-".
 
 With --token-base it prints one number, at least as high as every token that the store
 has granted until now: the token_base for the URL of another store, if the service moves
@@ -61,7 +62,7 @@ stopped. For that it takes and frees a lock, on a random name.`,
 			if asJSON {
 				show = showJSON
 			}
-			return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, watch, every)
+			return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, len(args) == 1, watch, every)
 		},
 	}
 	f := cmd.Flags()
@@ -76,9 +77,10 @@ stopped. For that it takes and frees a lock, on a random name.`,
 
 type shower func(io.Writer, []distlock.Status) error
 
-// watch shows what look returns, once, or whenever it has changed.
+// watch shows what look returns, once, or whenever it has changed. Once and of one name, it also tells
+// by the exit status whether that is held.
 func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
-	show shower, watch bool, every time.Duration) error {
+	show shower, oneName, watch bool, every time.Duration) error {
 	last := ""
 	for {
 		sts, err := look(ctx)
@@ -100,6 +102,9 @@ func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Cont
 			last = now
 		}
 		if !watch {
+			if oneName && !sts[0].Held {
+				return &exit{status: statusBusy} // what was shown says it
+			}
 			return nil
 		}
 		select {

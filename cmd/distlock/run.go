@@ -43,7 +43,12 @@ starts at the same instant. If the store can keep the name to the end by its own
 distlock leaves it to the store and ends; it stays until then where that would be wrong by
 more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
 for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, and
-the name is free after the TTL.`
+the name is free after the TTL.
+
+With --permits N, N holders have NAME at a time, each with the token of its slot. With --shared
+any number of readers up to --readers have it, or one that comes with --exclusive; it takes
+one lock for each of these readers. All that use NAME must say the same number. A plain
+run of NAME does not know of either.`
 
 type runOptions struct {
 	wait      time.Duration
@@ -53,6 +58,10 @@ type runOptions struct {
 	onLost    string
 	minHold   time.Duration
 	oncePer   time.Duration
+	permits   int
+	shared    bool
+	exclusive bool
+	readers   int
 	verbose   bool
 
 	tryOnly    bool
@@ -67,7 +76,8 @@ func runCommand(signals *interrupts) *cobra.Command {
 		Long:  runHelp,
 		Example: `  distlock run --no-wait nightly -- /usr/local/bin/report
   distlock run --wait 10s --ttl 15s deploy/web -- make deploy
-  distlock run --no-wait --once-per 1h hourly -- ./hourly.sh`,
+  distlock run --no-wait --once-per 1h hourly -- ./hourly.sh
+  distlock run --permits 3 encoder -- ./encode film.mov`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
 				return fmt.Errorf("%s comes after NAME, where the command begins: flags go before NAME", args[1])
@@ -78,7 +88,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd.Flags().Changed("wait")); err != nil {
+			if err := errors.Join(o.check(cmd.Flags().Changed("wait")), o.checkSharing(cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			name, command := args[0], args[1:]
@@ -99,6 +109,10 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
 	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
 	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds")
+	f.IntVar(&o.permits, "permits", 0, "let this `number` of holders have NAME at a time")
+	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
+	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")
+	f.IntVar(&o.readers, "readers", 10, "how many may hold NAME by --shared at a time")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, and the holder of a busy one")
 	addBackendFlags(cmd)
 	completeWords(cmd, "on-lost", false, "kill", "warn")
@@ -155,7 +169,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		return err
 	}
 	start := time.Now()
-	lock, err := o.acquire(cmd.Context(), b.locker, name)
+	lock, err := o.acquire(cmd.Context(), o.sharing(b.locker), name)
 	if err != nil {
 		if signals.ended() {
 			closeWithin(b.locker, time.Second)
