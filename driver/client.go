@@ -66,10 +66,10 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 		handles: make(map[*Handle]struct{}),
 		done:    make(chan struct{}),
 	}
-	c.tasks.init()
+	c.tasks.life, c.tasks.endLife = context.WithCancelCause(context.Background())
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancelCause(context.Background())
-	c.renew.init(c)
+	c.renew.client, c.renew.classes = c, make(map[class]*batches)
 	c.lanes.init(c)
 	return c, nil
 }
@@ -238,8 +238,6 @@ type tasks struct {
 	running int
 	idle    chan struct{} // closed when running falls to 0; nil if nobody asked
 }
-
-func (t *tasks) init() { t.life, t.endLife = context.WithCancelCause(context.Background()) }
 
 // begin counts the calling goroutine until it calls finished.
 func (t *tasks) begin() {

@@ -28,10 +28,9 @@ const (
 	busyPause = 20 * time.Millisecond
 )
 
-// scheduler renews the locks of one Client and ends them at their deadlines: one
-// goroutine and one timer for all of them, over a heap of the times at which something
-// has to happen. It makes no driver call itself, so nothing that a driver does can delay
-// the end of a belief.
+// scheduler renews the locks of one Client and ends them at their deadlines: one timer for
+// all of them, over a heap of the times at which something has to happen. It makes no driver
+// call itself, so nothing that a driver does can delay the end of a belief.
 //
 // Lock order: Handle.mu before scheduler.mu, never the other way round.
 type scheduler struct {
@@ -40,11 +39,9 @@ type scheduler struct {
 	mu      sync.Mutex
 	events  events
 	classes map[class]*batches
-	armed   instant // what the timer is set to; 0 if it is not
-	started bool
+	timer   *time.Timer // nil before the first lock
+	armed   instant     // what it is set to; 0 if it is not
 	stopped bool
-	wake    chan struct{} // one element: "armed is too late"; buffered so that add never blocks
-	quit    chan struct{}
 }
 
 // class is a set of locks that share batches of renewals and may have to wait for each
@@ -60,13 +57,6 @@ type class struct {
 // atLeast returns the least time that a lock of the class has left.
 func (c class) atLeast() time.Duration { return 1 << max(c.magnitude-1, 0) }
 
-func (s *scheduler) init(c *Client) {
-	s.client = c
-	s.classes = make(map[class]*batches)
-	s.wake = make(chan struct{}, 1)
-	s.quit = make(chan struct{})
-}
-
 // add sets or moves the time at which h is to be looked at.
 func (s *scheduler) add(h *Handle, at instant) {
 	s.mu.Lock()
@@ -80,18 +70,10 @@ func (s *scheduler) add(h *Handle, at instant) {
 	} else {
 		heap.Push(&s.events, h)
 	}
-	if !s.started {
-		s.started = true
-		s.client.tasks.spawn(s.run)
-	}
 	// A timer set too early costs one look in vain; resetting it for every lock taken and
 	// freed would cost more.
 	if s.armed == 0 || at < s.armed {
-		s.armed = at
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.arm(at)
 	}
 }
 
@@ -104,34 +86,36 @@ func (s *scheduler) remove(h *Handle) {
 	}
 }
 
-// stop ends the goroutine. Later calls of add do nothing.
+// stop ends all renewals. Later calls of add do nothing.
 func (s *scheduler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stopped {
-		s.stopped = true
-		close(s.quit)
+	s.stopped = true
+	if s.timer != nil {
+		s.timer.Stop()
 	}
 }
 
+// arm sets the timer; s.mu is held.
+func (s *scheduler) arm(at instant) {
+	s.armed = at
+	if d := at.sub(s.client.now()); s.timer == nil {
+		s.timer = time.AfterFunc(d, s.run)
+	} else {
+		s.timer.Reset(d)
+	}
+}
+
+// run does what is due.
 func (s *scheduler) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.quit:
-			return
-		case <-s.wake:
-		case <-timer.C:
-		}
-		s.dispatch(s.take())
-		s.mu.Lock()
-		s.armed = 0
-		if len(s.events) > 0 {
-			s.armed = s.events[0].at
-			timer.Reset(s.armed.sub(s.client.now()))
-		}
-		s.mu.Unlock()
+	s.client.tasks.begin()
+	defer s.client.tasks.finished()
+	s.dispatch(s.take())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = 0
+	if len(s.events) > 0 && !s.stopped {
+		s.arm(s.events[0].at)
 	}
 }
 
@@ -239,20 +223,6 @@ func (s *scheduler) next(b *batches) func() (failed bool) {
 	return func() bool { s.send(batch); return false }
 }
 
-// begin begins the renewal of h, only now that its call can go out: Extend and Unlock
-// must not wait for a call that itself waits for a lane. It reports false if h has ended
-// since it was due, or is in an Extend: then it is due again soon.
-func (s *scheduler) begin(h *Handle) bool {
-	busy, err := h.beginRenewal(h.ttl)
-	if err == nil && busy != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.due = s.client.now().add(busyPause)
-		s.add(h, h.nextEvent())
-	}
-	return err == nil && busy == nil
-}
-
 // limit bounds a renewal or an Extend to half the time left, so that a hanging one leaves
 // time for another.
 func limit(batch []*entry) time.Duration {
@@ -266,12 +236,21 @@ func limit(batch []*entry) time.Duration {
 	return max(d/2, time.Millisecond)
 }
 
-// send renews a batch and gives every lock its answer.
+// send renews a batch. A renewal begins only now that its call can go out: Extend and Unlock
+// must not wait for a call that itself waits for a lane. What has ended since it was due is passed
+// over; what is in an Extend is due again soon.
 func (s *scheduler) send(batch []*Handle) {
 	var entries []*entry
 	for _, h := range batch {
-		if s.begin(h) {
+		switch busy, err := h.beginRenewal(h.ttl); {
+		case err != nil:
+		case busy == nil:
 			entries = append(entries, &entry{handle: h, caller: h.origin, ttl: h.ttl})
+		default:
+			h.mu.Lock()
+			h.due = s.client.now().add(busyPause)
+			s.add(h, h.nextEvent())
+			h.mu.Unlock()
 		}
 	}
 	if len(entries) > 0 {
