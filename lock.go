@@ -79,10 +79,10 @@ type Locker interface {
 	// long as ctx lets it: there is no hidden limit.
 	//
 	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
-	// nothing. When ctx ends first, the error matches ctx.Err, and also ErrHeld if
-	// another was seen to hold the name. Other errors: ErrInvalid (a name, TTL or option
-	// is not allowed), ErrClosed, or the backend's own. After any error nothing is held:
-	// what was in flight is undone in the background.
+	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err, and also
+	// ErrHeld if another was seen to hold the name. Other errors: ErrInvalid (a name, TTL
+	// or option is not allowed), ErrClosed, or the backend's own. After any error nothing
+	// is held: what was in flight is undone in the background.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// TryLock is Lock without waiting for a holder: if the name is held, or others
