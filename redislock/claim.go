@@ -284,11 +284,10 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 	all.Wait()
 }
 
-// renew sends a script for each group of claims, all in one pipeline. A server that does not know
-// the script refuses single commands. They are sent again with the source of the script.
+// renew sends a script for each group of claims, all in one pipeline. Where a server does not know the
+// script, or its connection breaks, it is sent once more with its source: a copy does no harm.
 func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
-	bySource := false
-	for resends := min(d.sender.Resends, 1); ; {
+	for _, bySource := range []bool{false, true} {
 		pipe := via.Pipeline()
 		cmds := make([]*endpoint.Request, len(groups))
 		for n, group := range groups {
@@ -308,20 +307,15 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 			endpoint.Execute(ctx, pipe)
 			return nil, nil
 		})
-		var unknown, silent [][]int
+		var again [][]int
 		for n, group := range groups {
 			lasts, err := []any(nil), late
 			if late == nil {
-				err = cmds[n].Err()
-			}
-			if err == nil {
-				lasts, err = answers(cmds[n].Val(), len(group))
-			}
-			switch {
-			case redis.HasErrorPrefix(err, "NOSCRIPT"):
-				unknown = append(unknown, group)
-			case err != nil && late == nil && endpoint.FateOf(err) == driver.Unknown:
-				silent = append(silent, group)
+				if err = cmds[n].Err(); err == nil {
+					lasts, err = answers(cmds[n].Val(), len(group))
+				} else if endpoint.FateOf(err) == driver.Unknown || redis.HasErrorPrefix(err, "NOSCRIPT") {
+					again = append(again, group)
+				}
 			}
 			for k, i := range group {
 				batch[i].Err = endpoint.Fault(ctx, err)
@@ -333,12 +327,7 @@ func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal
 				}
 			}
 		}
-		switch {
-		case len(unknown) > 0 && !bySource:
-			bySource, groups = true, unknown
-		case len(silent) > 0 && resends > 0 && ctx.Err() == nil: // its connection was broken; a copy does no harm
-			resends, groups = resends-1, silent
-		default:
+		if groups = again; len(groups) == 0 || ctx.Err() != nil {
 			return
 		}
 	}
