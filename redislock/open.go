@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -96,29 +93,10 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
 	timeout := u.Duration("request_timeout",
 		max(min(ttl/6, maxRequestTimeout), minRequestTimeout), time.Millisecond, max(ttl/3, minRequestTimeout))
-	c := &redis.UniversalOptions{
-		DialTimeout:   u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute),
-		ReadTimeout:   timeout,
-		WriteTimeout:  timeout,
-		PoolSize:      u.Int("pool_size", 0, 0, 10000),
-		IsClusterMode: u.Bool("cluster", false),
-		MasterName:    u.Text("master", ""),
-		TLSConfig:     u.TLS(),
-
-		// Answers are short. With the 32 KiB of go-redis for each, twenty connections weigh as
-		// much as two thousand held locks.
-		ReadBufferSize:  2 << 10,
-		WriteBufferSize: 8 << 10,
-
-		ContextTimeoutEnabled: true,
-		// Each request is sent up to four times anyway (MaxRetries); a dead server should be
-		// an error soon.
-		DialerRetries: 1,
-		// What a connection would tell and ask at its start needs rights that a
-		// lock does not.
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	c := endpoint.Options(u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute), u.TLS())
+	c.ReadTimeout, c.WriteTimeout = timeout, timeout
+	c.PoolSize = u.Int("pool_size", 0, 0, 10000)
+	c.IsClusterMode, c.MasterName = u.Bool("cluster", false), u.Text("master", "")
 	c.Username, c.Password, _ = u.User()
 	if u.Bool("sentinel_auth", false) {
 		c.SentinelUsername, c.SentinelPassword = c.Username, c.Password
@@ -128,9 +106,6 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 		port = "26379"
 	}
 	c.Addrs = u.HostsDefault(port)
-	if c.TLSConfig != nil {
-		c.Dialer = endpoint.DialTLS(c.DialTimeout, c.TLSConfig)
-	}
 	if err := u.Err(); err != nil {
 		return nil, err
 	}
@@ -147,13 +122,11 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 // checkTopology takes the database from the path, and returns what is wrong with u:
 // the rest of a sentence that begins with it, or "".
 func checkTopology(u *openurl.URL, c *redis.UniversalOptions) string {
-	var err error
-	if path := strings.TrimPrefix(u.Path(), "/"); path != "" {
-		c.DB, err = strconv.Atoi(path)
-	}
+	var reason string
+	c.DB, reason = endpoint.Database(u.Path())
 	switch {
-	case err != nil || c.DB < 0:
-		return fmt.Sprintf("has the path %q, allowed is the number of a database", u.Path())
+	case reason != "":
+		return reason
 	case u.Scheme() == "redis+sentinel" && c.MasterName == "":
 		return "needs the parameter master"
 	case c.IsClusterMode && c.MasterName != "":

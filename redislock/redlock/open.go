@@ -6,13 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -92,33 +86,16 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
 	timeout := u.Duration("request_timeout",
 		max(min(ttl/10, maxRequestTimeout), minRequestTimeout), time.Millisecond, max(ttl/3, minRequestTimeout))
-	config := redis.Options{
-		DialTimeout: u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute),
-		PoolSize:    u.Int("pool_size", maxConns, 1, 10000),
-
-		// Pipelines share the pool, or there are ten connections more.
-		PipelinePoolSize: -1,
-		// Answers are short. go-redis has 32 KiB for each buffer.
-		ReadBufferSize:  2 << 10,
-		WriteBufferSize: 8 << 10,
-
-		ContextTimeoutEnabled: true,
-		DialerRetries:         1, // a dead server should be an error soon
-		// What a connection would tell and ask at its start needs rights that a lock does not.
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	config := *endpoint.Options(u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute), u.TLS()).Simple()
+	config.PoolSize = u.Int("pool_size", maxConns, 1, 10000)
+	config.PipelinePoolSize = -1 // pipelines share the pool, or there are ten connections more
 	config.Username, config.Password, _ = u.User()
-	config.Dialer = (&net.Dialer{Timeout: config.DialTimeout, KeepAlive: time.Minute}).DialContext
-	if secure := u.TLS(); secure != nil {
-		config.Dialer = endpoint.DialTLS(config.DialTimeout, secure)
-	}
 	addrs := u.HostsDefault("6379")
 	if err := u.Err(); err != nil {
 		return nil, err
 	}
 	var reason string
-	if config.DB, reason = database(u); len(addrs) < minServers {
+	if config.DB, reason = endpoint.Database(u.Path()); len(addrs) < minServers {
 		reason = fmt.Sprintf("lists %d, allowed are at least %d servers that know nothing of each other, best an odd number", len(addrs), minServers)
 	}
 	if reason != "" {
@@ -149,18 +126,6 @@ func (o *Options) check() error {
 		return fmt.Errorf(`%w: the prefix is ""`, distlock.ErrInvalid)
 	}
 	return names.CheckPrefix(o.Prefix)
-}
-
-// database takes the number of the database from the path, and returns what is wrong with it.
-func database(u *openurl.URL) (db int, reason string) {
-	var err error
-	if path := strings.TrimPrefix(u.Path(), "/"); path != "" {
-		db, err = strconv.Atoi(path)
-	}
-	if err != nil || db < 0 {
-		return 0, fmt.Sprintf("has the path %q, allowed is the number of a database", u.Path())
-	}
-	return db, ""
 }
 
 // How often Open asks a server that does not answer, if there is no majority yet, and the pause.

@@ -1,6 +1,6 @@
 // Package endpoint has what the drivers know of a Redis server, whatever their locks are:
 //
-//	sender.go   one way to send, and to send again   dial.go      a connection by TLS
+//	sender.go   one way to send, and to send again   dial.go      what a client needs, and TLS
 //	script.go   a request, and whether it was sent   eviction.go  a setting that is bad
 //	fate.go     what an error says of it
 //	batcher.go  pipelines, which bound the connections
@@ -13,17 +13,59 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
+
+// Options returns what every client needs, with TLS if secure is not nil.
+func Options(dialTimeout time.Duration, secure *tls.Config) *redis.UniversalOptions {
+	o := &redis.UniversalOptions{
+		DialTimeout: dialTimeout,
+		TLSConfig:   secure,
+
+		// Answers are short. With the 32 KiB of go-redis for each, twenty connections weigh as
+		// much as two thousand held locks.
+		ReadBufferSize:  2 << 10,
+		WriteBufferSize: 8 << 10,
+
+		ContextTimeoutEnabled: true,
+		// Requests are sent again anyway; a dead server should be an error soon.
+		DialerRetries: 1,
+		// What a connection would tell and ask at its start needs rights that a lock does not.
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if secure != nil {
+		o.Dialer = dialTLS(dialTimeout, secure)
+	}
+	return o
+}
+
+// Database returns the number that the path of a URL has, or what is wrong with it: the rest of a
+// sentence that begins with the URL.
+func Database(path string) (db int, reason string) {
+	text := strings.TrimPrefix(path, "/")
+	if text == "" {
+		return 0, ""
+	}
+	db, err := strconv.Atoi(text)
+	if err != nil || db < 0 {
+		return 0, fmt.Sprintf("has the path %q, allowed is the number of a database", path)
+	}
+	return db, ""
+}
 
 // maxHandshake bounds a TLS handshake. A server that does not speak TLS takes the beginning
 // of one for that of a command, and says nothing.
 const maxHandshake = 3 * time.Second
 
-// DialTLS returns what connects the client instead of go-redis. go-redis reports a handshake
+// dialTLS returns what connects the client instead of go-redis. go-redis reports a handshake
 // without an answer as the end of a context, and repeats it.
-func DialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialer := net.Dialer{Timeout: timeout, KeepAlive: time.Minute}
 		raw, err := dialer.DialContext(ctx, network, addr)
