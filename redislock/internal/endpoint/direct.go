@@ -26,21 +26,17 @@ type wire struct {
 	open  context.Context // ends with an attempt to connect
 	leave context.CancelFunc
 
-	mu    sync.Mutex
-	conns []net.Conn
+	mu   sync.Mutex
+	conn net.Conn // the latest: there is one at a time
 }
-
-// maxDials is the size of a pool that has one connection at the most. go-redis stops connecting
-// after as many failures, also those of one request, which connects up to four times.
-const maxDials = 8
 
 // newDirect returns a direct to the server of o. It does not connect yet.
 func newDirect(o *redis.Options) direct {
 	w := new(wire)
 	w.open, w.leave = context.WithCancel(context.Background())
 	own := *o
-	own.PoolSize, own.MinIdleConns = maxDials, 0
-	own.PipelinePoolSize = -1 // none, which makes a new client cheaper
+	own.PoolSize, own.MinIdleConns = 2, 0 // one is used; after as many failures as this, go-redis connects by itself
+	own.PipelinePoolSize = -1             // none, which makes a new client cheaper
 	own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -60,7 +56,7 @@ func (w *wire) add(c net.Conn, err error) (net.Conn, error) {
 		_ = c.Close()
 		return nil, w.open.Err()
 	}
-	w.conns = append(w.conns, c)
+	w.conn = c
 	return c, nil
 }
 
@@ -69,8 +65,8 @@ func (w *wire) cut() {
 	w.leave()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.conns {
-		_ = c.Close()
+	if w.conn != nil {
+		_ = w.conn.Close()
 	}
 }
 
