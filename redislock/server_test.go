@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,7 +309,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 	must(t, c.Close())
 	must(t, lock.Unlock(t.Context()))
 	must(t, holder.Close())
-	if left := leftovers(t, admin, ""); len(left) > 0 {
+	// A waiter may just have been looking when its Locker was closed. That request is refused if it still arrives.
+	left := slices.DeleteFunc(leftovers(t, admin, ""), func(key string) bool {
+		return strings.HasSuffix(key, ":waiters") && !slices.ContainsFunc(admin.HVals(t.Context(), key).Val(),
+			func(record string) bool { return strings.Fields(record)[1] != "x" })
+	})
+	if len(left) > 0 {
 		t.Errorf("keys left behind: %q", left)
 	}
 	testkit.Until(t, "all connections are closed", func() bool { return connections() == before })
