@@ -67,10 +67,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 		_ = client.Close()
 		return nil, err
 	}
-	// The probe comes last, so that wrong options fail before a server is asked. It is
-	// detached, because go-redis waits for a silent server also after ctx was cancelled.
-	_, err = driver.Detach(ctx, func() (struct{}, error) { return struct{}{}, d.probe(ctx, opts.Logger) })
-	if err != nil {
+	// The probe comes last, so that wrong options fail before a server is asked.
+	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
 		return nil, opened(fmt.Errorf("%s: %w", u, err))
 	}
@@ -154,23 +152,27 @@ const page = "https://github.com/distlock-go/distlock/blob/main/docs/redis.md sa
 func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 	pause := driver.Retry{Most: maxProbePause}
 	ends := time.Now().Add(maxProbe)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(ends) {
-		ends = deadline
-	}
-	for {
-		err := endpoint.Fault(ctx, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			key, ok := d.keyAt(ctx, master)
-			if !ok {
-				return master.Ping(ctx).Err() // it has no slot yet, or hardly any
-			}
-			return d.probeMaster(ctx, master, key, logger)
-		}))
+	for said := error(nil); ; {
+		// Detached, because go-redis waits for a silent server also after ctx was cancelled.
+		_, err := driver.Detach(ctx, func() (any, error) {
+			return nil, d.eachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+				key, ok := d.keyAt(ctx, master)
+				if !ok {
+					return master.Ping(ctx).Err() // it has no slot yet, or hardly any
+				}
+				return d.probeMaster(ctx, master, key, logger)
+			})
+		})
+		err = endpoint.Fault(ctx, err)
+		if said != nil && errors.Is(err, context.DeadlineExceeded) {
+			return said // what a deadline cuts off says nothing
+		}
 		fate := driver.FateOf(err)
 		cannotYet := (fate == driver.NotNow || fate == driver.Again) && !redis.IsReadOnlyError(err)
-		// Before the end: what it cuts off says nothing, and would stand in place of the server's answer.
-		if !cannotYet || time.Until(ends) <= 2*maxProbePause || pause.Pause(ctx) != nil {
+		if !cannotYet || time.Now().After(ends) || pause.Pause(ctx) != nil {
 			return err
 		}
+		said = err
 	}
 }
 
