@@ -11,7 +11,7 @@ import "time"
 // as a heartbeat, counts as well. So a check must not rely on the k-th request being a
 // certain one; it sweeps k.
 //
-// An armed fault (CutReply, CutRequest, HoldRequest) counts over all connections
+// An armed fault (CutReply, CutRequest, DropReply, DropRequest, HoldRequest) counts over all connections
 // of the link from the call on, fires once, and is then disarmed; arming again
 // replaces what was armed before. Settings (Drop, Delay, Slice) last until they
 // are changed or until Heal. All methods are safe for concurrent use and return at
@@ -24,6 +24,14 @@ type Link interface {
 	// CutRequest arms a fault: the k-th request from now is not forwarded; its
 	// connection is closed instead. The server never hears of it.
 	CutRequest(k int)
+
+	// DropReply arms a fault: the k-th reply from now, k >= 1, and all that follows it on its
+	// connection, is swallowed. The connection stays open, silent, until Drop or Heal
+	// closes it. The server has done what was asked.
+	DropReply(k int)
+
+	// DropRequest arms the same for the k-th request from now: the server never hears of it.
+	DropRequest(k int)
 
 	// HoldRequest arms a fault: the k-th request from now, and all that follows
 	// it on its connection, waits for Release. Other connections go on.

@@ -56,6 +56,8 @@ const (
 const (
 	cutReply = iota
 	cutRequest
+	dropReply
+	dropRequest
 	holdRequest
 	faults
 )
@@ -120,6 +122,12 @@ func (p *TCPProxy) CutReply(k int) { p.arm(cutReply, k) }
 // CutRequest implements Link.
 func (p *TCPProxy) CutRequest(k int) { p.arm(cutRequest, k) }
 
+// DropReply implements Link.
+func (p *TCPProxy) DropReply(k int) { p.arm(dropReply, k) }
+
+// DropRequest implements Link.
+func (p *TCPProxy) DropRequest(k int) { p.arm(dropRequest, k) }
+
 // HoldRequest implements Link.
 func (p *TCPProxy) HoldRequest(k int) { p.arm(holdRequest, k) }
 
@@ -130,7 +138,7 @@ func (p *TCPProxy) arm(fault, k int) {
 	defer p.mu.Unlock()
 	p.armed[fault] = k
 	for c := range p.conns {
-		if fault != cutReply && c.direction == toServer {
+		if fault != cutReply && fault != dropReply && c.direction == toServer {
 			c.spoken = false
 		}
 	}
@@ -260,6 +268,7 @@ func (p *TCPProxy) judge(c *proxyConn, direction, n int) verdict {
 		if direction == toServer {
 			p.requests++
 			v.cut = p.hit(cutRequest)
+			c.mute[toServer] = c.mute[toServer] || p.hit(dropRequest)
 			if !v.cut && p.hit(holdRequest) {
 				if p.held == nil {
 					p.held = make(chan struct{})
@@ -268,12 +277,13 @@ func (p *TCPProxy) judge(c *proxyConn, direction, n int) verdict {
 			}
 		} else {
 			v.cut = p.hit(cutReply)
+			c.mute[toClient] = c.mute[toClient] || p.hit(dropReply)
 		}
 	}
-	if v.drop = p.set.drop[direction]; v.drop {
-		c.lost[direction] = true
+	if p.set.drop[direction] {
 		p.took(dropping)
 	}
+	v.drop = p.loses(c, direction)
 	if v.slice = p.set.slice; v.slice {
 		p.took(slicing)
 	}
@@ -282,6 +292,15 @@ func (p *TCPProxy) judge(c *proxyConn, direction, n int) verdict {
 		p.took(delaying)
 	}
 	return v
+}
+
+// loses reports whether what comes this way is discarded, and notes it. p.mu must be held.
+func (p *TCPProxy) loses(c *proxyConn, direction int) bool {
+	if !p.set.drop[direction] && !c.mute[direction] {
+		return false
+	}
+	c.lost[direction] = true
+	return true
 }
 
 // latency draws the delay of one way. p.mu must be held.
@@ -322,9 +341,7 @@ func (p *TCPProxy) ended(c *proxyConn, direction int) (v verdict) {
 	if direction == toServer {
 		c.clientGone = true
 	}
-	if v.drop = p.set.drop[direction]; v.drop {
-		c.lost[direction] = true
-	}
+	v.drop = p.loses(c, direction)
 	if p.set.delay > 0 || p.set.jitter > 0 {
 		v.due = time.Now().Add(p.latency())
 	}

@@ -18,7 +18,8 @@ type proxyConn struct {
 
 	// Guarded by p.mu.
 	spoken     bool
-	direction  int // of the last bytes, once spoken
+	direction  int     // of the last bytes, once spoken
+	mute       [2]bool // a message was swallowed, and so is all that follows
 	lost       [2]bool
 	clientGone bool
 }

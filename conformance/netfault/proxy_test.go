@@ -177,6 +177,26 @@ func TestProxyCutRequest(t *testing.T) {
 	}
 }
 
+// TestProxyDrop: one message of one connection is swallowed, with what follows it, and
+// nobody hears of it until the link is healed.
+func TestProxyDrop(t *testing.T) {
+	for want, arm := range map[string]func(*TCPProxy, int){"one two four": (*TCPProxy).DropReply, "one four": (*TCPProxy).DropRequest} {
+		e, p := proxied(t)
+		a, b := call(t, p), call(t, p)
+		arm(p, 2)
+		a.say("one")
+		a.send("two")
+		a.silent()
+		b.say("four")
+		if got := e.got(); got != want || p.Fired() != 1 || p.Connections() != 2 {
+			t.Errorf("the server got %q, want %q; fired %d, %d connections", got, want, p.Fired(), p.Connections())
+		}
+		p.Heal()
+		a.broken()
+		b.say("five")
+	}
+}
+
 func TestProxyHold(t *testing.T) {
 	e, p := proxied(t)
 	a, b := call(t, p), call(t, p)

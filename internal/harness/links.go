@@ -44,6 +44,8 @@ func (l Links) most(f func(netfault.Link) int) (most int) {
 // CutReply and the methods below implement netfault.Link.
 func (l Links) CutReply(k int)    { l.each(func(p netfault.Link) { p.CutReply(k) }) }
 func (l Links) CutRequest(k int)  { l.each(func(p netfault.Link) { p.CutRequest(k) }) }
+func (l Links) DropReply(k int)   { l.each(func(p netfault.Link) { p.DropReply(k) }) }
+func (l Links) DropRequest(k int) { l.each(func(p netfault.Link) { p.DropRequest(k) }) }
 func (l Links) HoldRequest(k int) { l.each(func(p netfault.Link) { p.HoldRequest(k) }) }
 func (l Links) Release()          { l.each(netfault.Link.Release) }
 func (l Links) Drop(toServer, toClient bool) {

@@ -19,6 +19,8 @@ type Link struct {
 	mu                           sync.Mutex
 	cutReply, cutRequest, holdIn int           // how many more until the armed fault fires; 0 is not armed
 	repeatIn, hangIn             int           // likewise
+	loseReply, loseRequest       int           // likewise
+	swallowed                    bool          // one of these has fired since the last Heal or Drop
 	held                         chan struct{} // closed by Release
 	dropUp, dropDown             bool
 	mended                       chan struct{} // closed when a Drop is switched off
@@ -102,10 +104,10 @@ func (l *Link) depart(up bool) passage {
 	defer l.mu.Unlock()
 	p := passage{mended: l.mended, reset: l.reset}
 	l.bytes += callSize
-	cut, drop := &l.cutReply, l.dropDown
+	cut, lose, drop := &l.cutReply, &l.loseReply, l.dropDown
 	if up {
 		l.requests++
-		cut, drop = &l.cutRequest, l.dropUp
+		cut, lose, drop = &l.cutRequest, &l.loseRequest, l.dropUp
 		if l.fires(&l.holdIn) {
 			p.hold = l.held
 		}
@@ -117,6 +119,9 @@ func (l *Link) depart(up bool) passage {
 		}
 	}
 	p.cut = l.fires(cut)
+	if l.fires(lose) {
+		p.lost, l.swallowed = true, true
+	}
 	if drop {
 		l.fired++
 		p.lost = true
@@ -184,6 +189,12 @@ func (l *Link) CutReply(k int) { l.set(func() { l.cutReply = k }) }
 // CutRequest implements netfault.Link.
 func (l *Link) CutRequest(k int) { l.set(func() { l.cutRequest = k }) }
 
+// DropReply implements netfault.Link. Only the reply itself is lost, see HoldRequest.
+func (l *Link) DropReply(k int) { l.set(func() { l.loseReply = k }) }
+
+// DropRequest implements netfault.Link likewise.
+func (l *Link) DropRequest(k int) { l.set(func() { l.loseRequest = k }) }
+
 // HoldRequest implements netfault.Link. Only the request itself is held: the calls of a
 // client are as good as connections of their own.
 func (l *Link) HoldRequest(k int) { l.set(func() { l.holdIn = k }) }
@@ -203,7 +214,8 @@ func (l *Link) Drop(toServer, toClient bool) {
 }
 
 func (l *Link) drop(up, down bool) {
-	if l.dropUp && !up || l.dropDown && !down {
+	if l.dropUp && !up || l.dropDown && !down || l.swallowed {
+		l.swallowed = false
 		close(l.mended)
 		l.mended = make(chan struct{})
 	}
@@ -243,7 +255,7 @@ func (l *Link) Close() {
 // Heal implements netfault.Link.
 func (l *Link) Heal() {
 	l.set(func() {
-		l.cutReply, l.cutRequest, l.repeatIn, l.hangIn = 0, 0, 0, 0
+		l.cutReply, l.cutRequest, l.loseReply, l.loseRequest, l.repeatIn, l.hangIn = 0, 0, 0, 0, 0, 0
 		close(l.healed)
 		l.healed = make(chan struct{})
 		l.delay, l.jitter = 0, 0
