@@ -32,10 +32,6 @@ func breakChecks() []Check {
 			ID: "break/late-renewal", Clause: "O2", Mandatory: true, Needs: []Cap{capProxy}, Run: breakLateRenewal,
 			Rule: "a renewal that was on its way when the lock was broken brings nothing back",
 		},
-		{
-			ID: "break/late-request", Clause: "O2", Mandatory: true, Needs: []Cap{capProxy}, Run: breakLateRequest,
-			Rule: "a Break that reaches the store late, or twice, ends the hold that was seen or nothing",
-		},
 	}
 }
 
@@ -269,56 +265,4 @@ func breakLateRenewal(c *C) {
 		answer(fmt.Sprintf("it was broken, and B was granted the name at %s", millis(next.ret)))
 		c.untouched(next, third, "a late renewal of A, which was broken,")
 	}
-}
-
-func breakLateRequest(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
-	c.requireFired(1)
-	a, third := c.open("A"), c.open("C")
-	stalls := c.stalls()
-	for k := range 3 {
-		op := c.openVia(fmt.Sprint("B", k+1))
-		h := a.mustTry(c.Name(fmt.Sprint("held", k)), "which is fresh", distlock.TTL(c.long()))
-		op.mustNotBreak(h.Name(), h.Token()+1, "not the holder's")
-		op.link.HoldRequest(k + 1)
-		answered := make(chan struct{})
-		c.Go(func() {
-			defer close(answered)
-			_ = op.breaks(h.Name(), h.Token())
-		})
-		if !c.eventually(c.Unit()/4, func() bool { return op.link.Fired() > 0 || c.within(answered, 0) }) {
-			c.Inconclusivef("Break has neither returned nor sent its request number %d", k+1)
-		}
-		_ = h.unlock()
-		next := c.pollFor(third, h.Name(), c.soon(), "A had unlocked it, or B broken it", distlock.TTL(c.long()))
-		op.link.Heal()
-		if !c.within(answered, patience+c.Slack()) {
-			c.Inconclusivef("Break has not returned within %v", patience+c.Slack())
-		}
-		c.mustStay(next, a, stalls, fmt.Sprintf("a Break of A's lock before it, with token %d, whose request number %d was held up, has arrived", h.Token(), k+1))
-
-		h = a.mustTry(c.Name(fmt.Sprint("cut", k)), "which is fresh", distlock.TTL(c.long()))
-		c.warm(op)
-		op.link.CutReply(k + 1)
-		err := op.breaks(h.Name(), h.Token())
-		op.link.Heal()
-		c.warm(op)
-		if again := op.breaks(h.Name(), h.Token()); err != nil && again != nil && !errors.Is(again, distlock.ErrLost) {
-			c.Failf("Break of %q failed, its answer being lost (%v); called again it must return nil or ErrLost, it was %v", h.Name(), err, again)
-		}
-		next = c.pollFor(third, h.Name(), c.soon(), "Break, whose first answer was lost, had returned the second time", distlock.TTL(c.long()))
-		_ = op.breaks(h.Name(), h.Token())
-		c.mustStay(next, a, stalls, fmt.Sprintf("Break was called once more with token %d of the holder before", h.Token()))
-	}
-}
-
-// mustStay demands that h is what it was, and frees it.
-func (c *C) mustStay(h *lease, probe *client, stalls func() time.Duration, why string) {
-	c.mustKeep([]*lease{h}, probe, stalls, why)
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	if err := h.Extend(ctx, h.asked); err != nil {
-		c.Failf("%s holds %q; %s, and its Extend returned: %v", h.p.who, h.Name(), why, err)
-	}
-	h.free()
 }

@@ -26,10 +26,6 @@ func cancelChecks() []Check {
 			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back",
 		},
 		{
-			ID: "cancel/reply-after-cancel", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: replyAfterCancel,
-			Rule: "a grant whose reply comes after the caller has left is undone, and not kept for a TTL",
-		},
-		{
 			ID: "cancel/middle-of-queue", Clause: "W3", Mandatory: true, Run: cancelMiddleOfQueue,
 			Rule: "a waiter is served although the one before it in the queue has been cancelled",
 		},
@@ -175,39 +171,6 @@ func (c *C) cancelAtLook(p, third *client) {
 			c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
 				fmt.Sprintf("%s of %s had failed, because its context ended when it was looked at for time number %d (CleanupBound plus slack; the TTL is %v: a grant was forgotten)", op, p.who, k+1, c.long()), ttl).free()
 		}
-	}
-}
-
-func replyAfterCancel(c *C) {
-	b, third := c.openVia("B"), c.open("C")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	const latency = 400 * time.Millisecond
-	for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
-		c.abandoned(b, name, ttl).free() // connections are open from here on
-		before := b.link.Bytes()
-		b.link.Delay(latency, 0)
-		ctx, cancel := context.WithTimeout(c.ctx, latency/4)
-		a := b.acquire(ctx, op, name, ttl)
-		cancel()
-		switch {
-		case a.err == nil && a.ret < a.call+latency/2:
-			c.Inconclusivef("the link did not delay anything: %s of B took %v", op, a.ret-a.call)
-		case a.err == nil:
-			c.Failf("%s of B returned a lock at %s, long after its context had ended at %s", op, millis(a.ret), millis(a.call+latency/4))
-		case c.tooLong(a.call, a.ret, latency/4+c.Slack()):
-			c.Failf("%s of B returned at %s, its context had ended at %s (slack %v)", op, millis(a.ret), millis(a.call+latency/4), c.Slack())
-		case !errors.Is(a.err, context.DeadlineExceeded):
-			c.Failf("the context of B's %s ended, but the error does not match context.DeadlineExceeded: %v", op, a.err)
-		case b.link.Bytes() == before:
-			c.Inconclusivef("%s of B was over before a request was sent", op)
-		}
-		c.sleepUntil(a.call + latency) // what was asked for has been granted and answered by now
-		b.link.Heal()
-		healed := c.now()
-		h := c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
-			fmt.Sprintf("the answer to the call of B had come, %v after its context had ended (CleanupBound plus slack; the TTL is %v: the late grant was kept)", latency*3/4, c.long()), ttl)
-		c.bounds.observe(boundCleanup, h.ret-healed)
-		h.free()
 	}
 }
 

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
@@ -17,16 +15,6 @@ import (
 // the client had worked before, and it works again afterwards (warm).
 func faultChecks() []Check {
 	return append([]Check{
-		{
-			ID: "fault/reply-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{capProxy},
-			Run:  func(c *C) { c.sweep(netfault.Link.CutReply, "its k-th reply was lost") },
-			Rule: "whichever reply of an operation is lost: nobody else gets in, the client does not mistake its own entry for another's, and nothing stays behind",
-		},
-		{
-			ID: "fault/request-lost-sweep", Clause: "A5", Mandatory: true, Needs: []Cap{capProxy},
-			Run:  func(c *C) { c.sweep(netfault.Link.CutRequest, "its k-th request was lost") },
-			Rule: "whichever request of an operation is lost: the same",
-		},
 		{
 			ID: "fault/conn-cut-idle", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: connCutIdle,
 			Rule: "a lock survives the loss of all connections, or its holder learns that it is lost before anybody else has it",
@@ -52,68 +40,6 @@ func faultChecks() []Check {
 			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before",
 		},
 	}, serverFaultChecks()...)
-}
-
-// sweepDepth is up to which request or reply of an operation a fault is tried. No
-// driver needs more for one; the rest hits what the operation leads to.
-const sweepDepth = 8
-
-// sweep runs every operation of a client with a fault in its k-th message, for
-// each k, and looks what a rival sees afterwards.
-func (c *C) sweep(arm func(netfault.Link, int), what string) {
-	ops := []oracle.Op{oracle.OpTry, oracle.OpLock, oracle.OpExtend, oracle.OpUnlock}
-	var hits atomic.Int64
-	c.together(len(ops), func(i int, _ *rand.Rand) {
-		a, b := c.openVia("A-"+string(ops[i])), c.open("B-"+string(ops[i]))
-		for k := 1; k <= sweepDepth; k++ {
-			c.warm(a)
-			before := a.link.Fired()
-			c.disturbed(a, b, ops[i], k, func() { arm(a.link, k) }, what)
-			hits.Add(int64(a.link.Fired() - before))
-		}
-		c.warm(a)
-	})
-	c.Logf("%d of %d faults were met", hits.Load(), len(ops)*sweepDepth)
-	c.requireFired(len(ops))
-}
-
-// disturbed runs one operation with an armed fault. The TTL is so long that what
-// is left behind and lives until its end is seen.
-func (c *C) disturbed(a, b *client, op oracle.Op, k int, arm func(), what string) {
-	name, ttl := c.Name(fmt.Sprint(op, k)), distlock.TTL(c.long())
-	when := fmt.Sprintf("%s, k = %d", what, k)
-	var h *lease
-	if op == oracle.OpExtend || op == oracle.OpUnlock {
-		h = c.pollFor(a, name, patience, "nobody had ever held it", ttl)
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
-	defer cancel()
-	arm()
-	var err error
-	switch op {
-	case oracle.OpExtend:
-		err = h.Extend(ctx, c.long())
-	case oracle.OpUnlock:
-		err = h.Unlock(ctx)
-	default:
-		got := a.acquire(ctx, op, name, ttl)
-		h, err = got.lease, got.err
-	}
-	a.link.Heal()
-	switch {
-	case op != oracle.OpExtend && op != oracle.OpUnlock && errors.Is(err, distlock.ErrHeld):
-		c.Failf("%s of A (%s) was told that %q is held; nobody but A itself had ever asked for it: %v", op, when, name, err)
-	case errors.Is(err, distlock.ErrLost):
-		c.pollFor(b, name, c.soon(), fmt.Sprintf("%s of A (%s) was told that its lock is lost, %v after it was granted for %v; if it is, nobody has it",
-			op, when, c.now()-h.call, c.long()), ttl).free()
-		return
-	}
-	if h != nil && op != oracle.OpUnlock {
-		_ = h.unlock() // nil, or unknown where this was the operation that was hit
-	}
-	limit := c.Unit() + c.timing.CleanupBound + c.soon()
-	c.pollFor(b, name, limit, fmt.Sprintf("%s of A had returned (%s: %s) and A had unlocked what it held (the TTL is %v: something was left behind)",
-		op, when, describe(err), c.long()), ttl).free()
 }
 
 func connCutIdle(c *C) {

@@ -33,14 +33,6 @@ func ownerChecks() []Check {
 			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one",
 		},
 		{
-			ID: "owner/unlock-atomic", Clause: "H6", Mandatory: true, Needs: []Cap{capProxy}, Run: unlockAtomic,
-			Rule: "a release that reaches the store late, when the name has a new holder, does not touch it: owner test and removal are one step",
-		},
-		{
-			ID: "owner/unlock-reply-lost", Clause: "H6", Needs: []Cap{capProxy}, Run: unlockReplyLost,
-			Rule: "an Unlock whose reply is lost does not report ErrLost, and the name is free soon",
-		},
-		{
 			ID: "owner/unlock-cancelled-ctx", Clause: "H6", Mandatory: true, Run: unlockCancelledCtx,
 			Rule: "Unlock with a context that is already done returns at once and releases all the same",
 		},
@@ -209,51 +201,6 @@ func sameClientStale(c *C) {
 	c.mustLive(third, stalls, "A having unlocked an older lock of its own on the name")
 	d.mustBeBusyAfter(name, third, "A had unlocked a lock of its own on the name that had run out")
 	third.free()
-}
-
-func unlockAtomic(c *C) {
-	const requests = 4
-	var wg sync.WaitGroup
-	for k := 1; k <= requests; k++ {
-		wg.Go(func() { c.contain(func() { c.unlockHeldBack(k) }) })
-	}
-	wg.Wait()
-	c.requireFired(1)
-}
-
-// unlockHeldBack lets the k-th request that A sends after Unlock arrive only when the
-// lease is over and B has the name. Unlock may need fewer requests; then a heartbeat
-// is held back, or nothing.
-func (c *C) unlockHeldBack(k int) {
-	a, b, d := c.openVia("A"), c.open("B"), c.open("C")
-	name := c.Name("x" + string(rune('0'+k)))
-	stale := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	a.link.HoldRequest(k)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = stale.unlock() }) // what it can know of the outcome is not the point here
-	c.sleepUntil(stale.gone())
-	h := c.pollFor(b, name, c.soon(), "the lease of A was over, and A had unlocked", distlock.TTL(c.long()))
-	a.link.Release()
-	c.undisturbed(d, h, "a request of A's Unlock was held up on its way until A's lease was over and B had the name")
-	wg.Wait()
-	h.free()
-}
-
-func unlockReplyLost(c *C) {
-	b := c.open("B")
-	for k := 1; k <= 3; k++ {
-		a := c.openVia("A")
-		name := c.Name("x" + string(rune('0'+k)))
-		h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-		a.link.CutReply(k)
-		err := h.unlock()
-		if errors.Is(err, distlock.ErrLost) {
-			c.Failf("A held %q, its lease lasting until %s; the reply to its Unlock was lost, and Unlock said for certain: %v",
-				name, millis(h.end()), err)
-		}
-		c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, only the reply was lost").free()
-	}
-	c.requireFired(1)
 }
 
 func unlockCancelledCtx(c *C) {

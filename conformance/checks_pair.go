@@ -2,43 +2,77 @@ package conformance
 
 import (
 	"context"
+	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
-// pairChecks stop a client at each request of an operation, or at each step of a store
-// without a wire, while another goes through the life of the name.
+// pairChecks go through all that can become of each message of an operation. In those named
+// by an operation a client is stopped at each request of it, or at each step of a store
+// without a wire, while another goes through the life of the name. In those named by a fate
+// each request, or reply, is lost or late.
 func pairChecks() []Check {
-	check := func(id, clause, rule string, op pairing) Check {
-		op.clause = clause
-		return Check{ID: "pair/" + id, Clause: clause, Mandatory: true, Rule: rule, Run: func(c *C) { c.pair(op) }}
+	var all []Check
+	for _, op := range pairings() {
+		if op.id == "" {
+			continue
+		}
+		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
 	}
-	const looks = "a driver that looks in one step and acts in another does so; the test and the change must be one step"
-	return []Check{
-		check("try-free", "H1", "a TryLock that is stopped at any of its requests or steps gets nothing that another has taken meanwhile: a free name",
-			pairing{what: "TryLock of a name that nobody had", fault: looks, prepare: nothing, run: pairTry}),
-		check("try-released", "H1", "the same of a name that was released",
-			pairing{what: "TryLock of a released name", fault: looks, prepare: releasedBefore, run: pairTry}),
-		check("try-expired", "H1", "the same of a name with an expired entry, and it does not remove the new entry for the old",
-			pairing{what: "TryLock of a name with an expired entry", fault: looks, prepare: expiredBefore, run: pairTry}),
-		check("unlock", "H6", "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then",
-			pairing{what: "Unlock", fault: looks, prepare: takenBefore, run: pairUnlock}),
-		check("extend", "H5", "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing",
-			pairing{what: "Extend", fault: looks, prepare: takenBefore, run: pairExtend}),
-		check("renewal", "H5", "a renewal that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing",
-			pairing{what: "a renewal", fault: looks, prepare: renewedBefore, run: pairRenewal}),
+	for _, f := range fates() {
+		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, Run: func(c *C) { c.fated(f) }})
+	}
+	return all
+}
+
+// pairings are the operations.
+func pairings() []pairing {
+	return []pairing{
+		{id: "try-free", clause: "H1", what: "TryLock of a name that nobody had", lossy: true, prepare: nothing, run: pairTry,
+			rule: "a TryLock that is stopped at any of its requests or steps gets nothing that another has taken meanwhile: a free name"},
+		{id: "try-released", clause: "H1", what: "TryLock of a released name", lossy: true, prepare: releasedBefore, run: pairTry,
+			rule: "the same of a name that was released"},
+		{id: "try-expired", clause: "H1", what: "TryLock of a name with an expired entry", prepare: expiredBefore, run: pairTry,
+			rule: "the same of a name with an expired entry, and it does not remove the new entry for the old"},
+		{clause: "H1", what: "TryLock of a held name", lossy: true, prepare: heldBefore, run: pairTry},
+		{clause: "H1", what: "Lock of a name that nobody had", queues: true, lossy: true, prepare: nothing, run: pairLock},
+		{id: "lock-held", clause: "H1", what: "Lock of a held name", queues: true, waits: true, lossy: true, prepare: heldBefore, run: pairLock,
+			rule: "a Lock that waits and is stopped at any of its requests or steps gets nothing that another has taken meanwhile"},
+		{id: "unlock", clause: "H6", what: "Unlock", lossy: true, prepare: takenBefore, run: pairUnlock,
+			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
+		{id: "extend", clause: "H5", what: "Extend", lossy: true, prepare: takenBefore, run: pairExtend,
+			rule: "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
+		{id: "renewal", clause: "H5", what: "a renewal", prepare: renewedBefore, run: pairRenewal,
+			rule: "a renewal that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
+		{id: "close", clause: "C1", what: "Close", prepare: closedBefore, run: pairClose,
+			rule: "a Close that is stopped at any of its requests or steps until the lease of a lock is over and another has the name does not touch it"},
+		{id: "break", clause: "O2", what: "Break", prepare: brokenBefore, run: pairBreak,
+			rule: "a Break that is stopped at any of its requests or steps until the hold that it is to end is over does not touch the next one"},
+		{id: "sweep", clause: "O4", what: "Sweep", prepare: sweptBefore, run: pairSweep,
+			rule: "a Sweep that is stopped at any of its requests or steps does not touch a name that was taken meanwhile"},
 	}
 }
 
-func nothing(*pairScene) *lease { return nil }
-
-func releasedBefore(s *pairScene) *lease {
-	s.b.mustTry(s.name, "which is fresh").free()
-	return nil
+// fates are what may become of a message.
+func fates() []fate {
+	return []fate{
+		{id: "request-lost", clause: "A5", what: "its request was lost", ways: []way{{arm: netfault.Link.CutRequest}, {arm: netfault.Link.DropRequest, silent: true}},
+			rule: "whichever request of an operation is lost: nobody else gets in, the client does not mistake its own entry for another's, and nothing stays behind"},
+		{id: "reply-lost", clause: "A5", what: "the reply to it was lost", ways: []way{{arm: netfault.Link.CutReply}, {arm: netfault.Link.DropReply, silent: true}},
+			rule: "whichever reply of an operation is lost: the same"},
+		{id: "left-late", clause: "A4", late: true, what: "its request arrived after A had given up", ways: []way{{arm: netfault.Link.HoldRequest, silent: true}, {arm: netfault.Link.HoldRequest, silent: true, between: true}},
+			rule: "whichever request of an operation arrives when its caller has given up: what it gets is undone, and what another has meanwhile is not touched"},
+	}
 }
+
+func nothing(*pairScene) {}
+
+func releasedBefore(s *pairScene) { s.b.mustTry(s.name, "which is fresh").free() }
 
 // expiredBefore has a client take the name and die.
-func expiredBefore(s *pairScene) *lease {
+func expiredBefore(s *pairScene) {
 	p, g := s.c.openGated("P" + s.a.who)
 	h := p.mustTry(s.name, "which is fresh", distlock.NoRenewal())
 	g.hold(1) // it must not clean up
@@ -47,36 +81,71 @@ func expiredBefore(s *pairScene) *lease {
 		s.c.Go(func() { <-s.c.ctx.Done(); g.release() })
 	}
 	s.c.sleepUntil(h.gone())
-	return nil
 }
 
-func takenBefore(s *pairScene) *lease {
-	return s.a.mustTry(s.name, "which is fresh", distlock.NoRenewal())
+func heldBefore(s *pairScene) {
+	s.other = s.b.mustTry(s.name, "which is fresh", distlock.TTL(s.c.long()))
 }
 
-func renewedBefore(s *pairScene) *lease { return s.a.mustTry(s.name, "which is fresh") }
+func takenBefore(s *pairScene) {
+	s.held = s.a.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.ttl))
+}
 
-func pairTry(s *pairScene) (*lease, error) {
-	a := s.a.try(s.name, distlock.NoRenewal())
+// closedBefore has the lease end while Close is under way, which gives up after some seconds.
+func closedBefore(s *pairScene) {
+	s.ttl = s.c.fits(min(s.ttl, closing/8))
+	takenBefore(s)
+}
+
+func renewedBefore(s *pairScene) { s.held = s.a.mustTry(s.name, "which is fresh") }
+
+func brokenBefore(s *pairScene) {
+	s.c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	s.third.mustNotBreak(s.name, 1, "although nobody has ever held the name") // skips the check if not supported
+	heldBefore(s)
+	s.token = s.other.Token()
+}
+
+func sweptBefore(s *pairScene) {
+	s.third.sweep(time.Hour) // skips the check if not supported
+	h := s.b.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.short()))
+	h.free()
+	s.c.sleepUntil(h.gone() + s.c.poll())
+}
+
+func pairTry(s *pairScene, ctx context.Context) (*lease, error) { return s.claim(ctx, oracle.OpTry) }
+
+func pairLock(s *pairScene, ctx context.Context) (*lease, error) { return s.claim(ctx, oracle.OpLock) }
+
+func (s *pairScene) claim(ctx context.Context, op oracle.Op) (*lease, error) {
+	a := s.a.acquire(ctx, op, s.name, distlock.NoRenewal(), distlock.TTL(s.ttl))
 	return a.lease, a.err
 }
 
-func pairUnlock(s *pairScene) (*lease, error) { return nil, s.held.unlock() }
+func pairUnlock(s *pairScene, ctx context.Context) (*lease, error) { return nil, s.held.Unlock(ctx) }
 
 // pairExtend asks for more than the lock was taken for: else there may be nothing to do.
-func pairExtend(s *pairScene) (*lease, error) {
-	c := s.c
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	return nil, s.held.Extend(ctx, c.extends(c.Unit(), 2*c.Unit()))
+func pairExtend(s *pairScene, ctx context.Context) (*lease, error) {
+	return nil, s.held.Extend(ctx, s.c.extends(s.ttl, 2*s.ttl))
 }
 
 // pairRenewal waits for a renewal to be confirmed, or the loss of the lock.
-func pairRenewal(s *pairScene) (*lease, error) {
+func pairRenewal(s *pairScene, _ context.Context) (*lease, error) {
 	for before := s.held.Ends(); s.held.Ends() == before; {
 		if s.c.within(s.held.Done(), s.c.poll()) {
 			return nil, s.held.Err()
 		}
 	}
 	return nil, nil
+}
+
+func pairClose(s *pairScene, _ context.Context) (*lease, error) { return nil, s.a.close() }
+
+func pairBreak(s *pairScene, ctx context.Context) (*lease, error) {
+	return nil, s.a.breakHold(ctx, s.name, s.token)
+}
+
+func pairSweep(s *pairScene, ctx context.Context) (*lease, error) {
+	_, err := s.a.sweepIdle(ctx, time.Nanosecond)
+	return nil, err
 }

@@ -44,7 +44,7 @@ var skipped = []string{
 	"fault/failover",             //
 	"fence/over-cleanup",         // the store keeps nothing that could be swept
 	"isolate/stuck-server",       // there is one store
-	"sweep/held", "sweep/idle", "sweep/tokens", "sweep/beside-traffic", "sweep/exact", "sweep/waited-only",
+	"sweep/held", "sweep/idle", "sweep/tokens", "sweep/beside-traffic", "sweep/exact", "sweep/waited-only", "pair/sweep",
 	"fault/fragmented", // a call cannot come in pieces
 }
 

@@ -24,18 +24,22 @@ const (
 	stuckAfter = 250 * time.Millisecond
 )
 
-// pairing is an operation that a client is stopped in.
+// pairing is an operation that a client is stopped in, or of which a message is lost.
 type pairing struct {
+	id     string // of the check that stops it; empty if none does
 	what   string // "TryLock of a free name"
 	clause string
-	fault  string // what a driver does that fails
+	rule   string
+	queues bool // Lock: what arrives behind its undo may wait for its TTL
+	waits  bool // until the name is free
+	lossy  bool // group pair/ also looks what becomes of it when a message is lost
 
-	// prepare brings the name into its state. It returns what A holds, or nil.
-	prepare func(s *pairScene) *lease
+	// prepare brings the name into its state. It sets what A, or B, holds before.
+	prepare func(s *pairScene)
 
 	// run is the operation. It returns what A got, and nil if A was told that it holds, or
 	// has held until now, the name.
-	run func(s *pairScene) (*lease, error)
+	run func(s *pairScene, ctx context.Context) (*lease, error)
 }
 
 // pairScene is one run of an operation, stopped at one place.
@@ -47,8 +51,10 @@ type pairScene struct {
 	gate        gate
 	steps       *stepGate // of B; nil over a wire
 	name        string
-	held        *lease // of A before; nil if it had none
-	kept        bool   // A's entry was there still shortly before the end of its lease
+	ttl         time.Duration // that the locks of A, and of B before, are taken for
+	held, other *lease        // of A and of B before; nil if they had none
+	token       int64         // that A is to break
+	kept        bool          // A's entry was there still shortly before the end of its lease
 
 	told chan struct{} // closed when A's operation is over
 	got  *lease
@@ -62,11 +68,17 @@ func (c *C) pair(op pairing) {
 	if _, ok := c.harness.(Stepped); ok {
 		depth, unit = stepDepth, "steps"
 	}
-	b, third := c.open("B"), c.open("C")
+	b, third, ttl := c.open("B"), c.open("C"), c.Unit()
+	if op.waits {
+		// A request that was stopped for longer than a client waits for an answer may enlist A
+		// behind its undo. The model does not know that.
+		ttl = c.fits(min(ttl, closing/8))
+		c.unmodelled()
+	}
 	var mu sync.Mutex
 	seen := make(map[outcome][]int)
 	c.together(depth, func(i int, _ *rand.Rand) {
-		s := &pairScene{c: c, op: op, b: b, third: third, k: i + 1, name: c.Name(fmt.Sprint("n", i+1)), told: make(chan struct{})}
+		s := &pairScene{c: c, op: op, b: b, third: third, k: i + 1, name: c.Name(fmt.Sprint("n", i+1)), ttl: ttl, told: make(chan struct{})}
 		s.a, s.gate = c.openGated(fmt.Sprint("A", i+1))
 		if _, ok := s.gate.(*stepGate); ok {
 			var g gate
@@ -105,12 +117,22 @@ const (
 func (s *pairScene) play() outcome {
 	c := s.c
 	c.pollFor(s.a, c.Name("warm-"+s.a.who), patience, "nobody had ever held it", distlock.TTL(c.long())).free()
-	s.held = s.op.prepare(s)
-	s.gate.hold(s.k)
+	s.op.prepare(s)
+	woken := s.op.waits && s.k%2 == 0 // half of the requests are counted from the wake-up
+	if !woken {
+		s.gate.hold(s.k)
+	}
 	c.Go(func() {
 		defer close(s.told)
-		s.got, s.err = s.op.run(s)
+		ctx, cancel := context.WithTimeout(c.ctx, 2*c.Unit()+c.timing.ExpiryLag+patience+c.Slack())
+		defer cancel()
+		s.got, s.err = s.op.run(s, ctx)
 	})
+	if woken {
+		c.sleep(quiet)
+		s.gate.hold(s.k / 2)
+		s.vacate()
+	}
 	if !s.stopped() {
 		return s.over(notReached)
 	}
@@ -128,8 +150,8 @@ func (s *pairScene) play() outcome {
 	s.gate.release() // what A may have looked at is of the past now
 	answered := c.within(s.told, 2*quiet)
 	c.sleep(quiet) // what was on its way takes effect now, if it does
-	because := fmt.Sprintf("%s by A was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: %s",
-		s.op.what, s.k, millis(stopped), s.name, millis(next.ret), s.op.fault)
+	because := fmt.Sprintf("%s by A was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
+		s.op.what, s.k, millis(stopped), s.name, millis(next.ret))
 	if answered && s.wrongly() {
 		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
 	}
@@ -140,22 +162,32 @@ func (s *pairScene) play() outcome {
 	return passedBy
 }
 
-// stopped waits until A has been stopped, or has ended its operation without that.
+// stopped waits until A has been stopped, or has ended its operation without that. What A
+// waits for is freed when A has had the time to be stopped before.
 func (s *pairScene) stopped() bool {
-	for !s.gate.reached() {
+	for began := s.c.now(); !s.gate.reached(); s.c.sleep(s.c.poll() / 2) {
 		if isDone(s.told) {
 			return s.gate.reached()
 		}
-		s.c.sleep(s.c.poll() / 2)
+		if s.c.now() > began+quiet {
+			s.vacate()
+		}
 	}
 	return true
+}
+
+// vacate has B free the name, if it had it before. The oracles judge what it is told.
+func (s *pairScene) vacate() {
+	if s.other != nil {
+		_ = s.other.unlock()
+		s.other = nil
+	}
 }
 
 // successor has B take the name as soon as A's lease, if it has one, is over. It returns nil
 // if A was told ok before that, and false if A kept B from going on.
 func (s *pairScene) successor() (next *lease, free bool) {
 	c := s.c
-	limit := c.now() + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon() // of what A may have left
 	var asking, stuck atomic.Bool
 	try := func(opts ...distlock.Option) answer {
 		asking.Store(true)
@@ -166,15 +198,21 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	c.Go(func() {
 		defer close(over)
 		if s.held != nil {
-			c.sleepUntil(s.held.Ends() - c.Unit()/8)
+			c.sleepUntil(s.held.Ends() - s.ttl/8)
 			a := try(distlock.NoRenewal())
 			if s.kept = a.busy(); a.err == nil {
 				a.free()
 			}
 			c.sleepUntil(s.held.Ends())
+		}
+		asking.Store(true)
+		s.vacate()
+		asking.Store(false)
+		began := c.now()
+		limit := began + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon() // of what A may have left
+		if s.held != nil {
 			limit = max(limit, s.held.gone()+c.soon())
 		}
-		began := c.now()
 		for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (limit-c.now())/50)) {
 			if stuck.Load() || isDone(s.told) && s.err == nil {
 				return
@@ -224,6 +262,8 @@ func (s *pairScene) wrongly() bool {
 		return false
 	case s.got != nil:
 		return s.got.Err() == nil
+	case s.held == nil || s.op.id == "close": // what is told then is not about a lock of A now
+		return false
 	case errors.Is(s.held.Err(), distlock.ErrUnlocked):
 		return s.kept
 	}
@@ -249,6 +289,10 @@ func (s *pairScene) intact(next *lease, because string) {
 	defer cancel()
 	breach("Extend", next.Extend(ctx, c.long()))
 	s.gate.heal() // and what A does about it must not hurt either
+	if s.op.waits {
+		breach("Unlock", next.unlock()) // for which A is waiting
+		return
+	}
 	if !c.within(s.told, patience+c.Slack()) {
 		c.breach("A4", "%s by A has not returned %v after A could go on: %s", s.op.what, patience, because)
 	}

@@ -96,7 +96,8 @@ var longest = []string{
 	"expiry/wait-not-deducted", "fault/conn-cut-idle", "lost/before-successor", "handover/deadline",
 	"inspect/handed-over", "owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
 	"stress/boundary-history", "lost/paused-client", "time/untouched", "time/months", "renew/late-request",
-	"renew/expired-other", "wait/for-days", "maxhold/cap", "inspect/held",
+	"renew/expired-other", "fence/over-expiry", "pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",
+	"wait/for-days", "maxhold/cap", "inspect/held",
 }
 
 // rank returns the place of a check in the queue.

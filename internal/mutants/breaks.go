@@ -44,7 +44,7 @@ func tokenBreakers() []Mutant {
 		},
 		{
 			Name: "LooksThenBreaks", Flaw: "compares the token with one request, and ends what hold there is with a second",
-			KilledBy: []Kill{{"break/late-request", "a Break of A's lock before it"}},
+			KilledBy: []Kill{{"pair/break", "looks in one step and acts in another"}},
 			design:   outside(flaw{breaks: lookThenBreak}),
 		},
 		{

@@ -25,7 +25,7 @@ func cancelMutants() []Mutant {
 		{
 			Name: "LateGrant", Flaw: "forgets a request whose caller has gone, and that it may still be granted",
 			Seen:     "redsync, redislock, INSERTs in MySQL: measured, 19 of 20 seconds were left",
-			KilledBy: []Kill{{"cancel/reply-after-cancel", "the late grant was kept"}, {"cancel/race-with-grant", "B's cancelled call had returned an error"}},
+			KilledBy: []Kill{{"pair/left-late", "something was left behind"}, {"cancel/race-with-grant", "B's cancelled call had returned an error"}},
 			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fault/*", "close/*", "core/down-is-not-held", "leak/*", "inspect/waiters"},
 			Why:      "callers leave while a request is in flight in them",
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {
@@ -35,7 +35,7 @@ func cancelMutants() []Mutant {
 		{
 			Name: "CleanupWithDeadCtx", Flaw: "cleans up with the context whose end made it necessary",
 			Seen:     "redsync 4.18.1",
-			KilledBy: []Kill{{"cancel/reply-after-cancel", "the late grant was kept"}},
+			KilledBy: []Kill{{"pair/left-late", "something was left behind"}},
 			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fault/*", "close/*", "core/down-is-not-held", "leak/*", "inspect/waiters"},
 			Why:      "callers leave while a request is in flight in them",
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {
@@ -45,7 +45,7 @@ func cancelMutants() []Mutant {
 		{
 			Name: "OrphanOnError", Flaw: "takes a request that has failed for one that had no effect, and leaves what it has created",
 			Seen:     "go-zookeeper's Lock, measured",
-			KilledBy: []Kill{{"fault/reply-lost-sweep", "something was left behind"}},
+			KilledBy: []Kill{{"pair/reply-lost", "something was left behind"}},
 			MayTrip:  []string{"fault/*", "close/*", "cancel/*", "core/down-is-not-held"},
 			Why:      "requests fail in them that were applied",
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {

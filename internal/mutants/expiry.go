@@ -19,8 +19,6 @@ func expiryMutants() []Mutant {
 			Name: "NoTTL", Flaw: "takes the name with one request and sets its expiry with a second",
 			Seen:     "SETNX then EXPIRE, in countless libraries before SET NX PX",
 			KilledBy: []Kill{{"expiry/ttl-atomic", "an entry without expiry"}},
-			MayTrip:  []string{"fault/*-sweep"},
-			Why:      "the fault hits between the two requests",
 			design:   outside(flaw{try: tryThenExpire}),
 		},
 		{

@@ -15,7 +15,7 @@ func lookingMutants() []Mutant {
 		{
 			Name: "LookThenTake", Flaw: "looks with one request whether the name is free, and writes its entry with a second",
 			Seen:     "GET, then SET; SELECT, then UPDATE",
-			KilledBy: []Kill{{"pair/try-free", says}, {"pair/try-released", says}, {"pair/try-expired", says}},
+			KilledBy: []Kill{{"pair/try-free", says}, {"pair/try-released", says}, {"pair/try-expired", says}, {"pair/lock-held", says}},
 			MayTrip:  []string{"*/*"}, Why: "a request is late, or repeated, in them, or several clients ask at a time",
 			design: outside(plain(flaw{try: lookThenTake})),
 		},

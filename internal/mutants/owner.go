@@ -23,8 +23,8 @@ func ownerMutants() []Mutant {
 		{
 			Name: "CheckThenDelete", Flaw: "compares the owner with one request and deletes with a second",
 			Seen:     "GET, compare, DEL, where a script was thought too much",
-			KilledBy: []Kill{{"owner/unlock-atomic", "before that, a request of A's Unlock was held up"}, {"pair/unlock", "looks in one step and acts in another"}},
-			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*", "cancel/reply-after-cancel"},
+			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}, {"pair/close", "looks in one step and acts in another"}},
+			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*"},
 			Why:      "a lease ends between the two requests in them",
 			design:   outside(flaw{release: checkThenDelete}),
 		},
@@ -53,8 +53,8 @@ func answerMutants() []Mutant {
 		{
 			Name: "DownMeansBusy", Flaw: "answers that the name is held when the server cannot be reached",
 			Seen:     "every function that returns a bool for it",
-			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}, {"fault/request-lost-sweep", "nobody but A itself had ever asked for it"}},
-			MayTrip:  []string{"fault/*", "cancel/reply-after-cancel", "expiry/ttl-atomic", "isolate/*"},
+			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}, {"pair/request-lost", "nobody but A itself had asked for it"}},
+			MayTrip:  []string{"fault/*", "expiry/ttl-atomic", "isolate/*"},
 			Why:      "connections break, or requests hang, in them, and a TryLock that was told \"held\" has nothing to undo",
 			design:   outside(flaw{try: tryOrBusy}),
 		},
@@ -92,7 +92,7 @@ func answerMutants() []Mutant {
 		{
 			Name: "RetryNonIdempotent", Flaw: "repeats a request whose reply was lost, and takes its own success for somebody else's",
 			Seen:     "go-redis #2985: SETNX repeated by the client library",
-			KilledBy: []Kill{{"fault/reply-lost-sweep", "nobody but A itself had ever asked for it"}},
+			KilledBy: []Kill{{"pair/reply-lost", "nobody but A itself had asked for it"}},
 			MayTrip:  []string{"fault/*", "core/down-is-not-held", "expiry/ttl-atomic", "stress/*", "cancel/*"},
 			Why:      "replies are lost in them",
 			design:   outside(flaw{try: tryTwice}),

@@ -38,7 +38,7 @@ var byChance = map[string]string{
 	"renew/boundary":          "which schedules it meets is a matter of chance; what it looks for is renew/late-request's by design",
 	"stress/counter":          "it looks for overlaps by chance; core/exclusive and its kind make them by design",
 	"stress/random-history":   "it looks for overlaps by chance",
-	"stress/boundary-history": "it looks for overlaps by chance; owner/unlock-atomic and renew/late-request make what it meets at the end of a lease",
+	"stress/boundary-history": "it looks for overlaps by chance; pair/unlock and renew/late-request make what it meets at the end of a lease",
 	"stress/sequence":         "it looks for overlaps by chance",
 	"fair/within-client":      "the engine keeps this order; a driver breaks it only with other things that go wrong",
 }

@@ -49,7 +49,7 @@ func sweepMutants() []Mutant {
 		},
 		{
 			Name: "LooksThenSweeps", Flaw: "removes with a second request the rows that it has found free with a first, whoever has taken them since",
-			KilledBy: []Kill{{"sweep/beside-traffic", "n"}},
+			KilledBy: []Kill{{"pair/sweep", "looks in one step and acts in another"}, {"sweep/beside-traffic", "n"}},
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: lookThenSweep(),
 		},
@@ -162,17 +162,18 @@ func lookThenSweep() design {
 		}
 		d.mu.Unlock()
 		time.Sleep(5 * time.Millisecond)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for _, name := range found {
-			if e := d.entries[name]; e != nil {
-				_ = remove(ctx, d.mem, name)
-				d.floor = max(d.floor, e.token)
-				delete(d.entries, name)
-				removed++
+		return len(found), d.send(ctx, func(ctx context.Context) error {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			for _, name := range found {
+				if e := d.entries[name]; e != nil {
+					_ = remove(ctx, d.mem, name)
+					d.floor = max(d.floor, e.token)
+					delete(d.entries, name)
+				}
 			}
-		}
-		return removed, nil
+			return nil
+		})
 	}
 	return inside(f)
 }

@@ -17,11 +17,11 @@ import (
 // else here.
 var (
 	exclusionChecks = []string{
-		"core/exclusive", "owner/stale-unlock-held", "owner/unlock-atomic", "renew/expired-other", "cancel/race-with-grant",
-		"fault/reply-lost-sweep", "stress/counter", "stress/random-history", "stress/boundary-history",
+		"core/exclusive", "owner/stale-unlock-held", "pair/unlock", "renew/expired-other", "cancel/race-with-grant",
+		"pair/reply-lost", "stress/counter", "stress/random-history", "stress/boundary-history",
 	}
 	cancelChecks = []string{
-		"cancel/leaves-nothing", "cancel/race-with-grant", "cancel/reply-after-cancel", "cancel/middle-of-queue", "handover/woken-leaves",
+		"cancel/leaves-nothing", "cancel/race-with-grant", "pair/left-late", "cancel/middle-of-queue", "handover/woken-leaves",
 	}
 	orderChecks = []string{"fair/order", "fair/cancelled-skipped"}
 	herdChecks  = []string{"stress/herd", "wait/no-busy-loop"}

@@ -1,0 +1,140 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
+)
+
+// fateDepth is up to which request or reply of an operation a fault is tried. No driver
+// needs more for one; the rest hits what the operation leads to.
+const fateDepth = 8
+
+// pairsVariable is the environment variable that, as "all", has every message of every
+// operation lost in silence. Each of them waits for a time-out: without it every second is,
+// and the seed says which.
+const pairsVariable = "DISTLOCK_CONFORMANCE_PAIRS"
+
+// fate is what becomes of a message of an operation.
+type fate struct {
+	id, clause, rule string
+	what             string // "its request was lost"
+	late             bool   // the message arrives, when A has given up
+	ways             []way
+}
+
+// way is how that comes about.
+type way struct {
+	arm     func(netfault.Link, int)
+	silent  bool // A hears nothing, and gives up
+	between bool // B asks for the name before the message arrives
+}
+
+// fated runs each operation with a fault in its k-th message, for each k, and looks what
+// another sees afterwards.
+func (c *C) fated(f fate) {
+	var ops []pairing
+	for _, op := range pairings() {
+		if op.lossy && !(f.late && op.queues) {
+			ops = append(ops, op)
+		}
+	}
+	every := c.Virtual() || os.Getenv(pairsVariable) == "all"
+	var met, tried atomic.Int64
+	c.together(len(ops), func(i int, rng *rand.Rand) {
+		a, b, third := c.openVia(fmt.Sprint("A", i+1)), c.open(fmt.Sprint("B", i+1)), c.open(fmt.Sprint("C", i+1))
+		left := rng.IntN(2)
+		for k := range fateDepth {
+			for j, w := range f.ways {
+				if w.silent && !every && k > 0 && k%2 == left {
+					continue
+				}
+				c.warm(a)
+				before := a.link.Fired()
+				s := &pairScene{c: c, op: ops[i], a: a, b: b, third: third, gate: &wireGate{link: a.link}, k: k + 1,
+					name: c.Name(fmt.Sprintf("n%d-%d-%d", i, k, j)), ttl: c.long(), told: make(chan struct{})}
+				s.suffer(f, w)
+				tried.Add(1)
+				met.Add(int64(min(1, a.link.Fired()-before)))
+			}
+		}
+		c.warm(a)
+	})
+	c.Logf("%d of %d faults were met", met.Load(), tried.Load())
+	c.requireFired(len(ops))
+}
+
+// suffer runs the operation with an armed fault. The TTL is so long that what is left
+// behind and lives until its end is seen.
+func (s *pairScene) suffer(f fate, w way) {
+	c := s.c
+	s.op.prepare(s)
+	limit := patience
+	if w.silent || s.op.waits {
+		limit = c.Unit() / 4
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	_, apart := s.a.link.(interface{ Independent() })
+	if apart && f.late { // the undo must not overtake the request
+		s.a.link.Delay(4*limit, 0)
+	} else {
+		w.arm(s.a.link, s.k)
+	}
+	s.got, s.err = s.op.run(s, ctx)
+	close(s.told)
+	because := fmt.Sprintf("%s by A had returned %s (%s, k = %d)", s.op.what, describe(s.err), f.what, s.k)
+	var next answer
+	if w.between {
+		next = s.b.try(s.name, distlock.TTL(c.long()))
+	}
+	if f.late {
+		s.gate.release()
+		c.sleep(quiet) // what was on its way takes effect now, if it does
+		if apart {
+			c.sleep(2 * limit)
+		}
+	}
+	if next.lease != nil {
+		s.intact(next.lease, because)
+	}
+	s.gate.heal()
+	switch {
+	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
+		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
+	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
+		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
+	case s.held != nil && errors.Is(s.err, distlock.ErrLost):
+		c.pollFor(s.b, s.name, c.soon(), fmt.Sprintf("A was told that its lock, granted for %v at %s, is lost; if it is, nobody has it: %s", s.ttl, millis(s.held.ret), because),
+			distlock.TTL(s.ttl)).free()
+		return
+	}
+	s.settle(because)
+}
+
+// settle ends what there is of the name, and demands that nothing is left of it.
+func (s *pairScene) settle(because string) {
+	c := s.c
+	for _, h := range []*lease{s.got, s.other} {
+		if h != nil {
+			s.third.mustBeBusyAfter(s.name, h, because)
+		}
+	}
+	if s.other != nil {
+		s.other.free()
+	}
+	for _, h := range []*lease{s.got, s.held} {
+		if h != nil {
+			_ = h.unlock() // nil, or unknown where this was the operation that was hit
+		}
+	}
+	limit := c.Unit() + c.timing.CleanupBound + c.soon()
+	c.pollFor(s.b, s.name, limit, fmt.Sprintf("everybody had unlocked what was told to be held (the TTL is %v: something was left behind): %s", c.long(), because),
+		distlock.TTL(s.ttl)).free()
+}
