@@ -209,8 +209,9 @@ func (a *attempt) outlasts(err error) bool {
 // pause blocks until it is time to ask again. It reports false if the call has gone on
 // for long enough.
 func (a *attempt) pause() bool {
-	ctx := a.client.call(a.ctx, a.client.life, time.Until(a.until), 0)
-	defer ctx.end()
+	ctx, cancel := context.WithDeadline(a.ctx, a.until)
+	defer cancel()
+	defer context.AfterFunc(a.client.life, cancel)()
 	return a.retry.Pause(ctx) == nil || a.over() != nil
 }
 
@@ -227,7 +228,7 @@ func (a *attempt) try() error {
 		}
 	}
 	c := a.client
-	ctx := c.call(a.ctx, c.calls, a.limit(), callGrace)
+	ctx := c.call(a.ctx, c.calls, a.limit())
 	defer ctx.end()
 	var grant Grant
 	var sent time.Time
@@ -292,11 +293,15 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 // wait blocks until trying again may help: the driver says so, or a.backoff does.
 //
 // Its context ends with the caller's, without a grace: a Wait has no outcome that would
-// have to be known.
+// have to be known. It does not end before it by a timer of its own: a caller that is told
+// of the end of its context finds it ended.
 func (a *attempt) wait() error {
+	c, bound := a.client, a.backoff.bound
 	began := time.Now()
-	ctx := a.client.call(a.ctx, a.client.life, a.backoff.bound, 0)
+	bounded, cancel := context.WithTimeout(a.ctx, bound)
+	ctx := &call{Context: bounded, caller: a.ctx, until: c.life, cancel: cancel, limit: bound, deadline: began.Add(bound), backend: c.caps.Backend}
 	defer ctx.end()
+	defer context.AfterFunc(c.life, cancel)()
 	err := a.claim.Wait(ctx)
 	if errors.Is(err, distlock.ErrHeld) {
 		err = nil // a hint like others: Try decides

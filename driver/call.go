@@ -26,14 +26,13 @@ const (
 // call is the context of one call of the driver. The call runs on the caller's goroutine.
 // It has the values of the caller's context, for tracing, and an end of its own:
 //
-//   - a grace after the caller's context has ended, or
+//   - callGrace after the caller's context has ended, or Close has been called, or
 //   - at its limit, or
-//   - with until: when Close is called, or a grace later, or for a release, because Close
-//     waits for it, when Close has lost its patience.
+//   - for a release, because Close waits for it: when Close has lost its patience.
 type call struct {
 	context.Context // the end
 	caller          context.Context
-	until           context.Context
+	until           context.Context // of the Client
 	cancel          context.CancelFunc
 	unhook          func() bool // takes back what waits for the end of caller; nil if that never ends
 	limit           time.Duration
@@ -42,15 +41,15 @@ type call struct {
 }
 
 // call returns the context of a call. Its end must be called when the call has returned.
-func (c *Client) call(caller, until context.Context, limit, grace time.Duration) *call {
+func (c *Client) call(caller, until context.Context, limit time.Duration) *call {
 	ctx := &call{caller: caller, until: until, limit: limit, deadline: time.Now().Add(limit), backend: c.caps.Backend}
 	// Client libraries look at the deadline for how long a socket may be silent.
-	if d, ok := caller.Deadline(); ok && d.Add(grace).Before(ctx.deadline) {
-		ctx.deadline = d.Add(grace)
+	if d, ok := caller.Deadline(); ok && d.Add(callGrace).Before(ctx.deadline) {
+		ctx.deadline = d.Add(callGrace)
 	}
 	ctx.Context, ctx.cancel = context.WithDeadline(until, ctx.deadline)
 	if caller.Done() != nil {
-		ctx.unhook = context.AfterFunc(caller, func() { time.AfterFunc(grace, ctx.cancel) })
+		ctx.unhook = context.AfterFunc(caller, func() { time.AfterFunc(callGrace, ctx.cancel) })
 	}
 	return ctx
 }

@@ -103,7 +103,7 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	if err != nil {
 		return zero, opError(op, name, err)
 	}
-	bounded := c.call(ctx, c.calls, distlock.MaxTTL, callGrace)
+	bounded := c.call(ctx, c.calls, distlock.MaxTTL)
 	defer bounded.end()
 	var value T
 	repeats, cancel := context.WithTimeout(bounded, maxCall) // listing or sweeping takes the time it takes

@@ -154,7 +154,7 @@ func (r *release) over() bool { return time.Since(r.began) >= r.patience }
 // call makes one call of Release, and reports whether it need not be repeated.
 func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (done bool) {
 	c := r.client
-	bounded := c.call(ctx, c.tasks.life, limit, callGrace)
+	bounded := c.call(ctx, c.tasks.life, limit)
 	defer bounded.end()
 	r.calls++
 	repeated := r.repeated

@@ -284,7 +284,7 @@ var errUnanswered = errors.New("the driver broke its contract: a renewal had no 
 func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
 	c.tasks.begin()
 	defer c.tasks.finished()
-	ctx := c.call(caller, c.calls, limit(entries), callGrace)
+	ctx := c.call(caller, c.calls, limit(entries))
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
 	for i, e := range entries {

@@ -65,6 +65,9 @@ func (d *sweeper) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 func (d *flawed) Renew(ctx context.Context, batch []driver.Renewal) {
 	if d.batch != nil {
 		d.batch(ctx, d, batch)
+		for i := range batch {
+			batch[i].Answer(batch[i].Grant, batch[i].Err)
+		}
 		return
 	}
 	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
