@@ -224,12 +224,27 @@ func (d *lastDial) dial(network, addr string, limit time.Duration) (net.Conn, er
 	conn, err := net.DialTimeout(network, addr, limit)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err == nil && d.ended {
+	if err != nil {
+		return nil, err
+	}
+	if d.ended {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
 	d.conn = conn
-	return conn, err
+	return &greeted{conn, time.AfterFunc(greetingTime, func() { _ = conn.Close() })}, nil
+}
+
+// greeted is a connection that ends unless its server answers in time; see greetingTime.
+type greeted struct {
+	net.Conn
+	end *time.Timer
+}
+
+func (g *greeted) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	g.end.Stop()
+	return n, err
 }
 
 func (d *lastDial) end() {

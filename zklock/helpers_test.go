@@ -72,6 +72,11 @@ func connect(t testing.TB) *zk.Conn {
 	return connectTo(t, server(t).Addr())
 }
 
+// greetingTime is how long a connection of the tests waits for the first answer of its
+// server. An engine listens on the port of a container before the server in it does. A
+// connection from that time may hang, and the library would wait for almost seven sessions.
+const greetingTime = 3 * time.Second
+
 func connectTo(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
 	return connectOver(t, addr, func(conn net.Conn) net.Conn { return conn })
@@ -92,7 +97,7 @@ func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Co
 			}
 			return conn, err
 		},
-		DialTimeout: 30 * time.Second,
+		DialTimeout: greetingTime,
 		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
 	}, 30*time.Second)
 	if err != nil {

@@ -88,7 +88,9 @@ func (l *Lock) Path() string { return l.path }
 // All its locks live by the session of the connection. So the name of a dead holder
 // stays held for as long as the session, whatever the TTL. The locks end with the
 // session; later ones live by the next. If the server falls silent, the locks are lost
-// with it. Open owns its connections, so it can leave the server in time. New sends no
+// with it. Open owns its connections, so it can leave the server in time. Here, a server
+// that accepts a connection and then says nothing holds up the library for almost seven
+// sessions, unless the user's own zk.WithDialer ends such connections. New sends no
 // request. It fails with distlock.ErrInvalid if an option is not allowed, or if the
 // session time-out cannot be known.
 //
