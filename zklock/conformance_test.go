@@ -190,7 +190,7 @@ func (w *withConnection) Close() error {
 
 func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {
 	d := &lastDial{}
-	conn, events, err := zk.Connect([]string{addr}, h.session, zk.WithLogger(silent{}), zk.WithDialer(d.dial))
+	conn, err := dial(addr, h.session, d.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -199,16 +199,12 @@ func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr strin
 		testkit.Until(h.t, "the connection ends", func() bool {
 			return conn.State() == zk.StateDisconnected || conn.State() == zk.StateConnecting
 		})
-		conn.Close()
+		conn.Close(time.Second)
 	})
-	for conn.State() != zk.StateHasSession {
-		select {
-		case <-events:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if _, err := driver.Detach(ctx, func() (bool, error) { there, _, err := conn.Exists("/"); return there, err }); err != nil {
+		return nil, err
 	}
-	return New(conn, &Options{TickTime: tick})
+	return New(conn.Conn, &Options{TickTime: tick})
 }
 
 // lastDial ends the TCP connection of a user's client before that is closed. A CreateContainer may be
@@ -220,31 +216,19 @@ type lastDial struct {
 	ended bool
 }
 
-func (d *lastDial) dial(network, addr string, limit time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, addr, limit)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *lastDial) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.ended {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
 	d.conn = conn
-	return &greeted{conn, time.AfterFunc(greetingTime, func() { _ = conn.Close() })}, nil
-}
-
-// greeted is a connection that ends unless its server answers in time; see greetingTime.
-type greeted struct {
-	net.Conn
-	end *time.Timer
-}
-
-func (g *greeted) Read(b []byte) (int, error) {
-	n, err := g.Conn.Read(b)
-	g.end.Stop()
-	return n, err
+	return conn, nil
 }
 
 func (d *lastDial) end() {

@@ -72,34 +72,21 @@ func connect(t testing.TB) *zk.Conn {
 	return connectTo(t, server(t).Addr())
 }
 
-// greetingTime is how long a connection of the tests waits for the first answer of its
-// server. An engine listens on the port of a container before the server in it does. A
-// connection from that time may hang, and the library would wait for almost seven sessions.
-const greetingTime = 3 * time.Second
-
 func connectTo(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
 	return connectOver(t, addr, func(conn net.Conn) net.Conn { return conn })
 }
 
-// connectOver has each TCP connection go over another. It is by package wire, to keep the
-// race detector quiet about the library: with New, its data race at a reconnection with
-// watches is the user's, and here the tests'. But it waits for answers for as long as the
-// library does.
+// connectOver has each TCP connection go over another.
 func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Conn {
 	t.Helper()
-	conn, err := wire.Dial(wire.Target{
-		Hosts: []string{addr},
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-			if err == nil {
-				conn = over(conn)
-			}
-			return conn, err
-		},
-		DialTimeout: greetingTime,
-		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
-	}, 30*time.Second)
+	conn, err := dial(addr, 30*time.Second, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			conn = over(conn)
+		}
+		return conn, err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +95,20 @@ func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Co
 		t.Fatal(err)
 	}
 	return conn.Conn
+}
+
+// dial starts a connection of the tests' own. It is by package wire, to keep the race
+// detector quiet about the library: with New, its data race at a reconnection with watches
+// is the user's, and here the tests'. But it waits for answers for as long as the library
+// does, except for the first. An engine listens on the port of a container before the
+// server in it does, and a connection from that time may hang.
+func dial(addr string, session time.Duration, by func(ctx context.Context, network, addr string) (net.Conn, error)) (*wire.Conn, error) {
+	return wire.Dial(wire.Target{
+		Hosts:       []string{addr},
+		Dial:        by,
+		DialTimeout: 3 * time.Second,
+		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
+	}, session)
 }
 
 // silent takes what the library has to say.
