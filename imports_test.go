@@ -58,8 +58,8 @@ var importRules = []importRule{
 	{dir: "etcdlock/internal/...", imports: []string{"go.etcd.io/etcd/...", "google.golang.org/grpc/..."}, tests: []string{"go.uber.org/zap"}},
 	{dir: "backends",
 		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "redislock/redlock", "mysqllock", "zklock", "etcdlock"},
-		// Decodes a Config as a user's loader would.
-		tests: []string{"go.yaml.in/yaml/v3"}},
+		// Decodes a Config as a user's loader would, and compiles the code of the README.
+		tests: []string{"go.yaml.in/yaml/v3", "fence"}},
 	// Knows no store: what a table or a script has to compare is the same for all clients. Its tests are the
 	// examples of docs/fencing.md, which run on the stores.
 	{dir: "fence", tests: []string{"backends", "redislock", "mysqllock", "zklock", "etcdlock", "github.com/redis/go-redis/v9/...",

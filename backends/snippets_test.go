@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/fence"
 )
 
 // What readers copy first has to compile: the bodies of these functions are the
@@ -53,15 +54,9 @@ func snippetDo(ctx context.Context, locker distlock.Locker, pay func(context.Con
 }
 
 func snippetWrite(ctx context.Context, db *sql.DB, token int64) error {
-	res, err := db.ExecContext(ctx, // changes no row if a later holder has written
+	err := fence.Exec(ctx, db, // fence.ErrStale if a later holder has written
 		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, token, token)
-	if err != nil {
-		return err
-	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
-	}
-	return nil
+	return err
 }
 
 func snippetConfig(ctx context.Context) (distlock.Locker, error) {
