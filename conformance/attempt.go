@@ -177,7 +177,9 @@ func (c *C) conclude() {
 }
 
 // convict fails a check over its history, also if it is inconclusive otherwise:
-// what the oracles find is no question of time.
+// what the oracles find is no question of time. If the check has failed already, that
+// comes second: it is mostly what followed from the fault, such as an Unlock by one of
+// two holders that is told of a loss.
 func (c *C) convict(findings []oracle.Finding) {
 	var texts []string
 	for _, f := range findings {
@@ -188,8 +190,7 @@ func (c *C) convict(findings []oracle.Finding) {
 	defer c.mu.Unlock()
 	c.convicted = true
 	if c.status == Failed {
-		c.logs = append(c.logs, text)
-		return
+		text += "\nbesides: " + c.reason
 	}
 	c.status, c.reason, c.clause = Failed, text, findings[0].Clause
 }

@@ -113,6 +113,20 @@ func (c *C) breach(clause, format string, args ...any) {
 	c.Failf(format, args...)
 }
 
+// under runs f, whose failures break another clause than the one that the check is about.
+func (c *C) under(clause string, f func()) {
+	set := func(clause string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.status == "" {
+			c.clause = clause
+		}
+	}
+	set(clause)
+	f()
+	set("")
+}
+
 // Skipf decides that the check does not apply here and ends the calling goroutine.
 func (c *C) Skipf(format string, args ...any) { c.decide(Skipped, fmt.Sprintf(format, args...)) }
 

@@ -134,9 +134,12 @@ func killedServer(c *C) {
 	fresh := c.pollFor(b, c.Name("other"), bound, "the server was killed and restarted")
 	fresh.free()
 	_ = h.unlock() // nil or ErrLost
-	next := c.pollFor(b, name, bound, "A had unlocked it, the server having been killed and restarted before")
+	var next *lease
+	c.under("H6", func() {
+		next = c.pollFor(b, name, bound, "A had unlocked it, the server having been killed and restarted before")
+	})
 	if next.Token() <= h.Token() {
-		c.Failf("the token fell over the restart, from %d to %d", h.Token(), next.Token())
+		c.breach("F1", "the token fell over the restart, from %d to %d", h.Token(), next.Token())
 	}
 	_ = next.unlock()
 	c.warm(a)
@@ -254,10 +257,12 @@ func failover(c *C) {
 	}
 	_ = h.unlock() // nil or ErrLost
 	if next == nil {
-		next = c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A had unlocked it, the store having failed over before")
+		c.under("H6", func() {
+			next = c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A had unlocked it, the store having failed over before")
+		})
 	}
 	if next.Token() <= h.Token() {
-		c.Failf("the token fell over the fail-over, from %d to %d", h.Token(), next.Token())
+		c.breach("F1", "the token fell over the fail-over, from %d to %d", h.Token(), next.Token())
 	}
 	_ = next.unlock()
 	c.warm(a)

@@ -86,7 +86,7 @@ func fenceOverExpiry(c *C) {
 // warm makes sure that a client has new connections after a fault.
 func (c *C) warm(p *client) {
 	name := c.Name("warm-" + p.who)
-	c.pollFor(p, name, patience, "its link was healed").free()
+	c.pollFor(p, name, patience, "nothing keeps it from its store any more").free()
 }
 
 func fenceOverBreak(c *C) {

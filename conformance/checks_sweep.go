@@ -73,7 +73,7 @@ func sweepHeld(c *C) {
 		}
 	}
 	waited.free()
-	next := w.lease(c.soon(), "A had unlocked it, and the store was swept while it waited")
+	next := w.woken(c.soon(), "A had unlocked it, and the store was swept while it waited")
 	if next.Token() <= waited.Token() {
 		c.Failf("A held %q with token %d; the store was swept meanwhile, and B was granted it with token %d", waited.Name(), waited.Token(), next.Token())
 	}
