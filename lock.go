@@ -45,8 +45,9 @@
 //
 // # What is promised
 //
-// docs/contract.md has the contract in numbered clauses, and package conformance checks
-// any driver against each of them. In short:
+// The contract has numbered clauses, and package conformance checks any driver against each
+// of them: https://github.com/distlock-go/distlock/blob/main/docs/contract.md
+// In short:
 //   - at most one acquisition holds a name at any instant;
 //   - locks are not re-entrant;
 //   - the context of a call bounds that call, and nothing after it;

@@ -3,7 +3,8 @@
 //
 //	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
 //
-// docs/config.md lists the schemes, their parameters and the fields of Config.
+// The schemes, their parameters and the fields of Config:
+// https://github.com/distlock-go/distlock/blob/main/docs/config.md
 //
 // This package imports every driver. A program that knows its store and wants one
 // client library only imports redislock, mysqllock, zklock or etcdlock instead.

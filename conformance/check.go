@@ -15,7 +15,7 @@ type Check struct {
 	ID string
 
 	// Clause is the number of the contract's clause that the check protects, as
-	// docs/contract.md counts them: "H6". "meta" stands for a rule of the suite.
+	// the contract counts them: "H6". "meta" stands for a rule of the suite.
 	Clause string
 
 	// Rule is the sentence that a failing driver has broken. It is printed with

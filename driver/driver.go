@@ -17,8 +17,11 @@
 //	operate.go   the requests of operators; stat.go: their numbers
 //	fault.go     for drivers: what a failed request may have done, Retry, NoAnswer
 //
-// docs/writing-a-driver.md leads through a first driver, docs/design.md follows a lock
-// through the files above, and package conformance tests any driver.
+// A guide leads through a first driver:
+// https://github.com/distlock-go/distlock/blob/main/docs/writing-a-driver.md
+// The design follows a lock through the files above:
+// https://github.com/distlock-go/distlock/blob/main/docs/design.md
+// Package conformance tests any driver.
 package driver
 
 import (

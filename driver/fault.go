@@ -17,7 +17,8 @@ import (
 // or one copy of a request that was sent twice, may have been applied, the fate of the
 // call is Unknown, whatever the others were told.
 //
-// The engine decides what follows from a fate; docs/writing-a-driver.md has the table.
+// The engine decides what follows from a fate, by this table:
+// https://github.com/distlock-go/distlock/blob/main/docs/writing-a-driver.md#5-what-a-failed-request-may-have-done
 type Fate int
 
 const (

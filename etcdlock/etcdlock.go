@@ -11,7 +11,8 @@
 // The token of a lock is the create revision of its key. Writes to etcd itself are
 // fenced inside of etcd: put [Lock.Cmp] into their transactions.
 //
-// docs/etcd.md says what is stored, what is guaranteed, and what to set.
+// What is stored, what is guaranteed, and what to set:
+// https://github.com/distlock-go/distlock/blob/main/docs/etcd.md
 package etcdlock
 
 import (

@@ -119,7 +119,7 @@ func probe(ctx context.Context, client *clientv3.Client, prefix string) error {
 	seconds, err := member.KeepAlive(ctx, pb.NewLeaseClient(client.ActiveConnection()), id, grpc.WaitForReady(false))
 	switch err = clientv3.ContextError(ctx, err); {
 	case err == nil && seconds < 0: // a server says 0
-		return fmt.Errorf("%w: this is an etcd grpc-proxy, which answers keep-alives late, and by what it has heard before: name the members instead (docs/etcd.md)",
+		return fmt.Errorf("%w: this is an etcd grpc-proxy, which answers keep-alives late, and by what it has heard before: name the members instead (https://github.com/distlock-go/distlock/blob/main/docs/etcd.md)",
 			distlock.ErrUnsupported)
 	case err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || member.Elsewhere(err):
 	case lacksKeepAlive(err):

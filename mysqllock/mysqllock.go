@@ -5,8 +5,9 @@
 //	locker, err := mysqllock.Open(ctx, "mysql://user:password@localhost/app", nil)
 //
 // A name is a row, and a lock is its owner and the end of its lease, judged by the server's clock
-// alone. Acquiring, renewing and releasing are one statement each. docs/mysql.md says what is
-// stored, what is guaranteed and what rights it takes.
+// alone. Acquiring, renewing and releasing are one statement each. What is stored,
+// what is guaranteed and what rights it takes:
+// https://github.com/distlock-go/distlock/blob/main/docs/mysql.md
 package mysqllock
 
 import (
@@ -68,7 +69,8 @@ var _ distlock.Locker = (*Locker)(nil)
 //
 // What the rest of the program does with db is not in the Locker's hands: while it keeps
 // all connections busy, no lock can be renewed on them. WaitDB is for that, too.
-// docs/mysql.md says what else only Open can promise.
+// What else only Open can promise:
+// https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#guarantees-and-limits
 func New(db *sql.DB, o *Options) (*Locker, error) {
 	if o == nil {
 		o = new(Options)

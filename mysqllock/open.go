@@ -31,8 +31,8 @@ const (
 //	mysql://user:password@host:port/schema?table=locks&create=true
 //
 // or mysqls:// for TLS. Parameters are table, create, max_conns, wait_conns,
-// dial_timeout, ttl, holder, token_base and the TLS parameters of docs/config.md; one
-// that contradicts o is an error. A server that cannot be reached, or a table that
+// dial_timeout, ttl, holder, token_base and those of TLS; one that contradicts o is an
+// error. A server that cannot be reached, or a table that
 // cannot be used, fails here; ctx bounds that.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	config, opts, err := parseURL(rawURL, o)

@@ -4,8 +4,8 @@
 // [LockAll] takes several names or none, [MaxHold] bounds how long a stuck holder keeps a
 // name, [Wanted] tells a holder that others wait, [Semaphore] and [ReadWrite] let several
 // in, [Reentrant] lets one in again, [Shard] spreads names over several stores. A wrapper
-// is a Locker itself, so they can be put together. docs/patterns.md has each with its
-// limits.
+// is a Locker itself, so they can be put together. Each with its limits:
+// https://github.com/distlock-go/distlock/blob/main/docs/patterns.md
 package patterns
 
 import "github.com/distlock-go/distlock"

@@ -11,8 +11,9 @@
 //
 // Redis replicates asynchronously: a fail-over can lose a lock that was granted a
 // moment ago, and so can a crash without an append-only file. Where that matters,
-// fence your writes with Lock.Token, or choose a backend with a quorum. docs/redis.md
-// has the details, and what to set on the server.
+// fence your writes with Lock.Token, or choose a backend with a quorum. The
+// details, and what to set on the server:
+// https://github.com/distlock-go/distlock/blob/main/docs/redis.md
 package redislock
 
 import (
@@ -58,10 +59,10 @@ type Options struct {
 	TokenMemory time.Duration
 
 	// WaitReplicas is how many replicas must have a grant or a renewal before it counts; 0
-	// by default. A grant that fewer of them acknowledge in time is undone, and Lock and
-	// TryLock fail; a Lock that has waited asks again for its TTL, a minute at most. A renewal that fewer acknowledge is repeated, and the lock ends at its
-	// Deadline if none succeeds. This is no consensus: a fail-over may still choose a replica
-	// without the lock. docs/redis.md says how long in time is, and what is left open.
+	// by default. A grant that fewer of them acknowledge within a second is undone, and
+	// Lock and TryLock fail; a Lock that has waited asks again for its TTL, a minute at most.
+	// A renewal that fewer acknowledge is repeated, and the lock ends at its Deadline if none
+	// succeeds. This is no consensus: a fail-over may still choose a replica without the lock.
 	WaitReplicas int
 }
 

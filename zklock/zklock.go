@@ -14,7 +14,8 @@
 //	names.go    what a name and a claim look like in the store
 //	operate.go  Inspect, List and Break
 //
-// Package internal/wire is the connection to the servers. docs/zookeeper.md says what is stored, what is guaranteed, and what to set.
+// Package internal/wire is the connection to the servers. What is stored, what is guaranteed, and what to set:
+// https://github.com/distlock-go/distlock/blob/main/docs/zookeeper.md
 package zklock
 
 import (

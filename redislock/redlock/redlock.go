@@ -16,8 +16,8 @@
 //	operate.go  Inspect, List, Break             ballot.go  what a majority says
 //
 // The servers replicate nothing. A lock survives the loss of any minority of them, but not what
-// they forget: docs/redis.md says what that means, and when to prefer a single Redis with
-// fenced writes, or a store with a quorum.
+// they forget. What that means, and when to prefer a single Redis with fenced writes, or a store
+// with a quorum: https://github.com/distlock-go/distlock/blob/main/docs/redis.md#redlock
 package redlock
 
 import (
