@@ -50,6 +50,17 @@ type claim struct {
 	*waiting // nil unless it waits
 }
 
+// Claim implements driver.Driver.
+func (s *store) Claim(r driver.Request) driver.Claim {
+	r.Owner = "" // a key is random without it
+	return &claim{store: s, request: r, queue: s.queue(r.Name)}
+}
+
+// WrapLock implements driver.LockWrapper.
+func (s *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
+	return &Lock{Handle: h, key: c.(*claim).key}
+}
+
 // Try implements driver.Claim. A first Try puts the key and reads the queue in one
 // transaction. Later ones read the queue.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {

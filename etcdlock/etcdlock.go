@@ -193,17 +193,6 @@ func (s *store) Capabilities() driver.Capabilities {
 	}
 }
 
-// Claim implements driver.Driver.
-func (s *store) Claim(r driver.Request) driver.Claim {
-	r.Owner = "" // a key is random without it
-	return &claim{store: s, request: r, queue: s.queue(r.Name)}
-}
-
-// WrapLock implements driver.LockWrapper.
-func (s *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
-	return &Lock{Handle: h, key: c.(*claim).key}
-}
-
 // detached runs f in the background, with a context that ends with Close or after
 // closeLimit.
 func (s *store) detached(f func(ctx context.Context)) {

@@ -69,6 +69,38 @@ type lease struct {
 	bytes   int                 // of the members
 }
 
+// kind says what a lease is for. A key lives by a lease of the kind that it needs, and
+// by no other.
+type kind struct {
+	seconds int64 // asked for
+	shared  bool  // by all claims that need the kind; else by one claim alone
+}
+
+func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
+
+// sharedKind is asked for some seconds longer than the locks on it need. For that long
+// after a keep-alive, a lock joins the lease without a request. But a crashed holder
+// blocks its names for as much longer. At two seconds, the busiest Locker sends one
+// keep-alive in two seconds.
+func sharedKind(ttl time.Duration) kind {
+	s := seconds(ttl)
+	return kind{s + min((s+2)/3, 2), true}
+}
+
+// ownKind is for one claim alone.
+func ownKind(ttl time.Duration) kind { return kind{seconds: seconds(ttl)} }
+
+// kind returns the kind of lease for the key to live by for ttl. If this process dies,
+// the key blocks others for as long as its lease lasts. So no lock lives by a lease
+// kept alive for a longer TTL than its own. A fixed term, and an extension beyond the
+// TTL, have a lease to themselves.
+func (c *claim) kind(ttl time.Duration) kind {
+	if c.request.NoRenewal || ttl > c.request.TTL {
+		return ownKind(ttl)
+	}
+	return sharedKind(c.request.TTL)
+}
+
 // newLease returns a lease before its grant. The client chooses the ID. So the library
 // and we can repeat the grant without leaving a second lease.
 func newLease(s *store, k kind) *lease {

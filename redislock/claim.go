@@ -54,6 +54,16 @@ type claim struct {
 	waiter    *waiter // nil unless it waits: a held lock is to be small
 }
 
+// Claim implements driver.Driver.
+func (d *store) Claim(r driver.Request) driver.Claim {
+	return &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name)}
+}
+
+// WrapLock implements driver.LockWrapper.
+func (d *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
+	return &Lock{h, c.(*claim).key.entry()}
+}
+
 // Try implements driver.Claim. Its fate speaks for all of its requests: a grant may stand though its
 // confirmation was refused, and a copy of a request may still arrive though the next one was not sent.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {

@@ -212,16 +212,6 @@ func (d *store) Capabilities() driver.Capabilities {
 	}
 }
 
-// Claim implements driver.Driver.
-func (d *store) Claim(r driver.Request) driver.Claim {
-	return &claim{driver: d, request: r, key: keyOf(d.prefix, r.Name)}
-}
-
-// WrapLock implements driver.LockWrapper.
-func (d *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
-	return &Lock{h, c.(*claim).key.entry()}
-}
-
 // maxClose is how long Close waits for the client library. It may be connecting to a server that
 // hangs, and cannot be interrupted.
 const maxClose = 2 * time.Second

@@ -1,10 +1,10 @@
 // Package endpoint has what the drivers know of a Redis server, whatever their locks are:
 //
-//	sender.go   one way to send, and to send again   dial.go      what a client needs, and TLS
-//	script.go   a request, and whether it was sent   eviction.go  a setting that is bad
+//	sender.go   a request: one way to send it and to send it again, and whether it was sent
+//	batcher.go  on which connection: pipelines, which bound them, or one of the caller's own
 //	fate.go     what an error says of it
-//	batcher.go  pipelines, which bound the connections
-//	direct.go   requests on the goroutines of callers
+//	dial.go     what a client needs, and TLS
+//	eviction.go a setting that is bad
 package endpoint
 
 import (
