@@ -17,10 +17,11 @@ import (
 )
 
 const runHelp = `Run runs a command while it holds the lock NAME, and passes its exit status through.
+The environment of the command has DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which
+rises with every grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it
+is). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed.
 
-The command gets a process group of its own, the terminal if there is one, and in its
-environment DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which rises with every
-grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it is). Signals
+The command gets a process group of its own, and the terminal if there is one. Signals
 are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if they
 were, as after nohup(1). The rest of the environment is handed down as it is: DISTLOCK_URL
 too, if it was set.
@@ -30,11 +31,10 @@ reaches it alone, and Ctrl-Z stops both it and distlock. Nothing renews the lock
 once the TTL has passed the name is free, and fg or bg ends the command, with status
 75, instead of waking it. In a pipeline the command gets the terminal if it asks for it.
 
-If the lock is being lost, because the backend does not answer or somebody broke it,
-the group gets TERM, and KILL when --kill-after has passed: both before the lease can
-be granted to another, unless it was taken away by force. If distlock itself is
-killed, the name is free when the TTL has passed, and on Linux the command dies with it,
-but not what that has started.
+A lock is being lost when the backend does not answer, or somebody broke it. The whole
+group gets TERM and KILL, both before the lease can be granted to another, unless it was
+taken away by force. If distlock itself is killed, the name is free when the TTL has
+passed, and on Linux the command dies with it, but not what that has started.
 
 --once-per and --min-hold keep the name after a command that has succeeded, counted from
 its start. The period of --once-per ends a tenth early, but no more than 30s: so what cron
