@@ -55,7 +55,7 @@ flakes: tools ## the tests of PKG=./redislock ROUNDS=10 times, every other time 
 
 .PHONY: mutants
 mutants: ## the broken drivers by the checks that have to kill them, and the unusual ones by the whole suite: a part of test (3 minutes)
-	$(RUNTESTS) $(ARGS) ./internal/mutants
+	$(RUNTESTS) $(ARGS) ./internal/mutants/...
 
 .PHONY: matrix
 matrix: ## each broken driver by the whole suite: besides its killers it trips no check that it is not said to (12 minutes)

@@ -72,6 +72,7 @@ var importRules = []importRule{
 	{dir: "internal/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
 	// What the suite must catch: broken drivers, made from the good one.
 	{dir: "internal/mutants/files", imports: []string{".", "driver", "conformance"}, testing: true},
+	{dir: "internal/mutants/processes", tests: []string{".", "driver", "memlock", "conformance"}},
 	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	{dir: "internal/stack"},

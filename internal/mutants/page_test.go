@@ -141,15 +141,15 @@ var onServers = []struct{ name, flaw, check, file, command string }{
 	},
 	{
 		"InProcess", "a mutex in the memory of the process, taken for a lock between processes",
-		"core/cross-process", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/InProcess' ./internal/mutants",
+		"core/cross-process", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/InProcess' ./internal/mutants/processes",
 	},
 	{
 		"PidFile", "a lock file that is created if it is not there, and stays behind when its process is killed",
-		"expiry/killed-holder", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/PidFile' ./internal/mutants",
+		"expiry/killed-holder", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/PidFile' ./internal/mutants/processes",
 	},
 	{
 		"WallClock", "a Deadline that is made of a date, and so moves when the clock of the holder's machine is set",
-		"core/acquire-release", "internal/mutants/process_test.go", "go test -v -run 'TestProcesses/WallClock' ./internal/mutants",
+		"core/acquire-release", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/WallClock' ./internal/mutants/processes",
 	},
 }
 

@@ -1,4 +1,4 @@
-package mutants_test
+package processes_test
 
 import (
 	"context"
@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestProcesses: mutants with a flaw that shows only between processes, or when one is
-// killed, in real time. Each is caught by its check and passes the other's.
+// killed. Each is caught by its check and passes the other's. It is in real time, so it is
+// a program of its own: the others, in virtual time, have to leave the processors to such.
 func TestProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a TTL of real time")
