@@ -25,8 +25,7 @@ func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 // List implements driver.Inspector. Since names are encoded byte by byte, those
 // that begin with prefix have the keys that begin with its encoding.
 func (s *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	all, err := s.statuses(ctx, s.prefix+url.PathEscape(prefix))
-	return all, err
+	return s.statuses(ctx, s.prefix+url.PathEscape(prefix))
 }
 
 // statuses returns what the keys that begin with prefix say of their names, sorted

@@ -110,9 +110,9 @@ func (s *subscriber) newWaiter(k key, r driver.Request) *waiter {
 }
 
 // enlist is called before each Try of a claim that queues. It returns a fresh grant by a release; then
-// no request is needed. Else the Try sees all that the claim was woken for before, and listens says
-// whether the claim hears what is published on its channel from now on. test says that the script is to
-// publish there. Nothing is subscribed to before the claim was refused, as the name may be free.
+// no request is needed. Else the Try sees all that the claim was woken for before, and waiter.listens
+// says whether the claim hears what is published on its channel from now on. test says that the script
+// is to publish there. Nothing is subscribed to before the claim was refused, as the name may be free.
 //
 // Wait calls it as well, and not before a Try. Then it sees to it that the claim is woken: by what is
 // published on its channel, if that was in its latest Try; else by the confirmation of the

@@ -5,7 +5,8 @@
 // session, so one request renews them all.
 //
 //	open.go     URL and options, the first connection
-//	claim.go    one claim: take the lock, renew it, give it back
+//	claim.go    one claim: take the lock, give it back
+//	renew.go    many claims: renew their locks
 //	wait.go     watches, and how a waiter learns of a release
 //	class.go    which locks share a session
 //	session.go  one session: its lease, its confirmation, requests

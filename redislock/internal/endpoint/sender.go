@@ -16,12 +16,12 @@ import (
 // concurrent use. It has no end of its own: what it has sent ends with the client.
 type Sender struct {
 	batcher
-	Resends int // of a request that had no answer; set before the first request
+	resends int // of a request that had no answer
 
 	cluster *redis.ClusterClient // Client, if it is one of a cluster; else nil
 }
 
-// NewSender returns a Sender.
+// NewSender returns a Sender that sends a request again up to resends times while it has no answer.
 func NewSender(client redis.UniversalClient, resends int) *Sender {
 	cluster, _ := client.(*redis.ClusterClient)
 	return &Sender{batcher{Client: client, Delay: MaxDelay}, resends, cluster}
@@ -32,10 +32,10 @@ func NewSender(client redis.UniversalClient, resends int) *Sender {
 //
 //	EVALSHA digest ──▶ answer
 //	               ──▶ NOSCRIPT, so nothing has run: EVAL source ──▶ answer
-//	               ──▶ no answer: the same again, up to Resends times
+//	               ──▶ no answer: the same again, up to resends times
 func (s *Sender) Run(ctx context.Context, script Script, keys []string, args ...any) (answer any, late bool, err error) {
 	pause := driver.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
-	for left, bySource := s.Resends, false; ; {
+	for left, bySource := s.resends, false; ; {
 		r := script.Request(ctx, bySource, keys, args)
 		err = s.Send(ctx, r)
 		if err == nil {
