@@ -17,11 +17,6 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
-// tombstoneTime is how long a released claim is remembered if one of its Trys may still be under
-// way. An operating system keeps sending the rest of a closed socket for a while, about 100
-// seconds on Linux. tombstoneTime is longer than that.
-const tombstoneTime = 5 * time.Minute
-
 var (
 	// errReleased is the answer to a Try that arrives after the claim was released.
 	errReleased error = &driver.Fault{Fate: driver.Answered, Err: errors.New("redislock: the claim has been released")}
@@ -193,7 +188,7 @@ func (c *claim) Release(ctx context.Context) error {
 	c.stopWaiting(false)
 	var tombstone int64
 	if c.ambiguous {
-		tombstone = endpoint.Millis(tombstoneTime)
+		tombstone = endpoint.Millis(endpoint.TombstoneTime)
 	}
 	answer, late, err := d.sender.Run(ctx, releaseScript,
 		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},

@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +18,8 @@ import (
 // schemes are what Open understands.
 var schemes = []string{"redis", "rediss", "redis+sentinel"}
 
-// Bounds of the time-out of a request, where the URL does not name one.
-const (
-	minRequestTimeout = 250 * time.Millisecond // a slow round trip; contexts bound calls of shorter leases
-	maxRequestTimeout = 3 * time.Second
-)
+// maxRequestTimeout bounds the time-out of a request where the URL does not name one.
+const maxRequestTimeout = 3 * time.Second
 
 // Open returns a Locker on a client of its own. Closing the Locker closes the client. rawURL is
 // one of:
@@ -88,14 +84,9 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	openurl.Merge(u, "wait_replicas", u.Int("wait_replicas", 0, 0, maxReplicas), &o.WaitReplicas)
 	// Well below the renewal period, so that a renewal that hangs leaves time for
 	// another, on another connection.
-	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
-	timeout := u.Duration("request_timeout",
-		max(min(ttl/6, maxRequestTimeout), minRequestTimeout), time.Millisecond, max(ttl/3, minRequestTimeout))
-	c := endpoint.Options(u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute), u.TLS())
-	c.ReadTimeout, c.WriteTimeout = timeout, timeout
+	c := endpoint.Options(u, o.TTL, 6, maxRequestTimeout)
 	c.PoolSize = u.Int("pool_size", 0, 0, 10000)
 	c.IsClusterMode, c.MasterName = u.Bool("cluster", false), u.Text("master", "")
-	c.Username, c.Password, _ = u.User()
 	if u.Bool("sentinel_auth", false) {
 		c.SentinelUsername, c.SentinelPassword = c.Username, c.Password
 	}
@@ -192,7 +183,6 @@ func (d *store) keyAt(ctx context.Context, master *redis.Client) (key string, ok
 }
 
 func (d *store) probeMaster(ctx context.Context, master *redis.Client, key string, logger *slog.Logger) error {
-	const setting = "maxmemory-policy"
 	channel := key // in the slot of the key
 	// EVALSHA as well, though it is not known yet: the user may lack that right alone.
 	pipe := master.Pipeline()
@@ -200,7 +190,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	known := pipe.EvalSha(ctx, probeScript.Digest, []string{key}, d.publish, channel)
 	ran := pipe.Eval(ctx, probeScript.Source, []string{key}, d.publish, channel)
 	acks := d.replicas.ask(ctx, pipe, maxReplicaWait)
-	policy := pipe.ConfigGet(ctx, setting)
+	policy := pipe.ConfigGet(ctx, endpoint.EvictionPolicy)
 	_, err := pipe.Exec(ctx)
 	if err != nil && !endpoint.Answered(err) {
 		return err
@@ -227,7 +217,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	} else if err != nil {
 		return fmt.Errorf("%w (%s)", err, page)
 	}
-	endpoint.LogEviction(policy.Val()[setting], policy.Err(), logger)
+	endpoint.LogEviction(policy.Val()[endpoint.EvictionPolicy], policy.Err(), logger)
 	return nil
 }
 

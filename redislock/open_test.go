@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -85,7 +86,7 @@ func TestOpenReadsTheURL(t *testing.T) {
 	if c, _ := read("redis://h?ttl=6s"); c.ReadTimeout != time.Second {
 		t.Errorf("the time-out for a TTL of 6s is %v", c.ReadTimeout)
 	}
-	if c, _ := read("redis://h?ttl=100ms"); c.ReadTimeout != minRequestTimeout {
+	if c, _ := read("redis://h?ttl=100ms"); c.ReadTimeout != endpoint.MinRequestTimeout {
 		t.Errorf("the time-out for a TTL of 100ms is %v", c.ReadTimeout)
 	}
 	c, _ = read("redis+sentinel://me:pw@a,b:2/1?master=m&sentinel_auth=true")

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +14,8 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
-// Bounds of the time-out of a request, where the URL does not name one.
-const (
-	minRequestTimeout = 250 * time.Millisecond
-	maxRequestTimeout = time.Second
-)
+// maxRequestTimeout bounds the time-out of a request where the URL does not name one.
+const maxRequestTimeout = time.Second
 
 // maxConns is how many connections there are to a server, where the URL does not say: one for each
 // pipeline of a Sender, and two for when those hang. Nobody waits for a server that is slower than
@@ -83,13 +79,9 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	openurl.Merge(u, "max_ttl", u.Duration("max_ttl", defaultMaxTTL, time.Second, maxMaxTTL), &o.MaxTTL)
 	openurl.Merge(u, "after_restart", u.OneOf("after_restart", "wait", "trust") == "trust", &o.TrustRestarts)
 	// Far below the TTL: a server that hangs must leave time for the others.
-	ttl := cmp.Or(o.TTL, distlock.DefaultTTL)
-	timeout := u.Duration("request_timeout",
-		max(min(ttl/10, maxRequestTimeout), minRequestTimeout), time.Millisecond, max(ttl/3, minRequestTimeout))
-	config := *endpoint.Options(u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute), u.TLS()).Simple()
+	config := *endpoint.Options(u, o.TTL, 10, maxRequestTimeout).Simple()
 	config.PoolSize = u.Int("pool_size", maxConns, 1, 10000)
 	config.PipelinePoolSize = -1 // pipelines share the pool, or there are ten connections more
-	config.Username, config.Password, _ = u.User()
 	addrs := u.HostsDefault("6379")
 	if err := u.Err(); err != nil {
 		return nil, err
@@ -110,7 +102,7 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	}
 	var nodes []*node
 	for _, config.Addr = range addrs {
-		nodes = append(nodes, newNode(config, timeout, wait))
+		nodes = append(nodes, newNode(config, config.ReadTimeout, wait))
 	}
 	return nodes, nil
 }
@@ -243,8 +235,7 @@ func (d *store) probeNode(n *node, logger *slog.Logger) error {
 		run := runOf(info)
 		n.run.CompareAndSwap(nil, &run)
 	}
-	const setting = "maxmemory-policy"
-	policy, err := n.client.ConfigGet(ctx, setting).Result()
-	endpoint.LogEviction(policy[setting], err, logger.With("server", n.addr))
+	policy, err := n.client.ConfigGet(ctx, endpoint.EvictionPolicy).Result()
+	endpoint.LogEviction(policy[endpoint.EvictionPolicy], err, logger.With("server", n.addr))
 	return nil
 }

@@ -50,11 +50,6 @@ const (
 
 	// minServers is the fewest that can lose one.
 	minServers = 3
-
-	// tombstoneTime is how long a server remembers a round that is over, if one of its requests may
-	// still arrive. An operating system keeps sending the rest of a closed socket for a while, about
-	// 100 seconds on Linux. tombstoneTime is longer than that.
-	tombstoneTime = 5 * time.Minute
 )
 
 // drift is how much longer than a lease its entries last, because the clocks of the servers and

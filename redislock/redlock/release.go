@@ -182,7 +182,7 @@ func (c *claim) remove(i int, round, token int64) (held, late bool, err error) {
 	c.mu.Lock()
 	var tombstone int64
 	if p := &c.at[i]; p.late || p.sent > 0 {
-		tombstone = endpoint.Millis(tombstoneTime)
+		tombstone = endpoint.Millis(endpoint.TombstoneTime)
 	}
 	c.mu.Unlock()
 	answer, late, err := d.nodes[i].ask(d.life, releaseScript, []string{c.key.entry(), c.key.tombstone(c.request.Owner)},

@@ -8,6 +8,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,13 +20,27 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/openurl"
 )
 
-// Options returns what every client needs, with TLS if secure is not nil.
-func Options(dialTimeout time.Duration, secure *tls.Config) *redis.UniversalOptions {
+// MinRequestTimeout is the least that a request has where a URL does not say: a slow round trip.
+// Contexts bound the calls of shorter leases.
+const MinRequestTimeout = 250 * time.Millisecond
+
+// Options returns what every client needs that u describes. Where u does not say, a request has a part of
+// the TTL, most at the most. What is wrong with u is an error of its own.
+func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *redis.UniversalOptions {
+	ttl = cmp.Or(ttl, distlock.DefaultTTL)
+	request := u.Duration("request_timeout", max(min(ttl/time.Duration(part), most), MinRequestTimeout),
+		time.Millisecond, max(ttl/3, MinRequestTimeout))
+	dial, secure := u.Duration("dial_timeout", 5*time.Second, time.Millisecond, time.Minute), u.TLS()
 	o := &redis.UniversalOptions{
-		DialTimeout: dialTimeout,
-		TLSConfig:   secure,
+		DialTimeout:  dial,
+		ReadTimeout:  request,
+		WriteTimeout: request,
+		TLSConfig:    secure,
 
 		// Answers are short. With the 32 KiB of go-redis for each, twenty connections weigh as
 		// much as two thousand held locks.
@@ -40,8 +55,9 @@ func Options(dialTimeout time.Duration, secure *tls.Config) *redis.UniversalOpti
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if secure != nil {
-		o.Dialer = dialTLS(dialTimeout, secure)
+		o.Dialer = dialTLS(dial, secure)
 	}
+	o.Username, o.Password, _ = u.User()
 	return o
 }
 

@@ -2,6 +2,9 @@ package endpoint
 
 import "log/slog"
 
+// EvictionPolicy is the setting that LogEviction wants.
+const EvictionPolicy = "maxmemory-policy"
+
 // LogEviction tells of a server that may evict locks, as far as it shows that.
 func LogEviction(policy string, err error, logger *slog.Logger) {
 	switch {
@@ -11,6 +14,6 @@ func LogEviction(policy string, err error, logger *slog.Logger) {
 			"err", err)
 	case policy != "noeviction":
 		logger.Warn("this Redis may evict locks when its memory is full: set maxmemory-policy to noeviction",
-			"maxmemory-policy", policy)
+			EvictionPolicy, policy)
 	}
 }
