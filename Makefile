@@ -62,10 +62,10 @@ matrix: ## each broken driver by the whole suite: besides its killers it trips n
 	$(GO) test -run TestMatrix -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late: on all four stores and memlock; it says what was reached (1 to 3 minutes)
+pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late: on all four stores, Redlock and memlock; it says what was reached (1 to 3 minutes)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 \
 		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left)' $(ARGS) \
-		./conformance ./redislock ./mysqllock ./zklock ./etcdlock
+		./conformance ./redislock ./redislock/redlock ./mysqllock ./zklock ./etcdlock
 
 # Before the faults, what the tests of the servers themselves leave out: elections, and etcd built anew.
 EVENTS ?= 70

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,9 @@ import (
 // or the entry has ended by itself.
 type cleanup struct {
 	over      bool
-	held      bool // it had the entry, with the token of the grant
-	ambiguous bool // an earlier copy of the request may have removed it
+	held      bool  // it had the entry, with the token of the grant
+	ambiguous bool  // an earlier copy of the request may have removed it
+	err       error // it has not answered until the entry had ended
 }
 
 // Release implements driver.Claim. It sends the same to every server on which the claim may have
@@ -58,7 +60,7 @@ func (c *claim) outcome() (known bool, err error) {
 		if p := c.at[i].cleaning; p == nil {
 			b.add(false, true, nil)
 		} else if p.over {
-			b.add(p.held, !p.ambiguous, nil)
+			b.add(p.held, !p.ambiguous, p.err)
 		}
 	}
 	switch {
@@ -68,10 +70,15 @@ func (c *claim) outcome() (known bool, err error) {
 		return true, nil
 	case b.rejected():
 		return true, distlock.ErrLost
+	case b.broken():
+		return true, noMajority("not known to be removed from a majority before it ended", b.failed)
 	}
 	// All have answered, and nothing says that it was lost.
 	return b.told == b.nodes, nil
 }
+
+// errNotAsked is of a node that hung until the entry had ended.
+var errNotAsked = errors.New("it answered nobody else, and was not asked")
 
 // leftover is what the rounds of a claim up to one may have at one node.
 type leftover struct {
@@ -81,6 +88,7 @@ type leftover struct {
 	ends         time.Time // by then the entry has ended by itself
 	cleaning     *cleanup  // nil: nobody asks for the outcome
 	ambiguous    bool      // a request that had no answer may have removed it
+	err          error     // of the last request; nil if there was none
 }
 
 // leftover returns what c may have at node i; c.mu is held.
@@ -91,17 +99,19 @@ func (c *claim) leftover(i int, round, token int64) *leftover {
 // remove sends one request, and reports whether there is nothing more to do.
 func (l *leftover) remove() (done bool) {
 	c, over := l.claim, time.Now().After(l.ends)
-	held, late, err := false, false, context.DeadlineExceeded
+	var held, late bool
 	if !over {
-		held, late, err = c.remove(l.node, l.round, l.token)
+		held, late, l.err = c.remove(l.node, l.round, l.token)
+	} else if l.err == nil {
+		l.err = c.driver.nodes[l.node].named(errNotAsked)
 	}
-	if l.ambiguous = l.ambiguous || late; err != nil && !over {
+	if l.ambiguous = l.ambiguous || late; l.err != nil && !over {
 		return false
 	}
 	if p := l.cleaning; p != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		p.over, p.held, p.ambiguous = true, held, !held && (l.ambiguous || err != nil)
+		p.over, p.held, p.ambiguous, p.err = true, held, !held && l.ambiguous, l.err
 		select {
 		case c.progress <- struct{}{}:
 		default:
