@@ -123,10 +123,11 @@ func orderKept(c *C) {
 	h.free()
 }
 
-// overtaken reports whether the i-th still waits and one behind it has been served.
+// overtaken reports whether one behind the i-th has been served. One that has given up, as its
+// store did not answer, has overtaken nobody.
 func (c *C) overtaken(queue []*pending, i, leaver, deceased int) bool {
 	for j := i + 1; j < len(queue); j++ {
-		if j != leaver && j != deceased && c.within(queue[j].done, 0) {
+		if j != leaver && j != deceased && c.within(queue[j].done, 0) && queue[j].a.err == nil {
 			return true
 		}
 	}
