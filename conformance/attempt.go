@@ -179,7 +179,8 @@ func (c *C) conclude() {
 // convict fails a check over its history, also if it is inconclusive otherwise:
 // what the oracles find is no question of time. If the check has failed already, that
 // comes second: it is mostly what followed from the fault, such as an Unlock by one of
-// two holders that is told of a loss.
+// two holders that is told of a loss. But a check that has named the broken clause
+// itself knows more than its history.
 func (c *C) convict(findings []oracle.Finding) {
 	var texts []string
 	for _, f := range findings {
@@ -190,6 +191,10 @@ func (c *C) convict(findings []oracle.Finding) {
 	defer c.mu.Unlock()
 	c.convicted = true
 	if c.status == Failed {
+		if c.clause != "" {
+			c.logs = append(c.logs, text)
+			return
+		}
 		text += "\nbesides: " + c.reason
 	}
 	c.status, c.reason, c.clause = Failed, text, findings[0].Clause
