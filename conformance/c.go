@@ -105,26 +105,23 @@ func (c *C) Failf(format string, args ...any) { c.decide(Failed, fmt.Sprintf(for
 // breach is Failf for what breaks another clause than the one that the check is
 // about.
 func (c *C) breach(clause, format string, args ...any) {
+	c.under(clause, func() { c.Failf(format, args...) })
+}
+
+// under runs f. If f fails the check, that is a breach of clause.
+func (c *C) under(clause string, f func()) {
+	c.breaks(clause)
+	f()
+	c.breaks("")
+}
+
+// breaks sets the clause that a failure from now on breaks; "" is that of the check.
+func (c *C) breaks(clause string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.status == "" {
 		c.clause = clause
 	}
-	c.mu.Unlock()
-	c.Failf(format, args...)
-}
-
-// under runs f, whose failures break another clause than the one that the check is about.
-func (c *C) under(clause string, f func()) {
-	set := func(clause string) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.status == "" {
-			c.clause = clause
-		}
-	}
-	set(clause)
-	f()
-	set("")
 }
 
 // Skipf decides that the check does not apply here and ends the calling goroutine.
