@@ -190,7 +190,7 @@ func (w *withConnection) Close() error {
 
 func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr string) (*Locker, error) {
 	d := &lastDial{}
-	conn, err := dial(addr, h.session, d.dial)
+	conn, err := dial(ctx, addr, h.session, d.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -201,9 +201,6 @@ func (h onSessions) openOn(ctx context.Context, cleanUp func(func()), addr strin
 		})
 		conn.Close(time.Second)
 	})
-	if _, err := driver.Detach(ctx, func() (bool, error) { there, _, err := conn.Exists("/"); return there, err }); err != nil {
-		return nil, err
-	}
 	return New(conn.Conn, &Options{TickTime: tick})
 }
 

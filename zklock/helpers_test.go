@@ -80,7 +80,7 @@ func connectTo(t testing.TB, addr string) *zk.Conn {
 // connectOver has each TCP connection go over another.
 func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Conn {
 	t.Helper()
-	conn, err := dial(addr, 30*time.Second, func(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := dial(t.Context(), addr, 30*time.Second, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err == nil {
 			conn = over(conn)
@@ -91,24 +91,29 @@ func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Co
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(time.Second) })
-	if _, _, err := conn.Exists("/"); err != nil {
-		t.Fatal(err)
-	}
 	return conn.Conn
 }
 
-// dial starts a connection of the tests' own. It is by package wire, to keep the race
-// detector quiet about the library: with New, its data race at a reconnection with watches
-// is the user's, and here the tests'. But it waits for answers for as long as the library
-// does, except for the first. An engine listens on the port of a container before the
+// dial returns a connection of the tests' own with a session. It is by package wire, to keep
+// the race detector quiet about the library: with New, its data race at a reconnection with
+// watches is the user's, and here the tests'. But it waits for answers for as long as the
+// library does, except for the first. An engine listens on the port of a container before the
 // server in it does, and a connection from that time may hang.
-func dial(addr string, session time.Duration, by func(ctx context.Context, network, addr string) (net.Conn, error)) (*wire.Conn, error) {
-	return wire.Dial(wire.Target{
+func dial(ctx context.Context, addr string, session time.Duration, by func(ctx context.Context, network, addr string) (net.Conn, error)) (*wire.Conn, error) {
+	conn, err := wire.Dial(wire.Target{
 		Hosts:       []string{addr},
 		Dial:        by,
 		DialTimeout: 3 * time.Second,
 		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
 	}, session)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := driver.Detach(ctx, func() (bool, error) { there, _, err := conn.Exists("/"); return there, err }); err != nil {
+		conn.Close(time.Second)
+		return nil, err
+	}
+	return conn, nil
 }
 
 // silent takes what the library has to say.
