@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/patterns"
 )
 
@@ -92,15 +93,7 @@ func pageReadWrite(ctx context.Context, locker distlock.Locker) error {
 
 func TestPatternsPage(t *testing.T) {
 	code := strings.ReplaceAll(read(t, "patterns_page_test.go"), "\n\t", "\n")
-	blocks := fenced(read(t, "../docs/patterns.md"))
-	if len(blocks) != 6 {
-		t.Errorf("docs/patterns.md has %d code blocks, want 6", len(blocks))
-	}
-	for _, block := range blocks {
-		if !strings.Contains(code, "\n"+block+"\n") {
-			t.Errorf("a block of docs/patterns.md is not compiled by this test:\n%s", block)
-		}
-	}
+	testkit.Quoted(t, "../docs/patterns.md", 6, code)
 }
 
 // The blocks do what the page says of them.

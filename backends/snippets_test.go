@@ -12,6 +12,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/fence"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // What readers copy first has to compile: the bodies of these functions are the
@@ -68,18 +69,15 @@ func TestSnippets(t *testing.T) {
 	quickstart := strings.TrimSpace(read(t, "../examples/quickstart/main.go"))
 	_, program, _ := strings.Cut(quickstart, "\npackage main") // without the comment above
 	code := strings.ReplaceAll(read(t, "snippets_test.go"), "\n\t", "\n") + "\npackage main" + program + "\n"
-	for name, want := range map[string]int{"../README.md": 3, "../docs/config.md": 1, "../lock.go": 2} {
-		snippets := fenced(read(t, name))
-		if strings.HasSuffix(name, ".go") {
-			snippets = indented(read(t, name))
-		}
-		if len(snippets) != want {
-			t.Errorf("%s has %d snippets, want %d", name, len(snippets), want)
-		}
-		for _, s := range snippets {
-			if !strings.Contains(code, "\n"+s+"\n") {
-				t.Errorf("a snippet of %s is not compiled by this test:\n%s", name, s)
-			}
+	testkit.Quoted(t, "../README.md", 3, code)
+	testkit.Quoted(t, "../docs/config.md", 1, code)
+	snippets := indented(read(t, "../lock.go"))
+	if len(snippets) != 2 {
+		t.Errorf("lock.go has %d snippets, want 2", len(snippets))
+	}
+	for _, s := range snippets {
+		if !strings.Contains(code, "\n"+s+"\n") {
+			t.Errorf("a snippet of lock.go is not compiled by this test:\n%s", s)
 		}
 	}
 }
@@ -91,15 +89,6 @@ func read(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// fenced returns the Go code in a page of Markdown.
-func fenced(page string) (snippets []string) {
-	for _, part := range strings.Split(page, "\n```go\n")[1:] {
-		code, _, _ := strings.Cut(part, "\n```")
-		snippets = append(snippets, code)
-	}
-	return snippets
 }
 
 // indented returns the code in the documentation of a package.

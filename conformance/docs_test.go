@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write docs/reports/checks.md anew")
@@ -28,19 +30,11 @@ func TestChecksPage(t *testing.T) {
 
 // TestReadmeCompiles: the code of the README is that of the example.
 func TestReadmeCompiles(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	example, err := os.ReadFile("example_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, _ := strings.Cut(string(readme), "```go\n")
-	code, _, found := strings.Cut(code, "```\n")
-	if !found || !strings.Contains(string(example), strings.Replace(code, "func TestC", "func testC", 1)) {
-		t.Errorf("the code of README.md is not in example_test.go:\n%s", code)
-	}
+	testkit.Quoted(t, "README.md", 1, strings.Replace(string(example), "func testC", "func TestC", 1))
 }
 
 func renderChecks() string {

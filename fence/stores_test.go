@@ -22,6 +22,7 @@ import (
 	"github.com/distlock-go/distlock/etcdlock"
 	"github.com/distlock-go/distlock/fence"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/mysqllock"
 	"github.com/distlock-go/distlock/zklock"
 )
@@ -112,25 +113,12 @@ func payInZooKeeper(conn *zk.Conn, lock distlock.Lock) error {
 }
 
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/fencing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	self, err := os.ReadFile("stores_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	code := strings.ReplaceAll(string(self), "\n\t", "\n")
-	blocks := strings.Split(string(page), "\n```go\n")[1:]
-	if len(blocks) != 7 {
-		t.Errorf("docs/fencing.md has %d code blocks, want 7", len(blocks))
-	}
-	for _, block := range blocks {
-		block, _, _ = strings.Cut(block, "\n```")
-		if !strings.Contains(code, "\n"+block+"\n") {
-			t.Errorf("a block of docs/fencing.md is not compiled here:\n%s", block)
-		}
-	}
+	testkit.Quoted(t, "../docs/fencing.md", 7, code)
 }
 
 // overtaken returns the lock of a holder that does not know yet that it has lost it, and

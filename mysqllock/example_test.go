@@ -4,25 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/mysqllock"
 )
-
-func ExampleOpen() {
-	ctx := context.Background()
-	locker, err := mysqllock.Open(ctx, "mysql://user:password@localhost/shop?create=true", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer locker.Close()
-	err = distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
-		return nil // pay it; ctx ends if the lock is lost
-	})
-	fmt.Println(err)
-}
 
 // A transaction on the server of the lock is committed only if the lock is held then.
 func ExampleLock_Guard() {
