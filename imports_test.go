@@ -69,11 +69,11 @@ var importRules = []importRule{
 	{dir: "conformance/oracle", imports: []string{".", "github.com/anishathalye/porcupine"}},
 	{dir: "conformance/netfault"},
 	// A network and a server in virtual time, for the reference driver and for what is made from it.
-	{dir: "internal/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
+	{dir: "conformance/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
 	// What the suite must catch: broken drivers, made from the good one.
 	{dir: "internal/mutants/files", imports: []string{".", "driver", "conformance"}, testing: true},
 	{dir: "internal/mutants/processes", tests: []string{".", "driver", "memlock", "conformance"}},
-	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "internal/virtual"}, testing: true},
+	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "conformance/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
 	{dir: "internal/stack"},
 	// How late this process is woken: for the suite's bounds, and those of tests.
@@ -123,7 +123,7 @@ var importRules = []importRule{
 // testImports is what every test may import: the suite and what it runs on. A test
 // of one driver still imports no other.
 var testImports = []string{
-	".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "internal/virtual", "internal/openurl", "internal/servers", "internal/harness/...", "internal/testkit",
+	".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "conformance/virtual", "internal/openurl", "internal/servers", "internal/harness/...", "internal/testkit",
 	"go.uber.org/goleak", // finds what outlives a Close
 }
 

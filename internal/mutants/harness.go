@@ -9,8 +9,8 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/conformance/virtual"
 	"github.com/distlock-go/distlock/driver"
-	"github.com/distlock-go/distlock/internal/virtual"
 	"github.com/distlock-go/distlock/memlock"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/virtual"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/compare/report"
 	"github.com/distlock-go/distlock/internal/sandbox"
-	"github.com/distlock-go/distlock/internal/virtual"
 	"github.com/distlock-go/distlock/memlock"
 )
 
