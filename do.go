@@ -3,6 +3,7 @@ package distlock
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Do waits for the lock on name, runs fn and unlocks, also if fn panics. The
@@ -13,7 +14,8 @@ import (
 // matches fn's error if there is one, and ErrLost if the lock ended before fn
 // returned: then fn may have run beside another holder, whatever it returned. An
 // error of Lock is returned as it is, and fn has not run. A release with an
-// unknown outcome is no error of Do's: it goes on in the background.
+// unknown outcome is no error of Do's: it goes on in the background. If the store does not answer, Do
+// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
 func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) (err error) {
 	lock, err := l.Lock(ctx, name, opts...)
 	if err != nil {
@@ -36,8 +38,14 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 		close(finished)
 		<-watched
 		cancel(nil)
-		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, ErrLost) {
-			err = errors.Join(err, unlockErr)
+		lost := lock.Unlock(context.WithoutCancel(ctx))
+		switch {
+		case !errors.Is(lost, ErrLost) || errors.Is(err, ErrLost):
+			// Not lost, or fn has said so, by the cause of its context.
+		case err == nil:
+			err = lost
+		default:
+			err = fmt.Errorf("%w; and %w", err, lost)
 		}
 	}()
 	return fn(inner)

@@ -132,8 +132,8 @@ func (a *attempt) once() error {
 	if err == nil {
 		err = a.try()
 	}
-	if over := a.over(); over != nil && errors.Is(err, distlock.ErrHeld) {
-		err = withHeld(over, err)
+	if over := a.over(); over != nil && err != nil {
+		return withReason(over, said(err))
 	}
 	return err
 }
@@ -144,15 +144,19 @@ func (a *attempt) acquire() error {
 	c := a.client
 	a.waiter = c.names.enqueue(a.record)
 	if err := a.waiter.wait(a.ctx, c.life.Done()); err != nil {
-		return withHeld(err, c.names.seen(a.record, a.start))
+		return a.stopped(err, nil)
 	}
 	err := a.try()
 	deaf := false // the last Wait has failed
 	for err != nil {
+		over := a.over()
 		switch {
 		case errors.Is(err, distlock.ErrHeld):
 			if !a.told {
 				a.contended()
+				if c.holds(a.request.Name) {
+					c.log(a.ctx, slog.LevelInfo, "waiting for "+errOwn.Error(), a.request.Name, 0, nil)
+				}
 			}
 			a.told, a.until = true, time.Now().Add(min(a.request.TTL, maxOutlast))
 			if !deaf { // else the name is asked for again and again
@@ -162,6 +166,7 @@ func (a *attempt) acquire() error {
 			a.backoff.next(c.caps, a.request.TTL, heldOf(err))
 			err = a.wait()
 			deaf = err != nil
+		case over != nil:
 		case a.outlasts(err):
 			c.names.fail(a.record, err)
 			if !a.pause() {
@@ -171,14 +176,11 @@ func (a *attempt) acquire() error {
 		default:
 			return err
 		}
-		over := a.over() // asked once: a clock that is set back may say otherwise the next time
-		if err == nil && over == nil {
-			if err = a.try(); err != nil {
-				over = a.over()
-			}
+		if over = cmp.Or(over, a.over()); over != nil {
+			return a.stopped(over, err)
 		}
-		if over != nil {
-			return withHeld(over, c.names.seen(a.record, a.start))
+		if err == nil {
+			err = a.try()
 		}
 	}
 	switch {
@@ -188,6 +190,16 @@ func (a *attempt) acquire() error {
 		c.polled.Add(1)
 	}
 	return nil
+}
+
+// stopped is the error of a call that over ends: with what the queue was told of a holder, and why the
+// store could not be asked. last is the error of the call's own last request.
+func (a *attempt) stopped(over, last error) error {
+	seen := a.client.names.seen(a.record, a.start, said(last))
+	if errors.Is(seen, distlock.ErrHeld) && a.client.holds(a.request.Name) {
+		seen = &joined{seen, errOwn}
+	}
+	return withReason(over, seen)
 }
 
 // outlasts reports whether the call goes on after err: a waiter does unless the store has refused
@@ -239,10 +251,10 @@ func (a *attempt) try() error {
 	})
 	over := a.over()
 	switch {
-	case over != nil && !errors.Is(err, distlock.ErrHeld):
-		return over
 	case err != nil:
 		return c.asHeld(ctx.explain(err))
+	case over != nil:
+		return over
 	case grant.Token <= 0 || grant.TTL <= 0:
 		return &Fault{Answered, fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)}
 	}

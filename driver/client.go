@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +40,8 @@ type Client struct {
 	lost, failedRenewals, tries, woken, polled atomic.Int64 // since New; Stat says what they are
 
 	mu       sync.Mutex
-	handles  map[*Handle]struct{} // held, or lost and not yet cleaned up
+	handles  map[string]*Handle   // by name: held, or lost and not yet cleaned up
+	older    map[*Handle]struct{} // of the second kind, with names that were taken anew
 	life     context.Context      // ends when Close is called, and with it all waiting
 	endLife  context.CancelFunc
 	calls    context.Context // ends callGrace later, and with it all calls but releases
@@ -63,7 +66,8 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 		caps:    caps,
 		opts:    opts,
 		began:   time.Now(),
-		handles: make(map[*Handle]struct{}),
+		handles: make(map[string]*Handle),
+		older:   make(map[*Handle]struct{}),
 		done:    make(chan struct{}),
 	}
 	c.tasks.life, c.tasks.endLife = context.WithCancelCause(context.Background())
@@ -92,7 +96,10 @@ func (c *Client) adopt(h *Handle) bool {
 	if c.lifeErr() != nil {
 		return false
 	}
-	c.handles[h] = struct{}{}
+	if old := c.handles[h.name]; old != nil {
+		c.older[old] = struct{}{}
+	}
+	c.handles[h.name] = h
 	h.mu.Lock() // a driver that wraps the lock may use it already
 	defer h.mu.Unlock()
 	c.renew.add(h, h.nextEvent())
@@ -104,7 +111,23 @@ func (c *Client) forget(h *Handle) {
 	c.renew.remove(h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.handles, h)
+	delete(c.older, h)
+	if c.handles[h.name] == h {
+		delete(c.handles, h.name)
+	}
+}
+
+// locks returns what is held, or lost and not yet cleaned up. c.mu is held.
+func (c *Client) locks() []*Handle {
+	return slices.AppendSeq(slices.Collect(maps.Keys(c.older)), maps.Values(c.handles))
+}
+
+// holds reports whether a lock of this Client is what holds the name.
+func (c *Client) holds(name string) bool {
+	c.mu.Lock()
+	h := c.handles[name]
+	c.mu.Unlock()
+	return h != nil && h.ended() == nil
 }
 
 // Close implements Locker.
@@ -116,12 +139,7 @@ func (c *Client) Close() error {
 		return c.err
 	}
 	c.endLife()
-	handles := make([]*Handle, 0, len(c.handles))
-	for h := range c.handles {
-		if !h.leave() {
-			handles = append(handles, h)
-		}
-	}
+	handles := slices.DeleteFunc(c.locks(), (*Handle).leave)
 	c.mu.Unlock()
 
 	c.err = c.shutdown(handles)

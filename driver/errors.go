@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 
 	"github.com/distlock-go/distlock"
@@ -16,14 +17,34 @@ type joined struct{ first, second error }
 func (j *joined) Error() string   { return j.first.Error() + ": " + j.second.Error() }
 func (j *joined) Unwrap() []error { return []error{j.first, j.second} }
 
-// withHeld adds the refusal that a waiting call was told, if any, to the error of
-// its context.
-func withHeld(err, refusal error) error {
-	if refusal == nil || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrClosed) {
-		return err
+// withReason adds to over, the end of a context or ErrClosed, what the call was told before, if anything.
+func withReason(over, told error) error {
+	if told == nil || errors.Is(over, distlock.ErrClosed) {
+		return over
 	}
-	return &joined{err, refusal}
+	return &joined{over, told}
 }
+
+// withEnd adds to the error of a request that was repeated until the caller's context ended that it has.
+func withEnd(caller context.Context, err error) error {
+	if end := endOf(caller); end != nil && FateOf(err) == Again {
+		return &joined{end, err}
+	}
+	return err
+}
+
+// said returns err if it is what the store has said, or why it could not be asked. An Unknown that comes with
+// the end of a context may be of that end.
+func said(err error) error {
+	if FateOf(err) == Unknown {
+		return nil
+	}
+	return err
+}
+
+// errOwn is said to a call that waits for a lock which its own Locker holds. Mostly another
+// goroutine has it, but one that waits for itself does so for ever.
+var errOwn = errors.New("a lock of this Locker, and locks are not re-entrant; see go doc github.com/distlock-go/distlock/patterns.Reentrant")
 
 // asHeld makes sure that errors.As finds a Held, and its HeldError, in an ErrHeld of a driver, with
 // the token as users see it.

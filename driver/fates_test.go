@@ -112,6 +112,33 @@ func TestFateOfFirstLock(t *testing.T) {
 	})
 }
 
+// The error of a context that ends carries what the store has said last, also while it says
+// "again", which each call repeats.
+func TestStoreErrorAtTheEndOfAContext(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "held", distlock.TTL(time.Minute))
+		n.use(func(context.Context, memlock.Call, func()) (bool, error) {
+			return true, &driver.Fault{Fate: driver.Again, Err: errStore}
+		})
+		for _, c := range []struct {
+			what string
+			call func(context.Context) error
+		}{
+			{"TryLock", func(ctx context.Context) error { _, err := l.TryLock(ctx, "x"); return err }},
+			{"Lock", func(ctx context.Context) error { _, err := l.Lock(ctx, "x"); return err }},
+			{"Extend", func(ctx context.Context) error { return lock.Extend(ctx, time.Minute) }},
+			{"Inspect", func(ctx context.Context) error { _, err := l.Inspect(ctx, "x"); return err }},
+			{"Unlock", lock.Unlock},
+		} {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			err := c.call(ctx)
+			cancel()
+			wantErr(t, c.what, err, context.DeadlineExceeded)
+			wantErr(t, c.what, err, errStore)
+		}
+	})
+}
+
 // A context that ends while a Lock outlives an outage says why, and a TTL bounds how long it does.
 func TestFirstLockInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
@@ -186,9 +213,7 @@ func TestFateOfWaiter(t *testing.T) {
 				err = <-second
 				wantErr(t, "the waiter", err, context.DeadlineExceeded)
 				wantErr(t, "the waiter", err, distlock.ErrHeld)
-				if fate != driver.Again {
-					wantErr(t, "the waiter", err, errStore)
-				}
+				wantErr(t, "the waiter", err, errStore)
 				// What passes is outlived.
 				n.use()
 				third := wait(bg)

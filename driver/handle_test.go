@@ -1,10 +1,12 @@
 package driver_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -252,6 +254,23 @@ func TestDo(t *testing.T) {
 			return nil
 		})
 		wantErr(t, "Do", err, distlock.ErrLost)
+		// A loss is said once, and on one line.
+		for _, more := range []error{nil, errOwn} {
+			err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
+				if err := distlock.Break(bg, rival, "x", 0); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				return cmp.Or(more, context.Cause(ctx))
+			})
+			wantErr(t, "Do", err, distlock.ErrLost)
+			if more != nil {
+				wantErr(t, "Do", err, more)
+			}
+			if text := err.Error(); strings.Count(text, "lock lost") != 1 || strings.Contains(text, "\n") {
+				t.Errorf("the loss is said as %q", text)
+			}
+		}
 		func() {
 			defer func() { _ = recover() }()
 			_ = distlock.Do(bg, l, "x", func(context.Context) error { panic("in fn") })

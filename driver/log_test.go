@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -85,5 +86,41 @@ func TestLog(t *testing.T) {
 		}
 		n.use()
 		_ = l.Close()
+	})
+}
+
+// A call that waits for a lock of its own Locker is told, at once and when its context ends: it may
+// wait for itself.
+func TestOwnLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		_, l, rival := faulty(t, &memlock.Options{Options: distlock.Options{Logger: slog.New(&log)}})
+		wait := func() string {
+			ctx, cancel := context.WithTimeout(bg, time.Minute)
+			defer cancel()
+			_, err := l.Lock(ctx, "x")
+			wantErr(t, "Lock", err, context.DeadlineExceeded)
+			wantErr(t, "Lock", err, distlock.ErrHeld)
+			return err.Error()
+		}
+		said := func() (n int) {
+			for _, line := range log.seen {
+				if strings.HasPrefix(line, "INFO waiting for a lock of this Locker") {
+					n++
+				}
+			}
+			return n
+		}
+		lock := mustLock(t, bg, l, "x")
+		if text := wait(); !strings.Contains(text, "patterns.Reentrant") || said() != 1 {
+			t.Errorf("said %d times, and: %s", said(), text)
+		}
+		if err := lock.Unlock(bg); err != nil {
+			t.Fatal(err)
+		}
+		mustLock(t, bg, rival, "x")
+		if text := wait(); strings.Contains(text, "Reentrant") || said() != 1 {
+			t.Errorf("of the lock of another, said %d times, and: %s", said(), text)
+		}
 	})
 }

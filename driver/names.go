@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -232,15 +233,17 @@ func (ns *names) refusal(n *record) error {
 }
 
 // seen returns the ErrHeld that the queue was told after since, and why a look has failed
-// since then, or nil. What a first waiter was told before counts while that waiter is there.
-func (ns *names) seen(n *record, since time.Time) error {
+// since then, or nil; own is why the caller's own has. What a first waiter was told before counts while
+// that waiter is there.
+func (ns *names) seen(n *record, since time.Time, own error) error {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	if n.refusal == nil || n.outdated && n.refused.Before(since) {
-		return n.trouble
-	}
-	if n.trouble != nil {
-		return &joined{n.heldError(), fmt.Errorf("since then: %w", n.trouble)}
+	trouble := cmp.Or(own, n.trouble)
+	switch {
+	case n.refusal == nil || n.outdated && n.refused.Before(since):
+		return trouble
+	case trouble != nil:
+		return &joined{n.heldError(), fmt.Errorf("since then: %w", trouble)}
 	}
 	return n.heldError()
 }

@@ -113,7 +113,7 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 		return err
 	})
 	if err != nil {
-		return zero, opError(op, name, bounded.explain(err))
+		return zero, opError(op, name, withEnd(ctx, bounded.explain(err)))
 	}
 	return value, nil
 }

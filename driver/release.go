@@ -266,11 +266,11 @@ func (r *release) wait(ctx context.Context, patience time.Duration) error {
 	if await(ctx, r.done, patience) {
 		return r.err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return withReason(err, h.lastErr)
+	}
 	return &NoAnswer{From: h.client.caps.Backend, After: unlockPatience, Last: h.lastErr}
 }
 

@@ -22,10 +22,7 @@ func (c *Client) Stat() Stat {
 	st.Waiting = c.names.waiting
 	c.names.mu.Unlock()
 	c.mu.Lock()
-	handles := make([]*Handle, 0, len(c.handles))
-	for h := range c.handles {
-		handles = append(handles, h)
-	}
+	handles := c.locks()
 	c.mu.Unlock()
 	now, renewed := c.now(), false
 	for _, h := range handles {
