@@ -3,8 +3,6 @@ package driver
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -104,17 +102,6 @@ func (a *attempt) limit() time.Duration {
 		ttl = min(ttl, max(ttl/3, 2*a.took, callGrace))
 	}
 	return min(ttl, maxCall)
-}
-
-// newOwner returns 128 random bits. The owner belongs to one acquisition alone:
-// an owner per process, host or session is how other libraries free or renew
-// what a later acquisition of the same process holds.
-func newOwner() string {
-	var b [16]byte
-	var text [2 * len(b)]byte
-	_, _ = rand.Read(b[:]) // never fails, by its documentation
-	hex.Encode(text[:], b[:])
-	return string(text[:])
 }
 
 const (
@@ -269,14 +256,11 @@ func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	a.owed, a.health, a.answered = true, failed, false // if it panics
 	grant, err := a.claim.Try(ctx)
 	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(sent)
+	a.owed = owed || err == nil || fate == Unknown || held && !a.request.NoWait
 	a.answered = fate != Unknown && fate != NotSent
 	a.health = healthOf(err, took, a.over() != nil)
 	if err == nil || held {
 		a.took = took
-	}
-	// A refused TryLock has left nothing, by the driver contract.
-	if held && a.request.NoWait || err != nil && !held && fate != Unknown {
-		a.owed = owed
 	}
 	return grant, err
 }
@@ -332,8 +316,7 @@ func (a *attempt) finish(op string, err error) (distlock.Lock, error) {
 	a.settle(err)
 	if err != nil {
 		err = opError(op, a.request.Name, err)
-	}
-	if err == nil {
+	} else {
 		a.client.log(a.ctx, slog.LevelDebug, "lock acquired", a.request.Name, a.lock.Token(), nil)
 	}
 	o, wait := a.client.opts.Observer, time.Since(a.start)

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -122,6 +124,17 @@ func checkHolder(text string) error {
 			distlock.ErrInvalid, len(text), distlock.MaxHolder)
 	}
 	return nil
+}
+
+// newOwner returns 128 random bits. The owner belongs to one acquisition alone:
+// an owner per process, host or session is how other libraries free or renew
+// what a later acquisition of the same process holds.
+func newOwner() string {
+	var b [16]byte
+	var text [2 * len(b)]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	hex.Encode(text[:], b[:])
+	return string(text[:])
 }
 
 // defaultHolder names this process the way an operator would look for it.
