@@ -119,7 +119,7 @@ func withContext(ctx context.Context, err error) error {
 	if errors.Is(err, ctx.Err()) {
 		return err
 	}
-	return errors.Join(ctx.Err(), err)
+	return both(ctx.Err(), err)
 }
 
 // lead runs fn for one term. Its error is nil only if fn was the leader until it

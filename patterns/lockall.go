@@ -96,13 +96,18 @@ func (s *LockSet) Err() error {
 
 // Unlock unlocks all. Its error joins those of the single locks.
 func (s *LockSet) Unlock(ctx context.Context) error {
+	return s.each(func(lock distlock.Lock) error { return lock.Unlock(ctx) })
+}
+
+// each calls f for all locks, side by side, and joins the errors.
+func (s *LockSet) each(f func(distlock.Lock) error) error {
 	results := make(chan error)
 	for _, lock := range s.locks {
-		go func() { results <- lock.Unlock(ctx) }()
+		go func() { results <- f(lock) }()
 	}
 	var all error
 	for range s.locks {
-		all = errors.Join(all, <-results)
+		all = both(all, <-results)
 	}
 	return all
 }

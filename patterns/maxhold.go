@@ -22,56 +22,33 @@ import (
 // after it frees the name, and returns why the lock had ended. The cap is kept by this
 // process: one that is stopped or dies loses its locks at the end of their TTL. A d of
 // zero or less is ErrInvalid in every call. Close closes l.
-func MaxHold(l distlock.Locker, d time.Duration) distlock.Locker { return &limited{l, d} }
-
-type limited struct {
-	distlock.Locker
-	longest time.Duration
+func MaxHold(l distlock.Locker, d time.Duration) distlock.Locker {
+	return &wrapper{l, func(ctx context.Context, c call) (distlock.Lock, error) { return take(ctx, c, d) }}
 }
 
-// Unwrap returns the Locker inside.
-func (m *limited) Unwrap() distlock.Locker { return m.Locker }
-
-// Lock implements Locker.
-func (m *limited) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return m.cap("lock", name, opts, func() (distlock.Lock, error) { return m.Locker.Lock(ctx, name, opts...) })
-}
-
-// TryLock implements Locker.
-func (m *limited) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return m.cap("trylock", name, opts, func() (distlock.Lock, error) { return m.Locker.TryLock(ctx, name, opts...) })
-}
-
-func (m *limited) cap(op, name string, opts []distlock.Option, take func() (distlock.Lock, error)) (distlock.Lock, error) {
-	var o distlock.CallOptions
-	for _, opt := range opts {
-		opt(&o)
+// take takes a lock and caps it.
+func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, error) {
+	switch o := c.options(); {
+	case longest <= 0:
+		return nil, c.invalid("MaxHold of %v, allowed is more than 0", longest)
+	case o.NoRenewal && o.TTL > longest:
+		return nil, c.invalid("the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", o.TTL, longest)
 	}
-	switch {
-	case m.longest <= 0:
-		return nil, opError(op, name, fmt.Errorf("%w: MaxHold of %v, allowed is more than 0", distlock.ErrInvalid, m.longest))
-	case o.NoRenewal && o.TTL > m.longest:
-		return nil, opError(op, name, fmt.Errorf("%w: the TTL is %v for a lock that is not renewed, and MaxHold ends it after %v", distlock.ErrInvalid, o.TTL, m.longest))
-	}
-	lock, err := take()
+	lock, err := c.take(ctx, c.name, c.opts...)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	c := &capped{Lock: lock, longest: m.longest, told: now.Add(m.longest - m.longest/10), free: now.Add(m.longest)}
-	c.ctx, c.end = context.WithCancelCause(context.Background())
-	go c.watch()
-	return c, nil
+	l := &capped{belief: newBelief(lock), longest: longest, told: now.Add(longest - longest/10), free: now.Add(longest)}
+	go l.watch()
+	return l, nil
 }
 
 // capped is a lock that ends at told for its holder, and at free in the store.
 type capped struct {
-	distlock.Lock
+	belief
 	longest    time.Duration
 	told, free time.Time
-
-	ctx context.Context // ends with the holder's belief
-	end context.CancelCauseFunc
 }
 
 // watch ends the belief at told, and the lock at free. It ends with the lock itself.
@@ -98,21 +75,12 @@ func (c *capped) overdue() error {
 	return opError("lock", c.Name(), fmt.Errorf("%w: held for nine tenths of %v, the longest that MaxHold allows", distlock.ErrLost, c.longest))
 }
 
-// Done implements Lock.
-func (c *capped) Done() <-chan struct{} { return c.ctx.Done() }
-
-// Err implements Lock. Like that of the lock inside, it consults the clock.
+// Err implements Lock.
 func (c *capped) Err() error {
-	if c.ctx.Err() != nil {
-		return context.Cause(c.ctx)
-	}
-	if err := c.Lock.Err(); err != nil {
+	if err := c.belief.Err(); err != nil || time.Now().Before(c.told) {
 		return err
 	}
-	if !time.Now().Before(c.told) {
-		return c.overdue()
-	}
-	return nil
+	return c.overdue()
 }
 
 // Deadline implements Lock.
@@ -143,6 +111,3 @@ func (c *capped) Unlock(ctx context.Context) error {
 	}
 	return err
 }
-
-// Unwrap returns the lock inside, for As.
-func (c *capped) Unwrap() distlock.Lock { return c.Lock }

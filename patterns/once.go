@@ -87,8 +87,9 @@ func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(c
 			time.AfterFunc(left, func() { _ = lock.Unlock(context.Background()) }) // else it ends with its term
 			return
 		}
-		if unlockErr := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(unlockErr, distlock.ErrLost) {
-			err = errors.Join(err, unlockErr)
+		// If fn has said so, by the cause of its context, it is not said again.
+		if lost := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(lost, distlock.ErrLost) && !errors.Is(err, distlock.ErrLost) {
+			err = both(err, lost)
 		}
 	}()
 	err = fn(inner)

@@ -8,7 +8,93 @@
 // https://github.com/distlock-go/distlock/blob/main/docs/patterns.md
 package patterns
 
-import "github.com/distlock-go/distlock"
+import (
+	"context"
+	"fmt"
+
+	"github.com/distlock-go/distlock"
+)
+
+// wrapper is a Locker that gets its locks from the one inside, as acquire does it. Close closes
+// that.
+type wrapper struct {
+	distlock.Locker
+	acquire func(ctx context.Context, c call) (distlock.Lock, error)
+}
+
+// call is a call of Lock or TryLock.
+type call struct {
+	op   string // "lock" or "trylock"
+	name string
+	opts []distlock.Option
+	take func(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) // the same method of the Locker inside
+}
+
+// waits reports whether it is a call of Lock.
+func (c call) waits() bool { return c.op == "lock" }
+
+// options returns what the options add up to.
+func (c call) options() (o distlock.CallOptions) {
+	for _, opt := range c.opts {
+		opt(&o)
+	}
+	return o
+}
+
+// invalid returns an ErrInvalid of the call.
+func (c call) invalid(format string, args ...any) error {
+	return opError(c.op, c.name, fmt.Errorf("%w: "+format, append([]any{distlock.ErrInvalid}, args...)...))
+}
+
+// Lock implements Locker.
+func (w *wrapper) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return w.acquire(ctx, call{"lock", name, opts, w.Locker.Lock})
+}
+
+// TryLock implements Locker.
+func (w *wrapper) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	return w.acquire(ctx, call{"trylock", name, opts, w.Locker.TryLock})
+}
+
+// Unwrap returns the Locker inside.
+func (w *wrapper) Unwrap() distlock.Locker { return w.Locker }
+
+// belief is a lock whose holder may have to stop before the lock inside ends.
+type belief struct {
+	distlock.Lock
+	ctx context.Context // ends with the belief, which its cause says why
+	end context.CancelCauseFunc
+}
+
+func newBelief(l distlock.Lock) belief {
+	ctx, end := context.WithCancelCause(context.Background())
+	return belief{l, ctx, end}
+}
+
+// Done implements Lock.
+func (b *belief) Done() <-chan struct{} { return b.ctx.Done() }
+
+// Err implements Lock. Like that of the lock inside, it consults the clock.
+func (b *belief) Err() error {
+	if b.ctx.Err() != nil {
+		return context.Cause(b.ctx)
+	}
+	return b.Lock.Err()
+}
+
+// Unwrap returns the lock inside, for As.
+func (b *belief) Unwrap() distlock.Lock { return b.Lock }
+
+// both joins two errors, of which each may be nil, on one line.
+func both(first, second error) error {
+	switch {
+	case second == nil:
+		return first
+	case first == nil:
+		return second
+	}
+	return fmt.Errorf("%w; and %w", first, second)
+}
 
 func opError(op, name string, err error) error {
 	return &distlock.Error{Op: op, Name: name, Err: err}

@@ -13,39 +13,26 @@ import (
 // own for a tenant or an application. The locks it returns have the name asked for, and
 // Inspect, List and Break know only what lies inside; Sweep, which would go beyond that, is
 // ErrUnsupported. Prefix and name together must not be longer than MaxName. Close closes l.
-func Prefix(l distlock.Locker, prefix string) distlock.Locker { return &prefixed{l, prefix} }
+func Prefix(l distlock.Locker, prefix string) distlock.Locker {
+	return &prefixed{wrapper{l, func(ctx context.Context, c call) (distlock.Lock, error) {
+		if err := notEmpty(c.op, c.name); err != nil {
+			return nil, err
+		}
+		lock, err := c.take(ctx, prefix+c.name, c.opts...)
+		if err != nil {
+			return nil, err
+		}
+		return &renamed{lock, c.name}, nil
+	}}, prefix}
+}
 
 // prefixed is a view of a Locker.
 type prefixed struct {
-	distlock.Locker
+	wrapper
 	prefix string
 }
 
 var _ distlock.Operator = (*prefixed)(nil)
-
-// Unwrap returns the Locker inside.
-func (p *prefixed) Unwrap() distlock.Locker { return p.Locker }
-
-// Lock implements distlock.Locker.
-func (p *prefixed) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return p.inside("lock", name, func(full string) (distlock.Lock, error) { return p.Locker.Lock(ctx, full, opts...) })
-}
-
-// TryLock implements distlock.Locker.
-func (p *prefixed) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return p.inside("trylock", name, func(full string) (distlock.Lock, error) { return p.Locker.TryLock(ctx, full, opts...) })
-}
-
-func (p *prefixed) inside(op, name string, take func(full string) (distlock.Lock, error)) (distlock.Lock, error) {
-	if err := notEmpty(op, name); err != nil {
-		return nil, err
-	}
-	lock, err := take(p.prefix + name)
-	if err != nil {
-		return nil, err
-	}
-	return &renamed{lock, name}, nil
-}
 
 // notEmpty refuses an empty name: it must not become a legal one by what is added to it.
 func notEmpty(op, name string) error {

@@ -31,47 +31,28 @@ import (
 // this: they show in List, and must not be used otherwise. Close, of either, closes l.
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	s := slots{l, readers}
-	return &sharing{l, s, s.share}, &sharing{l, s, s.exclude}
+	return &wrapper{l, s.behindNext(s.share)}, &wrapper{l, s.behindNext(s.exclude)}
 }
 
-// sharing is one of the two Lockers.
-type sharing struct {
-	distlock.Locker
-	slots slots
-	take  func(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) // for one that is next
-}
-
-// Unwrap returns the Locker inside, which has the slots.
-func (s *sharing) Unwrap() distlock.Locker { return s.Locker }
-
-// Lock implements Locker.
-func (s *sharing) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return s.acquire("lock", name, opts, func() (distlock.Lock, error) { return s.slots.queue(ctx, name, opts) },
-		func(next distlock.Lock) (distlock.Lock, error) { return s.enter(ctx, next, name, true, opts) })
-}
-
-// TryLock implements Locker.
-func (s *sharing) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return s.acquire("trylock", name, opts, func() (distlock.Lock, error) { return s.Locker.TryLock(ctx, name+"/next", renewed(opts)...) },
-		func(next distlock.Lock) (distlock.Lock, error) { return s.enter(ctx, next, name, false, opts) })
-}
-
-func (s *sharing) acquire(op, name string, opts []distlock.Option, queue func() (distlock.Lock, error),
-	enter func(next distlock.Lock) (distlock.Lock, error)) (distlock.Lock, error) {
-	if err := s.slots.check(op, name, opts); err != nil {
-		return nil, err
-	}
-	for {
-		next, err := queue()
-		if err != nil {
-			return nil, opError(op, name, reason(err))
+// behindNext returns what takes a lock of one kind: by take, for the one that is next.
+func (s slots) behindNext(take func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
+	return func(ctx context.Context, c call) (distlock.Lock, error) {
+		if err := s.check(c); err != nil {
+			return nil, err
 		}
-		lock, err := enter(next)
-		if err == nil {
-			return lock, nil
-		}
-		if err != errAgain {
-			return nil, opError(op, name, err)
+		for {
+			next, err := s.queue(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			lock, err := enterWith(ctx, next, c, take)
+			switch err {
+			case nil:
+				return lock, nil
+			case errAgain:
+			default:
+				return nil, opError(c.op, c.name, err)
+			}
 		}
 	}
 }
@@ -79,14 +60,14 @@ func (s *sharing) acquire(op, name string, opts []distlock.Option, queue func() 
 // errAgain is never returned to a user: what was waited for has to be begun anew.
 var errAgain = errors.New("a part was lost while the rest was waited for")
 
-// enter takes what belongs to the lock while next, the place at the head of the queue,
+// enterWith takes what belongs to the lock while next, the place at the head of the queue,
 // is held. So nobody has got a lock with a higher token than that of next before. It
 // looks at next last, since a process may be stopped for longer than its lease between
 // any two steps.
 //
 // If next is lost, the waiting ends: two writers that each hold some of the slots and
 // wait for the others would do so for ever.
-func (s *sharing) enter(ctx context.Context, next distlock.Lock, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
+func enterWith(ctx context.Context, next distlock.Lock, c call, take func(context.Context, call) (distlock.Lock, error)) (distlock.Lock, error) {
 	defer leave(next)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,7 +78,7 @@ func (s *sharing) enter(ctx context.Context, next distlock.Lock, name string, wa
 		case <-ctx.Done():
 		}
 	}()
-	lock, err := s.take(ctx, name, wait, opts)
+	lock, err := take(ctx, c)
 	if next.Err() != nil {
 		if err == nil {
 			leave(lock)
@@ -107,7 +88,7 @@ func (s *sharing) enter(ctx context.Context, next distlock.Lock, name string, wa
 	if err != nil {
 		return nil, err
 	}
-	return &ordered{lock, name, next.Token()}, nil
+	return &ordered{lock, c.name, next.Token()}, nil
 }
 
 // ordered is a lock with the token of its place in the queue.
@@ -127,30 +108,22 @@ func (o *ordered) Token() int64 { return o.token }
 func (o *ordered) Unwrap() distlock.Lock { return o.Lock }
 
 // share takes one slot.
-func (s slots) share(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
-	lock, _, err := s.tryAny(ctx, name, opts, !wait)
-	if wait && errors.Is(err, distlock.ErrHeld) {
-		lock, _, err = s.waitAny(ctx, name, opts)
+func (s slots) share(ctx context.Context, c call) (distlock.Lock, error) {
+	lock, _, err := s.tryAny(ctx, c)
+	if c.waits() && errors.Is(err, distlock.ErrHeld) {
+		lock, _, err = s.waitAny(ctx, c)
 	}
 	return lock, err
 }
 
 // exclude takes all slots.
-func (s slots) exclude(ctx context.Context, name string, wait bool, opts []distlock.Option) (distlock.Lock, error) {
-	var o distlock.CallOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if o.NoRenewal {
+func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
+	if c.options().NoRenewal {
 		return nil, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", distlock.ErrInvalid)
-	}
-	take := s.l.TryLock
-	if wait {
-		take = s.l.Lock
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	outcomes := s.each(name, func(name string) (distlock.Lock, error) { return take(ctx, name, opts...) })
+	outcomes := s.each(c.name, func(name string) (distlock.Lock, error) { return c.take(ctx, name, c.opts...) })
 	set := &LockSet{locks: make(map[string]distlock.Lock, s.n), done: make(chan struct{})}
 	for i := range s.n {
 		got := <-outcomes
@@ -160,7 +133,7 @@ func (s slots) exclude(ctx context.Context, name string, wait bool, opts []distl
 			leave(&all{set})
 			return nil, got.err
 		}
-		set.locks[s.name(name, got.slot)] = got.lock
+		set.locks[s.name(c.name, got.slot)] = got.lock
 	}
 	for _, lock := range set.locks {
 		go set.watch(lock)
@@ -183,13 +156,5 @@ func (a *all) Token() int64 { return 0 }
 
 // Extend implements Lock.
 func (a *all) Extend(ctx context.Context, ttl time.Duration) error {
-	results := make(chan error, len(a.locks))
-	for _, lock := range a.locks {
-		go func() { results <- lock.Extend(ctx, ttl) }()
-	}
-	var failed error
-	for range a.locks {
-		failed = errors.Join(failed, <-results)
-	}
-	return failed
+	return a.each(func(lock distlock.Lock) error { return lock.Extend(ctx, ttl) })
 }

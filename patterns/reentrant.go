@@ -3,7 +3,6 @@ package patterns
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -27,9 +26,11 @@ func WithOwner(ctx context.Context) context.Context {
 // share one token, one deadline and one loss: the next call takes a name anew that
 // was lost. A call that finds its owner taking the name already, in another goroutine,
 // waits for the outcome, also a TryLock. Close closes l.
-func Reentrant(l distlock.Locker) distlock.Locker { return &reentrant{l} }
-
-type reentrant struct{ distlock.Locker }
+func Reentrant(l distlock.Locker) distlock.Locker {
+	r := &wrapper{Locker: l}
+	r.acquire = func(ctx context.Context, c call) (distlock.Lock, error) { return enter(ctx, r, c) }
+	return r
+}
 
 type ownerKey struct{}
 
@@ -40,7 +41,7 @@ type owner struct {
 }
 
 type ownedName struct {
-	locker *reentrant
+	locker *wrapper
 	name   string
 }
 
@@ -52,38 +53,29 @@ type hold struct {
 	count int // guarded by owner.mu, and so is membership in owner.holds
 }
 
-// Unwrap returns the Locker inside.
-func (r *reentrant) Unwrap() distlock.Locker { return r.Locker }
-
-// Lock implements Locker.
-func (r *reentrant) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return r.enter(ctx, "lock", name, func() (distlock.Lock, error) { return r.Locker.Lock(ctx, name, opts...) })
-}
-
-// TryLock implements Locker.
-func (r *reentrant) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return r.enter(ctx, "trylock", name, func() (distlock.Lock, error) { return r.Locker.TryLock(ctx, name, opts...) })
-}
-
-func (r *reentrant) enter(ctx context.Context, op, name string, take func() (distlock.Lock, error)) (distlock.Lock, error) {
+// enter joins what the owner holds, or takes it.
+func enter(ctx context.Context, r *wrapper, c call) (distlock.Lock, error) {
+	if ctx == nil {
+		panic("distlock: " + c.op + " of a nil context: WithOwner makes one with an owner")
+	}
 	o, ok := ctx.Value(ownerKey{}).(*owner)
 	if !ok {
-		return nil, opError(op, name, fmt.Errorf("%w: the context has no owner; make one with WithOwner", distlock.ErrInvalid))
+		return nil, c.invalid("the context has no owner; make one with WithOwner")
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, opError(op, name, err)
+		return nil, opError(c.op, c.name, err)
 	}
-	key := ownedName{r, name}
+	key := ownedName{r, c.name}
 	for {
 		h, first := o.join(key)
 		if first {
-			h.fill(take) // bounded by ctx, and its error says more than that of ctx
+			h.fill(func() (distlock.Lock, error) { return c.take(ctx, c.name, c.opts...) }) // bounded by ctx, and its error says more than that of ctx
 		} else {
 			select {
 			case <-h.ready:
 			case <-ctx.Done():
 				o.abandon(ctx, key, h)
-				return nil, opError(op, name, ctx.Err())
+				return nil, opError(c.op, c.name, ctx.Err())
 			}
 		}
 		if h.err == nil {
@@ -157,14 +149,11 @@ func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
 
 // counted is one share of a hold.
 type counted struct {
-	distlock.Lock
+	belief
 	owner *owner
 	key   ownedName
 	hold  *hold
-
-	ctx  context.Context // ends with this share
-	end  context.CancelCauseFunc
-	stop chan struct{}
+	stop  chan struct{}
 
 	unlock sync.Once
 	before error // of the lock, when this share ended; set by unlock, as is last
@@ -172,8 +161,7 @@ type counted struct {
 }
 
 func newCounted(o *owner, key ownedName, h *hold) *counted {
-	c := &counted{Lock: h.lock, owner: o, key: key, hold: h, stop: make(chan struct{})}
-	c.ctx, c.end = context.WithCancelCause(context.Background())
+	c := &counted{belief: newBelief(h.lock), owner: o, key: key, hold: h, stop: make(chan struct{})}
 	go c.watch()
 	return c
 }
@@ -185,17 +173,6 @@ func (c *counted) watch() {
 		c.end(c.Lock.Err())
 	case <-c.stop:
 	}
-}
-
-// Done implements Lock.
-func (c *counted) Done() <-chan struct{} { return c.ctx.Done() }
-
-// Err implements Lock.
-func (c *counted) Err() error {
-	if c.ctx.Err() != nil {
-		return context.Cause(c.ctx)
-	}
-	return c.Lock.Err()
 }
 
 // Unlock implements Lock. It returns nil if other shares remain and the lock is
@@ -225,6 +202,3 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	return c.Lock.Extend(ctx, ttl)
 }
-
-// Unwrap returns the lock that the shares have in common, for As.
-func (c *counted) Unwrap() distlock.Lock { return c.Lock }

@@ -26,7 +26,7 @@ import (
 // the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
 // queue: they show in List, and must not be used otherwise. Close closes l.
-func Semaphore(l distlock.Locker, n int) distlock.Locker { return &semaphore{l, slots{l, n}} }
+func Semaphore(l distlock.Locker, n int) distlock.Locker { return &wrapper{l, slots{l, n}.permit} }
 
 // Permit is the Lock of a [Semaphore], which [distlock.As] finds.
 type Permit struct {
@@ -45,46 +45,25 @@ func (p *Permit) Slot() int { return p.slot }
 // Unwrap returns the lock on the slot, for As.
 func (p *Permit) Unwrap() distlock.Lock { return p.Lock }
 
-type semaphore struct {
-	distlock.Locker
-	slots slots
-}
-
-// Unwrap returns the Locker inside, which has the slots.
-func (s *semaphore) Unwrap() distlock.Locker { return s.Locker }
-
-// TryLock implements Locker.
-func (s *semaphore) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	if err := s.slots.check("trylock", name, opts); err != nil {
-		return nil, err
-	}
-	lock, slot, err := s.slots.tryAny(ctx, name, opts, true)
-	return permit("trylock", name, lock, slot, err)
-}
-
-// Lock implements Locker.
-func (s *semaphore) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	if err := s.slots.check("lock", name, opts); err != nil {
+// permit takes one slot.
+func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
+	if err := s.check(c); err != nil {
 		return nil, err
 	}
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
-	lock, slot, err := s.slots.tryAny(ctx, name, opts, false)
-	if errors.Is(err, distlock.ErrHeld) {
+	lock, slot, err := s.tryAny(ctx, c)
+	if c.waits() && errors.Is(err, distlock.ErrHeld) {
 		var next distlock.Lock
-		if next, err = s.slots.queue(ctx, name, opts); err != nil {
-			return nil, opError("lock", name, reason(err))
+		if next, err = s.queue(ctx, c); err != nil {
+			return nil, err
 		}
-		lock, slot, err = s.slots.waitAny(ctx, name, opts)
+		lock, slot, err = s.waitAny(ctx, c)
 		leave(next)
 	}
-	return permit("lock", name, lock, slot, err)
-}
-
-func permit(op, name string, lock distlock.Lock, slot int, err error) (distlock.Lock, error) {
 	if err != nil {
-		return nil, opError(op, name, err)
+		return nil, opError(c.op, c.name, err)
 	}
-	return &Permit{lock, name, slot}, nil
+	return &Permit{lock, c.name, slot}, nil
 }
 
 // slots are n locks for each name, which stand for n equal places.
@@ -93,29 +72,26 @@ type slots struct {
 	n int
 }
 
-func (s slots) check(op, name string, opts []distlock.Option) error {
+func (s slots) check(c call) error {
 	// The slots are asked in goroutines, where a panic ends the process. An option that panics does so
 	// here first, and its caller can recover.
-	var o distlock.CallOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
+	c.options()
 	if s.n < 1 {
-		return opError(op, name, fmt.Errorf("%w: there are %d slots, allowed is at least 1", distlock.ErrInvalid, s.n))
+		return c.invalid("there are %d slots, allowed is at least 1", s.n)
 	}
-	return notEmpty(op, name)
+	return notEmpty(c.op, c.name)
 }
 
 func (s slots) name(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }
 
-// queue waits until the caller is the one that may wait for slots. Its lock is renewed,
-// also for a caller that asks for a fixed term.
-func (s slots) queue(ctx context.Context, name string, opts []distlock.Option) (distlock.Lock, error) {
-	return s.l.Lock(ctx, name+"/next", renewed(opts)...)
-}
-
-func renewed(opts []distlock.Option) []distlock.Option {
-	return append(slices.Clone(opts), func(o *distlock.CallOptions) { o.NoRenewal = false })
+// queue makes the caller the one that may wait for slots. Its lock is renewed, also for a
+// caller that asks for a fixed term.
+func (s slots) queue(ctx context.Context, c call) (distlock.Lock, error) {
+	lock, err := c.take(ctx, c.name+"/next", append(slices.Clone(c.opts), func(o *distlock.CallOptions) { o.NoRenewal = false })...)
+	if err != nil {
+		return nil, opError(c.op, c.name, reason(err))
+	}
+	return lock, nil
 }
 
 // leave frees a lock without waiting for the outcome, which goes on in the background.
@@ -157,11 +133,12 @@ const lateAfter = 100 * time.Millisecond
 
 // tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
 // free. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
-// the others. It waits for slots that are late only with patience, or if none was held.
-func (s slots) tryAny(ctx context.Context, name string, opts []distlock.Option, patience bool) (distlock.Lock, int, error) {
+// the others. A call that will wait for any slot does not wait here for those that are late if one
+// was held.
+func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	take := func(name string) (distlock.Lock, error) { return s.l.TryLock(inner, name, opts...) }
+	take := func(name string) (distlock.Lock, error) { return s.l.TryLock(inner, name, c.opts...) }
 	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
 	late := time.NewTimer(lateAfter)
 	defer late.Stop()
@@ -171,7 +148,7 @@ func (s slots) tryAny(ctx context.Context, name string, opts []distlock.Option, 
 	more := func() bool { return asked == 0 || asked < s.n && ctx.Err() == nil }
 	for more() || answered < asked {
 		if more() {
-			go s.ask(name, (first+asked)%s.n, outcomes, take)
+			go s.ask(c.name, (first+asked)%s.n, outcomes, take)
 			asked++
 		}
 		late.Reset(lateAfter)
@@ -188,7 +165,7 @@ func (s slots) tryAny(ctx context.Context, name string, opts []distlock.Option, 
 				failed = got.err
 			}
 		case <-late.C:
-			if asked == s.n && held != nil && !patience {
+			if asked == s.n && held != nil && c.waits() {
 				go giveBack(outcomes, asked-answered)
 				return nil, 0, held
 			}
@@ -197,15 +174,15 @@ func (s slots) tryAny(ctx context.Context, name string, opts []distlock.Option, 
 	if held != nil && ctx.Err() == nil {
 		return nil, 0, held
 	}
-	return nil, 0, errors.Join(failed, held)
+	return nil, 0, both(failed, held)
 }
 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,
 // and so is woken by any release, without asking again and again. It fails when all
 // slots have failed.
-func (s slots) waitAny(ctx context.Context, name string, opts []distlock.Option) (distlock.Lock, int, error) {
+func (s slots) waitAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	outcomes := s.each(name, func(name string) (distlock.Lock, error) { return s.l.Lock(ctx, name, opts...) })
+	outcomes := s.each(c.name, func(name string) (distlock.Lock, error) { return s.l.Lock(ctx, name, c.opts...) })
 	var err error
 	for i := range s.n {
 		won := <-outcomes
