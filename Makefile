@@ -22,14 +22,14 @@ compare-docs: servers ## the same, into docs/reports/comparison.md
 	scripts/comparison-report.sh $(ARGS)
 
 .PHONY: bench
-bench: servers ## side-by-side benchmarks against other lock libraries, and docs/reports/performance.md of them (20 minutes; ARGS=-quick: three, into bench/quick.json)
+bench: servers ## side-by-side benchmarks against other lock libraries, and docs/reports/performance.md of them (half an hour; ARGS=-quick: three, into bench/quick.json)
 	cd bench && $(GO) run . $(ARGS)
-	cd bench && $(GO) run . -render results.json > ../docs/reports/performance.md
+	cd bench && $(GO) run . -render results.json
 
 .PHONY: bench-scale
 bench-scale: servers ## 100,000 locks held for ten minutes on each store, and 10,000 waiters in 100 processes, beside the results of bench (20 minutes)
 	cd bench && $(GO) run . -scale $(ARGS)
-	cd bench && $(GO) run . -render results.json > ../docs/reports/performance.md
+	cd bench && $(GO) run . -render results.json
 
 # Everything that a change may break. What is long by nature is sampled here and whole in a target of its own, below.
 RUNTESTS = DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) run ./scripts/runtests -go '$(GO)'

@@ -27,21 +27,31 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// docs/reports/performance.md is what the results in this folder say, and nothing else.
-func TestPageIsOfTheResults(t *testing.T) {
-	var want bytes.Buffer
-	if err := command([]string{"-render", "results.json"}, &want); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../docs/reports/performance.md")
+// The pages in docs/reports are what the results in this folder say, and nothing else.
+func TestPagesAreOfTheResults(t *testing.T) {
+	r, err := readResults("results.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want.Bytes()) {
-		t.Error("docs/reports/performance.md is not what results.json renders to: run\ngo run . -render results.json > ../docs/reports/performance.md")
+	files, err := r.files()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := bytes.Count(got, []byte("\n")); n > 200 {
-		t.Errorf("the page has %d lines, nobody reads more than 200", n)
+	for name, want := range files {
+		got, err := os.ReadFile("../docs/reports/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("docs/reports/%s is not what results.json renders to: run\ngo run . -render results.json", name)
+		}
+		if n := bytes.Count(got, []byte("\n")); strings.HasSuffix(name, ".md") && n > 200 {
+			t.Errorf("%s has %d lines, nobody reads more than 200", name, n)
+		}
+	}
+	r.Idle = idleAt - .01
+	if _, err := r.files(); err == nil || !strings.Contains(err.Error(), "the machine was busy") {
+		t.Errorf("the page of a busy machine: %v", err)
 	}
 }
 
@@ -49,7 +59,7 @@ func TestPageIsOfTheResults(t *testing.T) {
 // short as it can be.
 func TestRun(t *testing.T) {
 	st := stores[1] // MySQL has what is special: a peer with few locks, one that polls, a set-up
-	st.setUp = noFlush
+	st.title, st.setUp = "MySQL, no flush at commit", noFlush
 	if _, err := servers.StartDurable(cancelled(), st.kind); err != nil && strings.Contains(err.Error(), "not installed") {
 		t.Skip(err)
 	}
@@ -85,13 +95,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s misses its goal, and has no profile", g.workload)
 		}
 	}
-	var page bytes.Buffer
-	if err := r.results.page(&page); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"| MySQL |", "MySQL: **distlock** |", "MySQL: GET_LOCK |", "MySQL: bare commands |"} {
-		if !strings.Contains(page.String(), want) {
-			t.Errorf("the page has no %q:\n%s", want, page.String())
+	page := string(r.results.page()) + string(r.results.details())
+	for _, want := range []string{"| MySQL, no flush at commit |", "MySQL, no flush at commit: **distlock** |", "MySQL, no flush at commit: GET_LOCK |", "MySQL, no flush at commit: bare commands |"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the pages have no %q:\n%s", want, page)
 		}
 	}
 }
@@ -114,35 +121,50 @@ func TestJobFails(t *testing.T) {
 	}
 }
 
-// Ours is compared with the best of the others, but not with one that is unfair, nor with
-// the bare commands.
+// Ours is compared with each of the others, but not with one that is unfair.
 func TestAgainst(t *testing.T) {
-	backend := func(name string, rate, p50, jain float64) *report.Backend {
-		return &report.Backend{Name: name, Figures: map[report.Figure]report.Series{
-			report.HotRate: {rate, rate, rate}, report.HandOff50: {p50, p50, p50}, report.HotJain: {jain}}}
+	backend := func(rate, p50, jain, requests float64) *report.Backend {
+		return &report.Backend{Figures: map[report.Figure]report.Series{
+			report.HotRate: {rate, rate, rate}, report.HandOff50: {p50, p50, p50}, report.HotJain: {jain}, report.HeldRequests: {requests}}}
 	}
-	none := func(b *report.Backend, v float64) *report.Backend {
-		b.Figures[report.HeldRequests] = report.Series{v}
-		return b
-	}
-	m := &measured{Contenders: []*report.Backend{
-		none(backend(ours, 100, 2, 1), 3), none(backend("fair", 80, 4, .9), 0), backend("unfair", 400, 5, .4), backend("slow", 10, 9, 1), backend(bare, 1000, 1, 1),
-	}}
-	for c, want := range map[column]string{
-		{"", report.HotRate, false}:  "**1.25** (fair)",
-		{"", report.HandOff50, true}: "**2** (fair)",
-		{"", report.SoloRate, false}: "–",
-		{"", report.HeldBytes, true}: "–",
+	own := backend(100, 2, 1, 3)
+	for _, tc := range []struct {
+		figure report.Figure
+		lower  bool
+		other  *report.Backend
+		want   string
+	}{
+		{report.HotRate, false, backend(80, 4, .9, 0), "**1.25**"},
+		{report.HotRate, false, backend(200, 4, .9, 0), "0.50"},
+		{report.HotRate, false, backend(101, 4, .9, 0), "≈ 0.99"},
+		{report.HotRate, false, backend(400, 5, .4, 0), "¹"},
+		{report.HandOff50, true, backend(80, 4, .9, 0), "**2**"},
+		{report.HeldRequests, true, backend(80, 4, .9, 0), "none there"},
+		{report.SoloRate, false, backend(80, 4, .9, 0), "–"},
 	} {
-		if got, _ := m.against(c); got != want {
-			t.Errorf("%s: %q, want %q", c.figure, got, want)
+		if got := (column{"", tc.figure, tc.lower}).against(own, tc.other); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.figure, got, tc.want)
 		}
+	}
+}
+
+// Few clients are judged by their worst round.
+func TestFewClients(t *testing.T) {
+	m := &measured{ID: "etcd"}
+	for n, rates := range map[int]report.Series{2: {90, 30}, 3: {90, 90}, 4: {100, 90}, 16: {100, 100}} {
+		m.crowdOf(ours, n).Rate = rates
+	}
+	if got, known := few("etcd")[0].ratio(m); !known || got != .3 {
+		t.Errorf("got %v, %v", got, known)
+	}
+	if _, known := few("etcd")[0].ratio(new(measured)); known {
+		t.Error("known without figures")
 	}
 }
 
 // A quick run, or one of a part, must not touch the figures that the page is made of.
 func TestParse(t *testing.T) {
-	for args, out := range map[string]string{"": "results.json", "-quick": "quick.json", "-only redis,mysql-noflush": "", "-only etcd -out x": "x"} {
+	for args, out := range map[string]string{"": "results.json", "-quick": "quick.json", "-busy": "", "-only redis,mysql-noflush": "", "-only etcd -out x": "x"} {
 		s, _, err := parse(strings.Fields(args))
 		if err != nil || s.out != out {
 			t.Errorf("%q writes to %q (%v), want %q", args, s.out, err, out)

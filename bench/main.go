@@ -26,8 +26,8 @@ they have by default, and writes the figures as JSON. It waits until the machine
 idle, and gives up if that does not come: figures of a busy machine say little.
 -scale holds very many locks for long on each store, and has very many wait, and writes that
 beside the other figures. It does not wait until the machine is idle.
--render writes the page that is made of a file to the standard output. Ctrl-C ends a
-run without a result.
+-render writes the pages that are made of a file, unless it is of a busy machine. Ctrl-C
+ends a run without a result.
 
 `
 
@@ -40,7 +40,8 @@ type settings struct {
 	busy     bool
 	scale    scaleSettings
 	profiles string // folder; empty for none
-	out      string // empty: a part of the whole, only printed
+	out      string // empty: a part of the whole, or of a busy machine, only printed
+	into     string // folder of the pages
 }
 
 func main() {
@@ -76,7 +77,7 @@ func command(args []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return r.page(out)
+		return r.write(s.into)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,7 +91,22 @@ func command(args []string, out io.Writer) error {
 			return err
 		}
 	}
-	return r.results.page(out)
+	_, err = out.Write(append(r.results.page(), r.results.details()...))
+	return err
+}
+
+// write writes the pages and their figures into a folder, all of them or none.
+func (r *results) write(folder string) error {
+	files, err := r.files()
+	if err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measure measures what is asked for, and keeps of the file what is not.
@@ -120,13 +136,14 @@ func parse(args []string) (s settings, render string, err error) {
 	f.IntVar(&s.rounds, "rounds", 3, "how often the contenders take turns")
 	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; hand-off three times as long")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, a tenth of the locks and no curves, into quick.json: some minutes")
-	f.BoolVar(&s.busy, "busy", false, "measure although the machine is busy; the page says so")
+	f.BoolVar(&s.busy, "busy", false, "measure although the machine is busy: the figures are printed, and no file is written unless -out names one")
 	f.BoolVar(&s.scale.on, "scale", false, "only what is very large, into the results of an earlier run: about 20 minutes")
 	f.IntVar(&s.scale.locks, "locks", 100_000, "how many `locks` -scale holds on each store; 0 leaves those figures as they are")
 	f.DurationVar(&s.scale.hold, "hold", 10*time.Minute, "how long -scale holds them")
 	f.StringVar(&s.profiles, "profiles", "", "write a profile of the processors of each contender and workload into this `folder`, for go tool pprof")
 	f.StringVar(&s.out, "out", "", "`file` of the results: results.json, or quick.json with -quick, by default")
-	f.StringVar(&render, "render", "", "write the page made of this `file` of results, and do nothing else")
+	f.StringVar(&render, "render", "", "write the pages made of this `file` of results, and do nothing else")
+	f.StringVar(&s.into, "into", "../docs/reports", "the `folder` that -render writes into")
 	if err := f.Parse(args); err != nil {
 		return s, "", err
 	}
@@ -153,7 +170,7 @@ func parse(args []string) (s settings, render string, err error) {
 	if s.stores, err = chosen(*only); err != nil {
 		return s, "", err
 	}
-	if s.out == "" && *only == "" {
+	if s.out == "" && *only == "" && !s.busy {
 		s.out = map[bool]string{false: "results.json", true: "quick.json"}[s.quick]
 	}
 	return s, render, nil

@@ -8,66 +8,87 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// goalTable shows for each goal that is missed where the time goes, beside that with which
+// goalTables show what ours is to reach, and for each goal that is missed where the time goes, beside that with which
 // it is compared.
-func (r *results) goalTable(b *strings.Builder) {
-	t := &table{head: append([]string{"µs of a pair, distlock / the other", "server", "client"}, parts...)}
-	met, all := 0, 0
+func (r *results) goalTables(b *strings.Builder) {
+	all := &table{head: []string{"", "wanted", "measured", "reached"}}
+	missed := &table{head: append([]string{"µs of a pair, and its share", "server", "client"}, parts...)}
 	var samples []int64
 	for _, g := range goals {
 		for _, m := range r.Stores {
 			ratio, yes, known := g.reached(m)
-			switch {
-			case m.ID != g.store || !known:
+			if m.ID != g.store || !known {
 				continue
-			case yes:
-				met++
-			default:
-				t.add(g.row(m, ratio)...)
-				for _, p := range []*profiled{m.profile(ours, g.workload), m.profile(g.rival, g.theirs)} {
-					if p != nil {
-						samples = append(samples, p.Samples)
-					}
+			}
+			sign := "≥"
+			if g.lower() {
+				sign = "≤"
+			}
+			all.add(m.Title+", "+titleOf[g.workload], fmt.Sprintf("%s %s × %s", sign, number(g.want), g.against()), number(ratio), yesNo(yes))
+			if yes {
+				continue
+			}
+			for _, who := range [][2]string{{ours, g.workload}, {g.rival, g.theirs}} {
+				missed.add(m.costs(who[0], who[1])...)
+				if p := m.profile(who[0], who[1]); p != nil {
+					samples = append(samples, p.Samples)
 				}
 			}
-			all++
 		}
 	}
-	if all == 0 {
+	for _, g := range crowdGoals {
+		for _, m := range r.Stores {
+			if ratio, known := g.ratio(m); m.ID == g.store && known {
+				wanted := "≥ " + number(g.want)
+				if g.against != "" {
+					wanted += " × " + g.against
+				}
+				all.add(m.Title+", "+g.what, wanted, number(ratio), yesNo(ratio >= g.want))
+			}
+		}
+	}
+	if len(all.rows) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "## Goals\n\nOf %d goals, distlock reaches %d.", all, met)
+	b.WriteString("## Goals\n\n")
+	all.write(b)
+	if len(missed.rows) == 0 {
+		return
+	}
+	b.WriteString("Where a goal is missed, the time of the processors goes here, by profiles of rounds of their own")
 	if len(samples) > 0 {
-		fmt.Fprintf(b, " In the others, the time of the processors goes here, by profiles of rounds of their own, with %d samples or more. The\n"+
-			"scheduler has goroutines and threads wait, and wakes them up; the driver of a peer is the peer.", slices.Min(samples))
+		fmt.Fprintf(b, ", with %d samples or more", slices.Min(samples))
 	}
-	b.WriteString("\n\n")
-	if len(t.rows) > 0 {
-		t.write(b)
-	}
+	b.WriteString(". The\nscheduler has goroutines and threads wait, and wakes them up; the driver of a peer is the peer.\n\n")
+	missed.write(b)
 }
 
-// row compares two contenders, part by part.
-func (g goal) row(m *measured, ratio float64) []string {
-	sign, own, rival := "≥", m.contender(ours), m.contender(g.rival)
-	if g.lower() {
-		sign = "≤"
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
 	}
-	row := []string{fmt.Sprintf("%s, %s: **%s** of %s %s × %s", m.Title, titleOf[g.workload], number(ratio), sign, number(g.want), g.against())}
-	row = append(row, cell(own, report.ServerCPU(g.workload))+" / "+cell(rival, report.ServerCPU(g.theirs)),
-		cell(own, report.ClientCPU(g.workload))+" / "+cell(rival, report.ClientCPU(g.theirs)))
+	return "**no**"
+}
+
+// costs says where the time of a contender goes, part by part.
+func (m *measured) costs(contender, workload string) []string {
+	b := m.contender(contender)
+	row := []string{m.Title + ", " + titleOf[workload] + ": " + contender, cell(b, report.ServerCPU(workload)), cell(b, report.ClientCPU(workload))}
 	for _, part := range parts {
-		row = append(row, m.share(ours, g.workload, part)+" / "+m.share(g.rival, g.theirs, part))
+		row = append(row, m.share(contender, workload, part))
 	}
 	return row
 }
 
 // titleOf is what the columns of the page call a workload.
-var titleOf = map[string]string{"solo": "solo", "parallel": "64 names", "hot": "16 clients, one name", "handoff": "hand-off p50"}
+var titleOf = map[string]string{"solo": "one client", "parallel": "64 names", "hot": "16 clients, one name", "handoff": "hand-off p50", "bare": "one client", "bare_parallel": "64 names"}
 
 func (g goal) against() string {
 	if g.rival == ours {
 		return titleOf[g.theirs]
+	}
+	if g.lower() && g.theirs == "bare" {
+		return "a pair of " + bare
 	}
 	return g.rival
 }
@@ -82,5 +103,5 @@ func (m *measured) share(contender, workload, part string) string {
 	if p.Shares[part] == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%s (%.0f%%)", number(all*p.Shares[part]), 100*p.Shares[part])
+	return fmt.Sprintf("%s, %.0f%%", number(all*p.Shares[part]), 100*p.Shares[part])
 }

@@ -16,49 +16,6 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// goal is what ours is to reach on a store: want times what another does in the same
-// run, at the least; for hand-offs, which are times, at the most.
-type goal struct {
-	store, workload string
-	rival, theirs   string // a contender and its workload
-	want            float64
-}
-
-var goals = []goal{
-	{"redis", "solo", bare, "bare", .95},
-	{"mysql", "solo", bare, "bare", .95},
-	{"zk", "solo", bare, "bare", .95},
-	{"etcd", "solo", bare, "bare", .95},
-	{"redis", "parallel", bare, "bare_parallel", 1.2},
-	{"mysql", "parallel", bare, "bare_parallel", .9},
-	{"zk", "parallel", bare, "bare_parallel", 1},
-	{"etcd", "parallel", bare, "bare_parallel", .9},
-	{"redis", "handoff", "rueidislock", "handoff", .8},
-	{noFlushID, "handoff", "GET_LOCK", "handoff", 2},
-	{"zk", "handoff", "go-zookeeper Lock", "handoff", .8},
-	{"mysql", "hot", ours, "solo", .9},
-	{"zk", "hot", "go-zookeeper Lock", "hot", 1},
-}
-
-// figureOf is what a workload is judged by.
-var figureOf = map[string]report.Figure{
-	"bare": report.BareRate, "bare_parallel": report.BareParallelRate, "solo": report.SoloRate,
-	"parallel": report.ParallelRate, "hot": report.HotRate, "handoff": report.HandOff50,
-}
-
-func (g goal) lower() bool { return g.workload == "handoff" }
-
-// reached returns the ratio of ours to the rival's, and whether it is as good as wanted.
-// known is false if one of them has no figures.
-func (g goal) reached(m *measured) (ratio float64, yes, known bool) {
-	own, rival := m.contender(ours), m.contender(g.rival)
-	if own == nil || rival == nil {
-		return 0, false, false
-	}
-	ratio, known = own.Figures[figureOf[g.workload]].Ratio(rival.Figures[figureOf[g.theirs]]).Median()
-	return ratio, g.lower() == (ratio <= g.want) || ratio == g.want, known
-}
-
 func (m *measured) contender(name string) *report.Backend {
 	i := slices.IndexFunc(m.Contenders, func(b *report.Backend) bool { return b.Name == name })
 	if i < 0 {

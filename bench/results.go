@@ -39,9 +39,39 @@ type measured struct {
 	Title      string            `json:"title"`
 	Server     string            `json:"server"`
 	Contenders []*report.Backend `json:"contenders"` // ours first, the bare commands last
-	Clients    report.Curve      `json:"clients"`    // ours, by clients on one name
+	Crowds     []*crowd          `json:"crowds"`     // by clients on one name
 	Held       []heldPoint       `json:"held"`       // ours, by locks held
 	Profiles   []profiled        `json:"profiles"`   // of goals that are missed
+}
+
+// crowd is what some clients on one name get, a value a round.
+type crowd struct {
+	Contender string        `json:"contender"`
+	Clients   int           `json:"clients"`
+	Rate      report.Series `json:"rate"`
+	Jain      report.Series `json:"jain"`
+	Failed    string        `json:"failed,omitempty"`
+}
+
+// crowdOf returns what n clients of a contender get, and makes it if it is not there.
+func (m *measured) crowdOf(contender string, n int) *crowd {
+	for _, c := range m.Crowds {
+		if c.Contender == contender && c.Clients == n {
+			return c
+		}
+	}
+	c := &crowd{Contender: contender, Clients: n}
+	m.Crowds = append(m.Crowds, c)
+	return c
+}
+
+// add adds a round.
+func (c *crowd) add(b *report.Backend) {
+	c.Rate = append(c.Rate, b.Figures[report.HotRate]...)
+	c.Jain = append(c.Jain, b.Figures[report.HotJain]...)
+	if why := b.Failed["hot"]; why != "" {
+		c.Failed = why
+	}
 }
 
 // heldPoint is what so many held locks cost.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,7 +134,9 @@ func (r *run) store(ctx context.Context, st store) error {
 		}
 	}
 	if !r.quick && st.setUp == nil { // or it is the same store again
-		r.curves(ctx, st, cs, measured)
+		if err := r.curves(ctx, st, cs, measured); err != nil {
+			return err
+		}
 	}
 	return errors.Join(ctx.Err(), r.awaitIdle(ctx)) // what was measured at last counts as well
 }
@@ -238,18 +241,26 @@ func (r *run) newJob(st store, c *contender, w workload) job {
 // heldScale is how many locks are held for the curve.
 var heldScale = []int{1, 100, 10_000, 100_000}
 
-// curves shows how ours goes on with more clients and with more locks. The most come
+// crowds are how many clients want one name, for the curve; the others are measured with few and with
+// many of them only.
+var (
+	crowds     = []int{2, 3, 4, 8, 16, 32, 64}
+	peerCrowds = []int{2, 64}
+)
+
+// crowdRounds is how often each of them is measured: what goes wrong with few clients goes wrong now and then.
+const crowdRounds = 10
+
+// crowdTime is for how long, in each round.
+const crowdTime = 300 * time.Millisecond
+
+// curves shows how a store goes on with more clients and with more locks. The most come
 // last: what that does to a server is not to disturb the others.
-func (r *run) curves(ctx context.Context, st store, cs []*contender, m *measured) {
-	own := *cs[0]
-	for _, c := range cs {
-		if c.peer.Name == ours {
-			own = *c
-		}
+func (r *run) curves(ctx context.Context, st store, cs []*contender, m *measured) error {
+	if err := r.crowd(ctx, st, cs, m); err != nil {
+		return err
 	}
-	own.result = new(report.Backend)
-	r.job(ctx, st, &own, workload{ids: []string{"hot_by_clients", "hot"}, change: func(p *report.Params) { p.Clients = 64 }}, "curve")
-	m.Clients = own.result.Curves["hot_by_clients"]
+	own := *cs[slices.IndexFunc(cs, func(c *contender) bool { return c.peer.Name == ours })]
 	for _, n := range heldScale {
 		own.result = new(report.Backend)
 		r.job(ctx, st, &own, workload{ids: []string{"held"}, change: func(p *report.Params) {
@@ -257,6 +268,31 @@ func (r *run) curves(ctx context.Context, st store, cs []*contender, m *measured
 		}}, fmt.Sprintf("%d locks", n))
 		m.Held = append(m.Held, heldPoint{Locks: n, Figures: own.result.Figures, Failed: own.result.Failed["held"]})
 	}
+	return nil
+}
+
+// crowd measures one name that is wanted by few and by many. The clients are new in each round and for each number of
+// them: what a library has to learn about a name, such as that a subscription works, it learns each time.
+func (r *run) crowd(ctx context.Context, st store, cs []*contender, m *measured) error {
+	for round := range crowdRounds {
+		if err := r.awaitIdle(ctx); err != nil {
+			return err
+		}
+		for _, n := range crowds {
+			for _, c := range cs {
+				if !c.locks() || c.peer.Name != ours && (round >= r.rounds || !slices.Contains(peerCrowds, n)) {
+					continue
+				}
+				one := *c
+				one.result = new(report.Backend)
+				r.job(ctx, st, &one, workload{ids: []string{"hot"}, change: func(p *report.Params) {
+					p.Clients, p.Duration = n, crowdTime
+				}}, fmt.Sprintf("%d clients, round %d of %d", n, round+1, crowdRounds))
+				m.crowdOf(c.peer.Name, n).add(one.result)
+			}
+		}
+	}
+	return nil
 }
 
 func (r *run) clock() string { return fmt.Sprintf("[%4.0fs]", time.Since(r.began).Seconds()) }
