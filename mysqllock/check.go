@@ -2,7 +2,6 @@ package mysqllock
 
 import (
 	"context"
-	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/driver"
 )
 
 // start makes sure that the table can be used, finds out what the server can do, and
@@ -56,9 +54,7 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 	err := d.check(ctx)
 	if create && hasNumber(err, errNoTable) {
 		// Others may be creating it at this moment: IF NOT EXISTS makes that no error.
-		if _, err := d.send(ctx, func(ctx context.Context) (sql.Result, error) {
-			return d.db.ExecContext(ctx, d.sql.text["schema"])
-		}); err != nil {
+		if _, err := d.insists(ctx, plain(d.db, d.sql.text["schema"])); err != nil {
 			return d.sql.explain(d.explainReadOnly(ctx, err))
 		}
 		err = d.check(ctx)
@@ -66,15 +62,13 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 	return d.sql.explain(err)
 }
 
-// send is exec for the requests of Open. They alone are repeated here where the server undid them:
-// the engine sees none of them.
-func (d *store) send(ctx context.Context, send request) (answer int64, err error) {
-	for retry := (driver.Retry{First: time.Millisecond}); ; {
-		answer, _, err = d.exec(ctx, send)
-		if driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
-			return answer, err
-		}
-	}
+// insists is exec for the requests of Open.
+func (d *store) insists(ctx context.Context, send request) (answer int64, err error) {
+	err = insist(ctx, func() error {
+		answer, _, err = d.exec(ctx, send, false)
+		return err
+	})
+	return answer, err
 }
 
 // check has the server prepare every statement that locks need. The server refuses that if
@@ -162,7 +156,7 @@ func (d *store) dropLocks(why error) {
 // speak the protocol may not hand on LAST_INSERT_ID(x). The name is no UTF-8, so that no lock
 // can have it, and it is taken for no time.
 func (d *store) probe(ctx context.Context) error {
-	answer, err := d.send(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
+	answer, err := d.insists(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
 	if err == nil && answer == 0 {
 		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md")
 	}

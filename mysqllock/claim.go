@@ -89,44 +89,44 @@ func (c *claim) values() values {
 //	                                          └ token; lease, by the server's clock ─────▶
 //	└ lease, as the caller believes: never later than the server's ──────────────────────▶
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	for {
-		sent := time.Now()
-		grant, err := c.try(ctx, sent)
-		if err == nil && (c.ambiguous || time.Since(sent) > min(c.request.TTL/8, minIdle/2)) {
-			grant, err = c.again(ctx)
-		}
-		switch {
-		case err != nil:
-			return driver.Grant{}, err
-		case grant.Token != 0:
-			c.won = true
-			c.granted()
-			return grant, nil
-		}
-	}
-}
-
-// again starts the lease of a grant anew, and raises its token. The grant is empty if the
-// lease has ended meanwhile. It is done once: if it takes as long, then requests take that
-// long. The token is right then, too, since nobody else has had the row.
-func (c *claim) again(ctx context.Context) (driver.Grant, error) {
-	d, ttl := c.driver, roundUp(c.request.TTL)
-	v := c.values()
-	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
-	var sent time.Time
-	var token int64
-	var err error
-	var retry driver.Retry
-	for { // here, not by the engine: the grant stands meanwhile
-		sent = time.Now()
-		token, _, err = d.exec(ctx, d.limiter.bound(c.request.Name, trying, d.plain("regrant", v)))
-		if driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
-			break
-		}
+	sent := time.Now()
+	grant, err := c.try(ctx, sent)
+	if err == nil && (c.ambiguous || time.Since(sent) > min(c.request.TTL/8, minIdle/2)) {
+		grant, err = c.regrant(ctx)
 	}
 	if err != nil {
+		return driver.Grant{}, err
+	}
+	c.won = true
+	c.granted()
+	return grant, nil
+}
+
+// regrant starts the lease of a grant anew, and raises its token. It is done once: if it
+// takes as long, then requests take that long. The token is right then, too, since nobody else
+// has had the row.
+func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
+	ttl := roundUp(c.request.TTL)
+	v := c.values()
+	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
+	send := plain(c.driver.db, c.driver.sql.fill("regrant", v))
+	var sent time.Time
+	var token int64
+	// Not repeated by the engine, for which Again means that the claim has left nothing: the
+	// grant stands.
+	err := insist(ctx, func() (err error) {
+		token, _, err = c.exec(ctx, trying, func(ctx context.Context) (sql.Result, error) {
+			sent = time.Now()
+			return send(ctx)
+		})
+		return err
+	})
+	switch {
+	case err != nil:
 		c.ambiguous = true // the grant stands, whatever has become of this
 		return driver.Grant{}, &driver.Fault{Fate: driver.Unknown, Err: err}
+	case token == 0:
+		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errors.New("the lease has ended before the claim knew of it")}
 	}
 	return driver.Grant{Token: token, TTL: ttl, Sent: sent}, nil
 }
@@ -163,12 +163,8 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 func (c *claim) send(ctx context.Context, p *prepared, ttl time.Duration) (int64, error) {
 	// Kept for Wait: the named lock may come while the request is under way.
 	c.came = c.via()
-	d, request := c.driver, p.with(c.values(), ttl.Microseconds(), c.came)
-	answer, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, trying, request))
-	c.ambiguous = c.ambiguous || err != nil && driver.FateOf(err) == driver.Unknown
-	if c.refused {
-		err = whileWaiting(err)
-	}
+	answer, _, err := c.exec(ctx, trying, p.with(c.values(), ttl.Microseconds(), c.came))
+	c.ambiguous = c.ambiguous || driver.FateOf(err) == driver.Unknown
 	return answer, err
 }
 
@@ -211,7 +207,7 @@ func (c *claim) Release(ctx context.Context) error {
 			c.won = !done
 			return err
 		}
-		_, rows, err := d.exec(ctx, d.limiter.bound(c.request.Name, releasing, d.release.with(c.values())))
+		_, rows, err := c.exec(ctx, releasing, d.release.with(c.values()))
 		if err != nil {
 			return err
 		}
@@ -221,7 +217,7 @@ func (c *claim) Release(ctx context.Context) error {
 			return nil
 		}
 	}
-	answer, _, err := d.exec(ctx, d.limiter.bound(c.request.Name, releasing, d.plain("undo", c.values())))
+	answer, _, err := c.exec(ctx, releasing, plain(d.db, d.sql.fill("undo", c.values())))
 	switch {
 	case err != nil:
 		return err
@@ -250,7 +246,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 			return nil, err
 		}
 		return w.conn.ExecContext(ctx, text)
-	})
+	}, false)
 	if err != nil && driver.FateOf(err) != driver.Unknown {
 		return false, nil // not sent, or not carried out
 	}
@@ -276,14 +272,33 @@ func alive(ctx context.Context, conn *sql.Conn) error {
 type request func(context.Context) (sql.Result, error)
 
 // plain is a request of a statement as text.
-func (d *store) plain(statement string, v values) request {
-	text := d.sql.fill(statement, v)
-	return func(ctx context.Context) (sql.Result, error) { return d.db.ExecContext(ctx, text) }
+func plain(db *sql.DB, text string) request {
+	return func(ctx context.Context) (sql.Result, error) { return db.ExecContext(ctx, text) }
+}
+
+// insist makes a request again as long as the server undoes it, where the engine does not: it sees
+// neither the requests of Open, nor that a claim has a grant already.
+func insist(ctx context.Context, request func() error) error {
+	for retry := (driver.Retry{First: time.Millisecond}); ; {
+		if err := request(); driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// exec sends a request about the name of the claim, when it is the claim's turn.
+func (c *claim) exec(ctx context.Context, kind int, send request) (answer, rows int64, err error) {
+	d := c.driver
+	err = d.limiter.run(ctx, c.request.Name, kind, func() error {
+		answer, rows, err = d.exec(ctx, send, c.refused && kind == trying)
+		return err
+	})
+	return answer, rows, err
 }
 
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
-// rows it changed (or matched: that depends on the connection).
-func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err error) {
+// rows it changed (or matched: that depends on the connection). waits is for fateOf.
+func (d *store) exec(ctx context.Context, send request, waits bool) (answer, rows int64, err error) {
 	result, err := send(ctx)
 	if err == nil {
 		answer, err = result.LastInsertId()
@@ -294,7 +309,7 @@ func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err
 	if hasNumber(err, readOnly...) {
 		d.redial()
 	}
-	return answer, rows, fault(err)
+	return answer, rows, fault(err, waits)
 }
 
 // redial closes the connections of our own pools that are idle. What they are to may be a replica
@@ -306,20 +321,17 @@ func (d *store) redial() {
 	}
 }
 
-// query sends a statement that returns rows.
-type query func(context.Context) (*sql.Rows, error)
-
-// query calls scan for every row of the result.
-func (d *store) query(ctx context.Context, send query, scan func(*sql.Rows) error) error {
-	rows, err := send(ctx)
+// query sends a statement and calls scan for every row of the result.
+func query(ctx context.Context, db *sql.DB, text string, scan func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, text)
 	if err != nil {
-		return fault(err)
+		return fault(err, false)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return fault(err)
+			return fault(err, false)
 		}
 	}
-	return fault(rows.Err())
+	return fault(rows.Err(), false)
 }

@@ -71,8 +71,10 @@ var (
 )
 
 // fateOf says what a statement may have done that has failed with err. A number that is not listed
-// may be one of a proxy, or of a shutdown in the midst of a commit, so it says nothing.
-func fateOf(err error) driver.Fate {
+// may be one of a proxy, or of a shutdown in the midst of a commit, so it says nothing. A claim that
+// waits has been told "held", so the table was there: it is missing only while it is renamed or made
+// anew.
+func fateOf(err error, waits bool) driver.Fate {
 	var dial *connectError
 	var e *mysql.MySQLError
 	var op *net.OpError
@@ -81,7 +83,7 @@ func fateOf(err error) driver.Fate {
 		return driver.Answered
 	case answered && slices.Contains(undone, e.Number):
 		return driver.Again
-	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number)):
+	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number) || waits && e.Number == errNoTable):
 		return driver.NotNow
 	case answered && slices.Contains(noConnection, e.Number):
 		return driver.NotSent
@@ -95,28 +97,16 @@ func fateOf(err error) driver.Fate {
 	return driver.Unknown
 }
 
-// fault gives the error of a statement its fate. It keeps one that has its fate.
-func fault(err error) error {
+// fault gives the error of a statement its fate.
+func fault(err error, waits bool) error {
 	if err == nil {
 		return nil
-	}
-	if _, done := errors.AsType[*driver.Fault](err); done {
-		return err
 	}
 	// What database/sql says of a pool that was closed by its owner has no value to compare with.
 	if err.Error() == "sql: database is closed" {
 		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
 	}
-	return &driver.Fault{Fate: fateOf(err), Err: err}
-}
-
-// whileWaiting is fault for a claim that was told "held": the table was there then, so it may be
-// missing only while it is renamed or made anew.
-func whileWaiting(err error) error {
-	if hasNumber(err, errNoTable) {
-		return &driver.Fault{Fate: driver.NotNow, Err: err}
-	}
-	return err
+	return &driver.Fault{Fate: fateOf(err, waits), Err: err}
 }
 
 // notSent is the error of a statement that was not sent because its context has ended.

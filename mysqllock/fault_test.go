@@ -142,14 +142,14 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 		late = append(late, d.acquire.with(c.values(), 60_000_000, 0))
 	}
 	for i, statement := range late[1:] {
-		if answer, _, err := d.exec(t.Context(), statement); answer != 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), statement, false); answer != 0 || err != nil {
 			t.Errorf("late statement %d answered %d, %v, want 0", i+1, answer, err)
 		}
 	}
 	holder := d.claimOn("n", time.Minute)
 	grants(t, holder)
 	for i, statement := range late[1:] {
-		if answer, _, err := d.exec(t.Context(), statement); answer > 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), statement, false); answer > 0 || err != nil {
 			t.Errorf("late statement %d answered %d, %v while the name is held", i+1, answer, err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestAmbiguousHolder(t *testing.T) {
 	if extend[0].Err != nil {
 		t.Fatal(extend[0].Err)
 	}
-	if answer, _, err := d.exec(t.Context(), late); answer <= 0 || err != nil {
+	if answer, _, err := d.exec(t.Context(), late, false); answer <= 0 || err != nil {
 		t.Errorf("the first Try, applied to its own lock, answered %d, %v, want the token", answer, err)
 	}
 	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Remaining < 30*time.Minute {
@@ -184,7 +184,7 @@ func TestAmbiguousHolder(t *testing.T) {
 	if err := c.Release(t.Context()); err != nil {
 		t.Errorf("Release of a lock held until now: %v", err)
 	}
-	if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {
+	if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
 		t.Errorf("the first Try, applied after the release, answered %d, %v, want 0", answer, err)
 	}
 	lost := d.claimOn("n", time.Minute)

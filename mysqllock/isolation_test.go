@@ -199,16 +199,13 @@ func TestLimiter(t *testing.T) { synctest.Test(t, testLimiter) }
 func testLimiter(t *testing.T) {
 	l := newLimiter(4, time.Hour)
 	l.linger = time.Hour
-	answers := func(err error) request {
-		return func(context.Context) (sql.Result, error) { return nil, err }
-	}
+	answers := func(err error) func() error { return func() error { return err } }
 	waits := func(kind int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		_, err := l.bound("n", kind, answers(nil))(ctx)
-		return err
+		return l.run(ctx, "n", kind, answers(nil))
 	}
-	if _, err := l.bound("n", trying, answers(context.Canceled))(t.Context()); !errors.Is(err, context.Canceled) {
+	if err := l.run(t.Context(), "n", trying, answers(context.Canceled)); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if err := waits(trying); !errors.Is(err, context.DeadlineExceeded) {
@@ -221,7 +218,7 @@ func testLimiter(t *testing.T) {
 		t.Fatalf("a try after the release was answered: %v", err)
 	}
 	l.linger = time.Millisecond
-	_, _ = l.bound("n", trying, answers(context.Canceled))(t.Context())
+	_ = l.run(t.Context(), "n", trying, answers(context.Canceled))
 	for waits(trying) != nil { // until the server must have ended it
 	}
 	if len(l.names) != 0 || len(l.blocked) != 0 || len(l.slow) != 0 {
@@ -235,7 +232,7 @@ func testLimiter(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%2*1000)*time.Millisecond)
 			defer cancel()
-			_, _ = l.bound("n", trying, func(context.Context) (sql.Result, error) {
+			_ = l.run(ctx, "n", trying, func() error {
 				mu.Lock()
 				running++
 				most = max(most, running)
@@ -244,8 +241,8 @@ func testLimiter(t *testing.T) {
 				mu.Lock()
 				running--
 				mu.Unlock()
-				return nil, nil
-			})(ctx)
+				return nil
+			})
 		})
 	}
 	wg.Wait()

@@ -2,7 +2,6 @@ package mysqllock
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // 11 s (TestBlockedNames).
 //
 //	caller                     limiter                      server
-//	  try ───── acquire ─────▶  semaphore of tries ────────▶ waits for the row
+//	  try ───── acquire ─────▶  turn of tries ─────────────▶ waits for the row
 //	  gives up                  stays taken                  waits on, alone
 //	  try ───── acquire ─────▶  waits …
 //	                            … a release is answered, ◀── the row is free again
@@ -29,18 +28,19 @@ type limiter struct {
 	slow   chan struct{} // one element per statement about a name of blocked
 
 	mu      sync.Mutex
-	names   map[string]*nameLimit // of the names with a statement under way, or given up
-	blocked map[string]time.Time  // the row of the name could not be had; until when that is remembered
+	names   map[string]*turns    // of the names with a statement under way, or given up
+	blocked map[string]time.Time // the row of the name could not be had; until when that is remembered
 }
 
-// nameLimit is for the statements about one name; limiter.mu guards users and abandoned.
-type nameLimit struct {
-	users      int              // statements that are queued, under way or given up
-	semaphores [2]chan struct{} // first come, first served; one element if taken
-	abandoned  [2]*time.Timer   // taken by a statement that was given up, until this fires
+// turns are those of the statements about one name, first come, first served. limiter.mu guards users
+// and abandoned.
+type turns struct {
+	users     int              // statements that are queued, under way or given up
+	taken     [2]chan struct{} // one element each while the turn is
+	abandoned [2]*time.Timer   // ends the turn of a statement that was given up
 }
 
-// The semaphores of a name.
+// The kinds of statements about a name.
 const (
 	trying = iota
 	releasing
@@ -65,45 +65,57 @@ func newLimiter(conns int, rowWait time.Duration) *limiter {
 	return &limiter{
 		linger:  min(rowWait, maxLinger),
 		slow:    make(chan struct{}, max(conns/2, 1)),
-		names:   make(map[string]*nameLimit),
+		names:   make(map[string]*turns),
 		blocked: make(map[string]time.Time),
 	}
 }
 
-// bound is a request that takes a semaphore of its name each time that it is sent.
-func (l *limiter) bound(name string, kind int, send request) request {
-	return func(ctx context.Context) (sql.Result, error) {
-		n := l.join(name)
-		defer l.leave(name, n)
-		if ctx.Err() != nil || !acquire(ctx, n.semaphores[kind]) {
-			return nil, notSent(ctx)
-		}
-		// The semaphore of the name comes first. So one try and one release of a blocked
-		// name, at the most, want the common one.
-		if l.isBlocked(name) {
-			if !acquire(ctx, l.slow) {
-				<-n.semaphores[kind]
-				return nil, notSent(ctx)
-			}
-			defer func() { <-l.slow }()
-		}
-		result, err := send(ctx)
-		err = fault(err)
-		l.observe(name, n, kind, err)
-		return result, err
+// run has a statement about a name sent when it is its turn. The turn of the name comes first: so one
+// try and one release of a blocked name, at the most, want the common one.
+func (l *limiter) run(ctx context.Context, name string, kind int, send func() error) error {
+	n := l.join(name)
+	if ctx.Err() != nil || !acquire(ctx, n.taken[kind]) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.leave(name, n)
+		return notSent(ctx)
 	}
+	var err error
+	switch slow := l.isBlocked(name); {
+	case !slow:
+		err = send()
+	case acquire(ctx, l.slow):
+		err = send()
+		<-l.slow
+	default:
+		err = notSent(ctx)
+	}
+	l.observe(name, n, kind, err)
+	return err
 }
 
-func (l *limiter) join(name string) *nameLimit {
+func (l *limiter) join(name string) *turns {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.names[name]
 	if n == nil {
-		n = &nameLimit{semaphores: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
+		n = &turns{taken: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 		l.names[name] = n
 	}
 	n.users++
 	return n
+}
+
+// leave ends what join has begun, and end a turn as well; l.mu is held.
+func (l *limiter) leave(name string, n *turns) {
+	if n.users--; n.users == 0 {
+		delete(l.names, name)
+	}
+}
+
+func (l *limiter) end(name string, n *turns, kind int) {
+	<-n.taken[kind]
+	l.leave(name, n)
 }
 
 func (l *limiter) isBlocked(name string) bool {
@@ -112,12 +124,37 @@ func (l *limiter) isBlocked(name string) bool {
 	return time.Now().Before(l.blocked[name])
 }
 
-func (l *limiter) leave(name string, n *nameLimit) {
+// observe ends the turn of a statement that has ended with err. If the server may go on with it, that
+// is after linger, or when an answer shows that the row can be had: nothing waits for it then.
+func (l *limiter) observe(name string, n *turns, kind int, err error) {
+	unknown := driver.FateOf(err) == driver.Unknown
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n.users--; n.users == 0 {
-		delete(l.names, name)
+	switch {
+	case err == nil:
+		delete(l.blocked, name)
+		for k, timer := range n.abandoned {
+			if timer != nil && timer.Stop() { // else it has fired already, and ends the turn
+				l.end(name, n, k)
+			}
+		}
+	case unknown || hasNumber(err, errLockWait):
+		if len(l.blocked) >= maxBlocked {
+			// A name that is still blocked is noticed again. To forget all is simpler
+			// than to find the oldest.
+			clear(l.blocked)
+		}
+		l.blocked[name] = time.Now().Add(blockedFor)
 	}
+	if !unknown {
+		l.end(name, n, kind)
+		return
+	}
+	n.abandoned[kind] = time.AfterFunc(l.linger, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.end(name, n, kind)
+	})
 }
 
 func acquire(ctx context.Context, semaphore chan struct{}) bool {
@@ -126,60 +163,5 @@ func acquire(ctx context.Context, semaphore chan struct{}) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// observe releases the semaphore of a statement that has ended with err, unless the
-// server may go on with it. An answer shows that the row can be had, and so that nothing
-// waits for it any more.
-func (l *limiter) observe(name string, n *nameLimit, kind int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		delete(l.blocked, name)
-		for k, timer := range n.abandoned {
-			if timer != nil {
-				timer.Stop()
-				l.forget(name, n, k)
-			}
-		}
-	} else if gone := driver.FateOf(err) != driver.Unknown; !gone || hasNumber(err, errLockWait) {
-		if len(l.blocked) >= maxBlocked {
-			// A name that is still blocked is noticed again. To forget all is simpler
-			// than to find the oldest.
-			clear(l.blocked)
-		}
-		l.blocked[name] = time.Now().Add(blockedFor)
-		if !gone {
-			l.abandon(name, n, kind)
-			return
-		}
-	}
-	<-n.semaphores[kind]
-}
-
-// abandon keeps the semaphore of a statement that was given up; l.mu is held.
-func (l *limiter) abandon(name string, n *nameLimit, kind int) {
-	// The statement still counts as a user, so that its semaphore outlives the call.
-	n.users++
-	var timer *time.Timer
-	timer = time.AfterFunc(l.linger, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		// An answer may have released the semaphore while this timer waited for the
-		// mutex. Another statement may have been abandoned since.
-		if n.abandoned[kind] == timer {
-			l.forget(name, n, kind)
-		}
-	})
-	n.abandoned[kind] = timer
-}
-
-// forget releases the semaphore of a statement that was given up; l.mu is held.
-func (l *limiter) forget(name string, n *nameLimit, kind int) {
-	n.abandoned[kind] = nil
-	<-n.semaphores[kind]
-	if n.users--; n.users == 0 {
-		delete(l.names, name)
 	}
 }

@@ -36,18 +36,17 @@ func bounded(ctx context.Context, limit time.Duration, f func(ctx context.Contex
 // ask is query on the common pool, with a bound of its own.
 func (d *store) ask(ctx context.Context, limit time.Duration, text string, scan func(*sql.Rows) error) error {
 	return bounded(ctx, limit, func(ctx context.Context, beat func()) error {
-		return d.query(ctx, func(ctx context.Context) (*sql.Rows, error) { return d.db.QueryContext(ctx, text) },
-			func(row *sql.Rows) error {
-				beat()
-				return scan(row)
-			})
+		return query(ctx, d.db, text, func(row *sql.Rows) error {
+			beat()
+			return scan(row)
+		})
 	})
 }
 
 // change is exec on the common pool, with a bound of its own.
 func (d *store) change(ctx context.Context, limit time.Duration, statement string, v values) (rows int64, err error) {
 	err = bounded(ctx, limit, func(ctx context.Context, _ func()) error {
-		_, rows, err = d.exec(ctx, d.plain(statement, v))
+		_, rows, err = d.exec(ctx, plain(d.db, d.sql.fill(statement, v)), false)
 		return err
 	})
 	return rows, err
@@ -145,7 +144,7 @@ func (d *store) sweep(ctx context.Context, v values, names []string) (removed in
 	if d.renewals.skip {
 		v.name = strings.Join(names, next)
 		n, err := d.change(ctx, silence, "sweep", v)
-		if err == nil || lastAnswer(err) == nil || driver.FateOf(err) != driver.Answered {
+		if err == nil || driver.FateOf(err) != driver.Answered {
 			return int(n), err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -99,7 +98,7 @@ func half(ctx context.Context) (context.Context, context.CancelFunc) {
 // found none at all, it has no reading of the clock to answer with.
 func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (rest []*driver.Renewal) {
 	v := renewValues(batch)
-	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)))
+	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)), false)
 	all := rows >= int64(len(batch))
 	var ends map[string]time.Duration
 	if err == nil && !all && at != 0 {
@@ -107,7 +106,7 @@ func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (res
 		ends, err = d.renewed(ctx, v)
 	}
 	// A server may refuse this statement and accept the one for a single lock.
-	if lastAnswer(err) != nil && driver.FateOf(err) == driver.Answered {
+	if err != nil && driver.FateOf(err) == driver.Answered {
 		return batch
 	}
 	for _, r := range batch {
@@ -152,7 +151,7 @@ func renewValues(batch []*driver.Renewal) values {
 // lease that was renewed then lasts for its TTL at the least.
 func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration, error) {
 	ends := make(map[string]time.Duration)
-	err := d.query(ctx, d.renewals.query(d.sql.fill("renewed", v)), func(row *sql.Rows) error {
+	err := query(ctx, d.renewals.pool(), d.sql.fill("renewed", v), func(row *sql.Rows) error {
 		var owner []byte
 		var left int64
 		err := row.Scan(&owner, &left)
@@ -174,7 +173,7 @@ func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
 		}
 		defer func() { <-d.renewals.alone }()
 		return send(ctx)
-	})
+	}, false)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		r.Answer(driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)})
@@ -189,38 +188,20 @@ func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
 	}
 }
 
-// on has f use the connections of renewals. It uses the common ones if there is none yet,
-// because a dial takes several round trips, or none is to be had: the server has a limit,
-// or the pool was closed.
-//
-//	an idle connection of its own ──▶ that; the common pool if nothing could be sent on it
-//	none                          ──▶ the common pool, and a dial for the next renewal
-func on[T any](n *renewals, f func(*sql.DB) (T, error)) (T, error) {
-	if n.db == n.common {
-		return f(n.common)
+// pool returns where to send a renewal: to the connections of renewals, or to the common ones if none of those
+// is there yet, because a dial takes several round trips, or none is to be had: the server has a
+// limit, or the pool was closed. Then one is made for the next renewal.
+func (n *renewals) pool() *sql.DB {
+	if n.db == n.common || n.db.Stats().Idle > 0 {
+		return n.db
 	}
-	if n.db.Stats().Idle == 0 {
-		n.connect()
-		return f(n.common)
-	}
-	result, err := f(n.db)
-	if err = fault(err); driver.FateOf(err) == driver.NotSent || errors.Is(err, distlock.ErrClosed) {
-		return f(n.common)
-	}
-	return result, err
+	n.connect()
+	return n.common
 }
 
 // plain is a request of a statement as text.
 func (n *renewals) plain(text string) request {
-	return func(ctx context.Context) (sql.Result, error) {
-		return on(n, func(db *sql.DB) (sql.Result, error) { return db.ExecContext(ctx, text) })
-	}
-}
-
-func (n *renewals) query(text string) query {
-	return func(ctx context.Context) (*sql.Rows, error) {
-		return on(n, func(db *sql.DB) (*sql.Rows, error) { return db.QueryContext(ctx, text) })
-	}
+	return func(ctx context.Context) (sql.Result, error) { return n.pool().ExecContext(ctx, text) }
 }
 
 // connect makes a connection for the next renewal, in the background: the call that
