@@ -50,79 +50,10 @@ func TestWaitForRowIsNotDeducted(t *testing.T) {
 	}
 }
 
-// TestLateStatementIsUndone gives up on an acquisition that the server goes on
-// with, once it waits for an existing row and once for a row not committed yet.
-func TestLateStatementIsUndone(t *testing.T) {
-	t.Parallel()
-	for _, exists := range []bool{true, false} {
-		t.Run(fmt.Sprintf("row exists=%t", exists), func(t *testing.T) {
-			d := testDriver(t, pool(t, nil), freshTable(t))
-			table := d.sql.table
-			tx, err := pool(t, nil).BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = tx.Rollback() }()
-			insert := "INSERT INTO " + table + " VALUES ('n', '', 7, 0, 0, '', '', 0, 0)"
-			if exists {
-				if _, err := d.db.Exec(insert); err != nil {
-					t.Fatal(err)
-				}
-				insert = "UPDATE " + table + " SET token = 8"
-			}
-			if _, err := tx.Exec(insert); err != nil {
-				t.Fatal(err)
-			}
-
-			working := watch(t, d)
-			c := d.claimOn("n", time.Minute)
-			for !leftWaiting(t, c, working) { // the server had not begun: that shows nothing
-				if err := repeated(func() error { return c.Release(t.Context()) }); err != nil {
-					t.Fatal(err)
-				}
-				c = d.claimOn("n", time.Minute)
-			}
-			released := make(chan error, 1)
-			go func() { released <- repeated(func() error { return c.Release(context.Background()) }) }()
-			testkit.Until(t, "the release waits too", func() bool { return working() > 1 })
-			if err := tx.Rollback(); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-released; err != nil {
-				t.Fatalf("Release: %v", err)
-			}
-			testkit.Until(t, "the late statement ends", func() bool { return working() == 0 })
-			grants(t, d.claimOn("n", time.Minute))
-		})
-	}
-}
-
-// leftWaiting gives up on a Try once the server is at its statement. It reports whether the
-// server keeps the statement waiting. The list of statements leaves one out now and then, as its
-// lock is taken for a moment, so one look is not enough.
-func leftWaiting(t *testing.T, c *claim, working func() int) bool {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	tried := make(chan error, 1)
-	go func() {
-		_, err := c.Try(ctx)
-		tried <- err
-	}()
-	testkit.Until(t, "the statement waits", func() bool { return working() > 0 })
-	cancel()
-	wantError(t, "Try", <-tried, context.Canceled)
-	for range 20 {
-		if working() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// TestVeryLateStatementIsRefused applies the acquisition after its release, as a
-// server does that finds the request in a socket long after the client has gone.
-func TestVeryLateStatementIsRefused(t *testing.T) {
+// TestLateStatementIsRefused applies acquisitions after their release, as a server does that finds a
+// request in a socket long after its client has gone. What happens to a single one is looked
+// at in the group pair/ of the suite: this is about many, and about a row that has a lease.
+func TestLateStatementIsRefused(t *testing.T) {
 	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -148,6 +79,16 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 	}
 	holder := d.claimOn("n", time.Minute)
 	grants(t, holder)
+	if _, err := holder.Renew(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	own := d.acquire.with(holder.values(), 60_000_000, 0)
+	if answer, _, err := d.exec(t.Context(), own, false); answer <= 0 || err != nil {
+		t.Errorf("a late copy of the holder's own Try answered %d, %v, want the token", answer, err)
+	}
+	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Remaining < 30*time.Minute {
+		t.Errorf("%v are left of an hour after it, %v", st.Remaining, err)
+	}
 	for i, statement := range late[1:] {
 		if answer, _, err := d.exec(t.Context(), statement, false); answer > 0 || err != nil {
 			t.Errorf("late statement %d answered %d, %v while the name is held", i+1, answer, err)
@@ -156,42 +97,6 @@ func TestVeryLateStatementIsRefused(t *testing.T) {
 	if err := holder.Release(t.Context()); err != nil {
 		t.Errorf("Release of the holder among late statements: %v", err)
 	}
-}
-
-// TestAmbiguousHolder repeats a Try that failed without an answer, wins, and releases.
-func TestAmbiguousHolder(t *testing.T) {
-	t.Parallel()
-	d := testDriver(t, pool(t, nil), freshTable(t))
-	c := d.claimOn("n", time.Minute)
-	over, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
-	_, err := c.Try(over)
-	wantError(t, "Try", err, context.DeadlineExceeded)
-	c.ambiguous = true // as if it had been sent
-	grants(t, c)
-	late := d.acquire.with(c.values(), 60_000_000, 0)
-	extend := []driver.Renewal{{Claim: c, TTL: time.Hour}}
-	d.Renew(t.Context(), extend)
-	if extend[0].Err != nil {
-		t.Fatal(extend[0].Err)
-	}
-	if answer, _, err := d.exec(t.Context(), late, false); answer <= 0 || err != nil {
-		t.Errorf("the first Try, applied to its own lock, answered %d, %v, want the token", answer, err)
-	}
-	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Remaining < 30*time.Minute {
-		t.Errorf("%v are left of an hour, %v, after a late copy of the first Try", st.Remaining, err)
-	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Errorf("Release of a lock held until now: %v", err)
-	}
-	if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
-		t.Errorf("the first Try, applied after the release, answered %d, %v, want 0", answer, err)
-	}
-	lost := d.claimOn("n", time.Minute)
-	lost.ambiguous = true
-	grants(t, lost)
-	expire(t, d, "n")
-	wantError(t, "Release after the expiry", lost.Release(t.Context()), distlock.ErrLost)
 }
 
 // TestRolledBackIsRetried has the server roll back statements for reasons of its own: a

@@ -222,7 +222,7 @@ func testLimiter(t *testing.T) {
 	for waits(trying) != nil { // until the server must have ended it
 	}
 	if len(l.names) != 0 || len(l.blocked) != 0 || len(l.slow) != 0 {
-		t.Errorf("left behind: %d names, %d blocked, %d slow", len(l.names), len(l.blocked), len(l.slow))
+		t.Errorf("left behind: %d names, %d slow, %d blocked", len(l.names), len(l.slow), len(l.blocked))
 	}
 	// First come, first served, one at a time, and no caller left behind after it gave up.
 	var mu sync.Mutex
@@ -263,8 +263,8 @@ func TestReleaseDoesNotWaitForLock(t *testing.T) {
 	givesBack(t, d.locks)
 }
 
-// TestOneOwnConnection renews, waits and releases with one connection and without
-// a named lock.
+// TestOneOwnConnection renews, waits and releases with one connection and without a named lock, and
+// renews while that connection is taken.
 func TestOneOwnConnection(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -273,19 +273,16 @@ func TestOneOwnConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := make(chan error, 1)
-	go func() {
-		lock, err := l.Lock(context.Background(), "n")
-		if err == nil {
-			err = lock.Unlock(context.Background())
-		}
-		next <- err
-	}()
-	renewed(t, held, 2)
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock after renewals: %v", err)
+	conn, err := held.(*Lock).claim.driver.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := <-next; err != nil {
+	renewed(t, held, 2)
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	next := handOff(t, held, l, func() { renewed(t, held, 1) })
+	if err := next.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -299,28 +296,6 @@ func renewed(t *testing.T, held distlock.Lock, times int) {
 		if err := held.Err(); err != nil {
 			t.Fatalf("the lock is lost: %v", err)
 		}
-	}
-}
-
-// TestRenewalsHaveConnections takes all connections of the pool for several renewals.
-func TestRenewalsHaveConnections(t *testing.T) {
-	t.Parallel()
-	const ttl = 6 * time.Second
-	l := openLockers(t, 1, Options{MaxConns: 1, Options: distlock.Options{TTL: ttl}})[0]
-	held, err := l.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := held.(*Lock).claim.driver.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	renewed(t, held, 2)
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -350,5 +325,33 @@ func TestPoolIsClosed(t *testing.T) {
 		if !errors.Is(err, distlock.ErrClosed) || errors.Is(err, distlock.ErrLost) {
 			t.Errorf("%s on a pool that was closed: %v, want ErrClosed", what, err)
 		}
+	}
+}
+
+// TestRenewalBesideBlockedRows renews one lock while others are being renewed alone on locked
+// rows. The one lock is the only one due: it must not queue with them.
+func TestRenewalBesideBlockedRows(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, ownPool(t, 10), freshTable(t))
+	mine := d.claimOn("mine", time.Minute)
+	grants(t, mine)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range 10 {
+		c := d.claimOn(fmt.Sprint("blocked", i), time.Hour)
+		grants(t, c)
+		lockRow(t, d, c.request.Name)
+		wg.Go(func() { d.Renew(ctx, []driver.Renewal{{Claim: c, TTL: time.Hour}}) })
+	}
+	testkit.Until(t, "the others wait for their rows", func() bool { return len(d.renewals.alone) == cap(d.renewals.alone) })
+	time.Sleep(100 * time.Millisecond)                              // for the rest of them to queue
+	for _, ttl := range []time.Duration{time.Minute, time.Second} { // the second changes nothing on the row
+		testkit.Within(t, 2*time.Second, func() {
+			if g, err := mine.Renew(t.Context(), ttl); err != nil || g.TTL != ttl {
+				t.Errorf("Renew for %v: %+v, %v", ttl, g, err)
+			}
+		})
 	}
 }

@@ -3,14 +3,10 @@ package mysqllock
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"encoding/binary"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -19,48 +15,29 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// listen accepts connections and hands each to serve, until the test is over.
-func listen(t *testing.T, serve func(net.Conn)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	return l.Addr().String()
-}
-
-// TestMuteServer opens what accepts connections and says nothing, without a bound of the
-// caller's.
+// TestMuteServer opens what accepts connections and says nothing: with bounds for the dial, and
+// with one of the caller's.
 func TestMuteServer(t *testing.T) {
 	t.Parallel()
-	addr := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	for what, open := range map[string]func() (*Locker, error){
-		"Open": func() (*Locker, error) {
-			return Open(context.Background(), "mysql://u:secret@"+addr+"/db?dial_timeout=200ms", nil)
-		},
-		"OpenDSN": func() (*Locker, error) {
-			return OpenDSN(context.Background(), "u:secret@tcp("+addr+")/db?timeout=200ms", nil)
-		},
-	} {
-		_, err := open()
-		// The bound of the dial names the address, that of all of Open does not.
-		if err == nil || !strings.Contains(err.Error(), "no answer from "+addr) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v, want one that says that there is no answer", what, err)
-		}
+	p, url := link(t)
+	p.Drop(true, true)
+	_, err := Open(context.Background(), url+"?dial_timeout=200ms", nil)
+	// The bound of the dial names the address, that of all of Open does not.
+	if err == nil || !strings.Contains(err.Error(), "no answer from "+p.Addr()) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Open: %v, want one that says that there is no answer", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	dsn := config(t, url)
+	_, err = OpenDSN(ctx, dsn.FormatDSN(), nil)
+	wantError(t, "OpenDSN", err, context.DeadlineExceeded)
+	if strings.Contains(err.Error(), dsn.Passwd) {
+		t.Errorf("the error shows the password: %v", err)
 	}
 }
 
@@ -112,37 +89,28 @@ func testStoppedServer(t *testing.T, s *servers.Server) {
 	}
 }
 
-// TestCloseAfterReset closes reset connections. There is nothing to be done about them, so Close
-// does not fail.
-func TestCloseAfterReset(t *testing.T) {
-	t.Parallel()
+// link puts a proxy before the server, and returns the URL of the server behind it.
+func link(t *testing.T) (*netfault.TCPProxy, string) {
+	t.Helper()
 	s := server(t)
-	conns := make(chan net.Conn, 100)
-	addr := listen(t, func(c net.Conn) {
-		conns <- c
-		up, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			c.Close()
-			return
-		}
-		defer up.Close()
-		go func() { _, _ = io.Copy(c, up) }()
-		_, _ = io.Copy(up, c)
-	})
-	l, err := Open(t.Context(), strings.Replace(s.URL(), s.Addr(), addr, 1), &Options{Table: freshTable(t), Create: true})
+	p, err := netfault.NewTCPProxy(s.Addr(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := l.driverOf(t).locks.db // its connections have no prepared statements, so nothing is sent on them before
-	if err := db.PingContext(t.Context()); err != nil {
+	t.Cleanup(func() { p.Close() })
+	return p, strings.Replace(s.URL(), s.Addr(), p.Addr(), 1)
+}
+
+// TestCloseAfterReset closes broken connections. There is nothing to be done about them, so Close
+// does not fail.
+func TestCloseAfterReset(t *testing.T) {
+	t.Parallel()
+	p, url := link(t)
+	l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for len(conns) > 0 {
-		c := (<-conns).(*net.TCPConn)
-		_ = c.SetLinger(0)
-		c.Close()
-	}
-	time.Sleep(50 * time.Millisecond) // for the resets to arrive; only a pass can be false
+	p.CutAll()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -186,61 +154,6 @@ func testWaiterSurvivesOutage(t *testing.T, s *servers.Server) {
 	})
 	if err := next.Unlock(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-// tlsGreeting answers as MySQL does up to the TLS handshake. It leaves the handshake to the
-// configuration.
-func tlsGreeting(c net.Conn, config *tls.Config) {
-	defer c.Close()
-	const capabilities = 0x00000200 | 0x00000800 | 0x00008000 | 0x00080000 // protocol 4.1, TLS, password, plug-ins
-	var b bytes.Buffer
-	b.WriteString("\x0a8.0.0\x00")
-	b.Write([]byte{1, 0, 0, 0})
-	b.WriteString("12345678\x00")
-	_ = binary.Write(&b, binary.LittleEndian, uint16(capabilities&0xffff))
-	b.Write([]byte{45, 2, 0})
-	_ = binary.Write(&b, binary.LittleEndian, uint16(capabilities>>16))
-	b.WriteByte(21)
-	b.Write(make([]byte, 10))
-	b.WriteString("123456789012\x00mysql_native_password\x00")
-	_, _ = c.Write(append([]byte{byte(b.Len()), 0, 0, 0}, b.Bytes()...))
-	if _, err := io.ReadFull(c, make([]byte, 36)); err != nil { // the request for TLS
-		return
-	}
-	secure := tls.Server(c, config)
-	if secure.Handshake() != nil {
-		_, _ = io.Copy(io.Discard, c) // lest a reset overtake the alert
-		return
-	}
-	_, _ = io.Copy(io.Discard, secure)
-}
-
-// TestCertificateIsRefused shows a server a certificate that it does not accept, and one
-// none at all: the error must say why there is no connection.
-func TestCertificateIsRefused(t *testing.T) {
-	t.Parallel()
-	good, stranger := newAuthority(t), newAuthority(t)
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		config := &tls.Config{
-			Certificates: []tls.Certificate{good.issue(t, "127.0.0.1")},
-			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: good.pool(), MaxVersion: version,
-		}
-		addr := listen(t, func(c net.Conn) { tlsGreeting(c, config) })
-		url := "mysqls://u:secret@" + addr + "/db?dial_timeout=5s&tls_ca=" + good.file
-		for what, suffix := range map[string]string{
-			"another's certificate": stranger.issueFiles(t, "client"),
-			"no certificate":        "",
-		} {
-			_, err := Open(context.Background(), url+suffix, nil)
-			if err == nil || !strings.Contains(err.Error(), "tls: ") || !strings.Contains(err.Error(), "certificate") {
-				t.Errorf("Open with %s, TLS %#x: %v, want the reason", what, version, err)
-			}
-		}
-		_, err := Open(context.Background(), "mysqls://u:secret@"+addr+"/db?dial_timeout=5s&tls_ca="+stranger.file, nil)
-		if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
-			t.Errorf("Open of a server with another's certificate: %v", err)
-		}
 	}
 }
 

@@ -340,39 +340,3 @@ func TestLockComesLate(t *testing.T) {
 		t.Error("the named lock has come, and is passed by all the same")
 	}
 }
-
-// TestEveryWaiterIsServed has many processes contend without a pause until each of them has had
-// its holds.
-func TestEveryWaiterIsServed(t *testing.T) {
-	t.Parallel()
-	const n, turns = 12, 15
-	lockers := openLockers(t, n, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var served, wg sync.WaitGroup
-	served.Add(n)
-	for _, l := range lockers {
-		wg.Go(func() {
-			had := sync.OnceFunc(served.Done)
-			defer had()
-			for i := 1; ctx.Err() == nil; i++ {
-				lock, err := l.Lock(ctx, "n")
-				if err != nil {
-					if ctx.Err() == nil {
-						t.Error(err)
-					}
-					return
-				}
-				if i == turns {
-					had()
-				}
-				if err := lock.Unlock(context.WithoutCancel(ctx)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	served.Wait()
-	cancel()
-	wg.Wait()
-}

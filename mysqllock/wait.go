@@ -35,8 +35,8 @@ import (
 // claim that takes a free name costs none: only if it still holds the name after takeDelay,
 // the named lock is taken on one connection that all such claims share. Without that, the first
 // waiter behind such a holder polls, and gets the name 13 to 22 ms after its release instead of
-// 2 to 4 (cold in BenchmarkHandOff). Without the column wakes, 16 claims on one name wait for up
-// to 437 ms instead of 25 (BenchmarkHot).
+// 2 to 4. Without the column wakes, 16 claims on one name wait for up
+// to 437 ms instead of 25.
 //
 // If holds are short and many claims want the name, takeDelay is too late. A former holder would
 // come back faster than the next in the queue wakes up. So the row says when a claim last had to

@@ -2,43 +2,12 @@ package mysqllock
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
-
-// TestReleasesTogether gives many names back at the same moment. None of their named
-// locks may stay behind on the connection that has them all.
-func TestReleasesTogether(t *testing.T) {
-	t.Parallel()
-	l := openLockers(t, 1, Options{})[0]
-	d := l.driverOf(t)
-	var held []distlock.Lock
-	for i := range 40 {
-		h, err := l.Lock(t.Context(), fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, h)
-	}
-	takesLocks(t, d.locks, len(held))
-	var wg sync.WaitGroup
-	for _, h := range held {
-		wg.Go(func() {
-			if err := h.Unlock(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	for _, h := range held {
-		lockIsFree(t, d.db, d.sql.namedLock(h.Name()).lock)
-	}
-}
 
 // TestBreakWakes breaks the lock of a holder that has the named lock. The holder does not release
 // that before its next renewal. The waiter is not to wait for that, whether the holder has waited
