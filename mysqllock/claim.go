@@ -28,7 +28,7 @@ type store struct {
 	renewals               *renewals
 	limiter                *limiter
 	log                    *slog.Logger // nil if there is none
-	freed                  recentlyFreed
+	freed                  marks        // names that this driver was the last to give back
 }
 
 var (
@@ -213,7 +213,7 @@ func (c *claim) Release(ctx context.Context) error {
 		}
 		if rows == 1 {
 			c.won = false
-			d.freed.add(c.request.Name)
+			d.freed.set(c.request.Name, freedFor)
 			return nil
 		}
 	}

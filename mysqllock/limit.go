@@ -27,9 +27,10 @@ type limiter struct {
 	linger time.Duration // how long the server may go on with a statement that was given up
 	slow   chan struct{} // one element per statement about a name of blocked
 
-	mu      sync.Mutex
-	names   map[string]*turns    // of the names with a statement under way, or given up
-	blocked map[string]time.Time // the row of the name could not be had; until when that is remembered
+	blocked marks // names whose row could not be had
+
+	mu    sync.Mutex
+	names map[string]*turns // of the names with a statement under way, or given up
 }
 
 // turns are those of the statements about one name, first come, first served. limiter.mu guards users
@@ -50,10 +51,9 @@ const (
 	// maxLinger bounds linger where the sessions of a user's pool wait for a row for longer.
 	maxLinger = 3 * time.Second
 
-	// blockedFor is for how long a locked row is remembered, and maxBlocked how many are.
-	// One more may take a connection from other names for a second.
+	// blockedFor is for how long a locked row is remembered. One that is not may take a
+	// connection from other names for a second.
 	blockedFor = 10 * time.Second
-	maxBlocked = 4096
 )
 
 // newLimiter returns a limiter for a pool with this limit, 0 for none. All names with
@@ -62,12 +62,7 @@ func newLimiter(conns int, rowWait time.Duration) *limiter {
 	if conns <= 0 {
 		conns = defaultConns
 	}
-	return &limiter{
-		linger:  min(rowWait, maxLinger),
-		slow:    make(chan struct{}, max(conns/2, 1)),
-		names:   make(map[string]*turns),
-		blocked: make(map[string]time.Time),
-	}
+	return &limiter{linger: min(rowWait, maxLinger), slow: make(chan struct{}, max(conns/2, 1)), names: make(map[string]*turns)}
 }
 
 // run has a statement about a name sent when it is its turn. The turn of the name comes first: so one
@@ -81,8 +76,8 @@ func (l *limiter) run(ctx context.Context, name string, kind int, send func() er
 		return notSent(ctx)
 	}
 	var err error
-	switch slow := l.isBlocked(name); {
-	case !slow:
+	switch {
+	case !l.blocked.has(name):
 		err = send()
 	case acquire(ctx, l.slow):
 		err = send()
@@ -118,12 +113,6 @@ func (l *limiter) end(name string, n *turns, kind int) {
 	l.leave(name, n)
 }
 
-func (l *limiter) isBlocked(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Now().Before(l.blocked[name])
-}
-
 // observe ends the turn of a statement that has ended with err. If the server may go on with it, that
 // is after linger, or when an answer shows that the row can be had: nothing waits for it then.
 func (l *limiter) observe(name string, n *turns, kind int, err error) {
@@ -132,19 +121,14 @@ func (l *limiter) observe(name string, n *turns, kind int, err error) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		delete(l.blocked, name)
+		l.blocked.remove(name)
 		for k, timer := range n.abandoned {
 			if timer != nil && timer.Stop() { // else it has fired already, and ends the turn
 				l.end(name, n, k)
 			}
 		}
 	case unknown || hasNumber(err, errLockWait):
-		if len(l.blocked) >= maxBlocked {
-			// A name that is still blocked is noticed again. To forget all is simpler
-			// than to find the oldest.
-			clear(l.blocked)
-		}
-		l.blocked[name] = time.Now().Add(blockedFor)
+		l.blocked.set(name, blockedFor)
 	}
 	if !unknown {
 		l.end(name, n, kind)

@@ -23,19 +23,13 @@ type sharedConn struct {
 	sql *statements
 
 	mu     sync.Mutex
-	taken  int // named locks that conn has, or had when it broke
-	queue  []lockStep
-	works  bool // a goroutine works the queue off; it alone uses conn
+	taken  int      // named locks that conn has, or had when it broke
+	takes  []*claim // whose named locks are to be taken
+	ends   []string // names whose named locks are to be released
+	works  bool     // a goroutine sees to that; it alone uses conn
 	conn   *sql.Conn
 	closed bool
 	idle   sync.WaitGroup // what runs in the background
-}
-
-// lockStep is one request of sharedConn: the named lock of a claim is taken, or if that is nil,
-// the named lock of a name is released.
-type lockStep struct {
-	claim *claim
-	name  string
 }
 
 const (
@@ -62,7 +56,7 @@ const (
 func (s *sharedConn) takeLater(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed && c.onShared == notTaken {
+	if c.onShared == notTaken {
 		c.onShared = toBeTaken
 		c.timer = time.AfterFunc(takeDelay, func() { s.enqueueTake(c) })
 	}
@@ -74,7 +68,8 @@ func (s *sharedConn) enqueueTake(c *claim) {
 	c.timer = nil // it has fired, and a held lock is to be small
 	// The claim may have been released after the timer fired.
 	if c.onShared == toBeTaken && s.taken < maxTaken {
-		s.enqueue(lockStep{claim: c, name: c.request.Name})
+		s.takes = append(s.takes, c)
+		s.start()
 	}
 }
 
@@ -84,7 +79,8 @@ func (s *sharedConn) leave(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.onShared == taken {
-		s.enqueue(lockStep{name: c.request.Name})
+		s.ends = append(s.ends, c.request.Name)
+		s.start()
 	}
 	if c.onShared = notTaken; c.timer != nil {
 		c.timer.Stop()
@@ -92,93 +88,74 @@ func (s *sharedConn) leave(c *claim) {
 	}
 }
 
-// enqueue adds a request; s.mu is held.
-func (s *sharedConn) enqueue(step lockStep) {
-	if s.closed {
-		return // close ends what the connection has
-	}
-	s.queue = append(s.queue, step)
-	if !s.works {
+// start begins to work; s.mu is held. After close there is nothing to do: that ends what the connection has.
+func (s *sharedConn) start() {
+	if !s.works && !s.closed {
 		s.works = true
 		s.idle.Go(s.work)
 	}
 }
 
-// work sends the requests of the queue. Then it gives the connection back to its pool if that
-// has no named lock.
+// work sends what is to be sent, first the releases, for which others wait. Then it gives the connection back to its
+// pool if that has no named lock.
 func (s *sharedConn) work() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) > 0 {
-		step := s.queue[0]
-		s.queue = s.queue[1:]
+	for {
 		switch {
-		case step.claim == nil:
-			// Without a connection it has ended already: it is closed after an error.
-			if s.conn != nil {
-				s.send(func(ctx context.Context) error {
-					_, err := s.conn.ExecContext(ctx, s.sql.fill("release-lock", s.sql.namedLock(step.name)))
-					return err
-				})
-			}
+		case len(s.ends) > 0:
+			name := s.ends[0]
+			s.ends = s.ends[1:]
 			s.taken--
-		case step.claim.onShared == toBeTaken && s.taken < maxTaken:
-			s.take(step)
-		}
-	}
-	s.queue, s.works = nil, false
-	if s.taken == 0 && s.conn != nil {
-		_ = s.conn.Close()
-		s.conn = nil
-	}
-}
-
-// take takes the named lock of a claim unless another has it. If that fails, waiters for
-// it will not be woken up, and poll. s.mu is held.
-func (s *sharedConn) take(step lockStep) {
-	var got bool
-	s.send(func(ctx context.Context) (err error) {
-		if s.conn == nil {
-			if s.conn, err = s.db.Conn(ctx); err != nil {
-				return err
+			if s.conn != nil { // else it has ended already: the connection is closed after an error
+				s.send("release-lock", name)
 			}
+		case len(s.takes) > 0:
+			c := s.takes[0]
+			s.takes = s.takes[1:]
+			if c.onShared == toBeTaken && s.taken < maxTaken && s.send("take-lock", c.request.Name) {
+				s.taken++
+				if c.onShared == toBeTaken {
+					c.onShared = taken
+				} else { // released during the request, when it had no named lock yet
+					s.ends = append(s.ends, c.request.Name)
+				}
+			}
+		default:
+			s.takes, s.ends, s.works = nil, nil, false
+			if s.taken == 0 && s.conn != nil {
+				_ = s.conn.Close()
+				s.conn = nil
+			}
+			return
 		}
-		return s.conn.QueryRowContext(ctx, s.sql.fill("take-lock", s.sql.namedLock(step.name))).Scan(&got)
-	})
-	if !got {
-		return
-	}
-	s.taken++
-	if step.claim.onShared == toBeTaken {
-		step.claim.onShared = taken
-	} else { // the claim was released during the request, and did not see the named lock
-		s.queue = append(s.queue, lockStep{name: step.name})
 	}
 }
 
-// send makes a request on the shared connection, and closes that if it fails. A server that hangs
-// is waited for once: named locks that were to be taken meanwhile are not. s.mu is held, but not
-// during the request.
-func (s *sharedConn) send(f func(context.Context) error) {
+// send makes a request about the named lock of a name, and reports whether the server says that the
+// connection has it, or had it. If the request fails, the connection is closed, and waiters poll. A server
+// that hangs is waited for once: named locks that were to be taken meanwhile are not. s.mu is held, but
+// not during the request.
+func (s *sharedConn) send(statement, name string) bool {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
-	err := f(ctx)
-	cancel()
-	if err != nil && s.conn != nil {
-		discard(s.conn)
-		s.conn = nil
+	defer cancel()
+	var err error
+	if s.conn == nil {
+		s.conn, err = s.db.Conn(ctx)
 	}
-	s.mu.Lock()
+	answer := 0
 	if err == nil {
-		return
-	}
-	rest := s.queue[:0]
-	for _, step := range s.queue {
-		if step.claim == nil {
-			rest = append(rest, step)
+		if answer, err = s.sql.ask(ctx, s.conn, statement, s.sql.namedLock(name)); err != nil {
+			discard(s.conn)
+			s.conn = nil
 		}
 	}
-	s.queue = rest
+	s.mu.Lock()
+	if err != nil {
+		s.takes = nil
+	}
+	return answer > 0
 }
 
 // background runs f in a goroutine that close waits for.

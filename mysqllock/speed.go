@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"regexp"
-	"sync"
+	"time"
 )
 
-// This file is only for speed. Lock and Unlock of one free name, in alternation with two bare
-// writes (MariaDB 10.11, commits handed to the kernel), reach .82 of their
-// speed; without prepared statements .67, without recentlyFreed .70.
+// This file is only for speed. 64 names are locked and given back 3,040 times a second (MariaDB 10.11,
+// default durability, the three in alternation), without prepared statements 2,590 times, without
+// freed 2,560 times; one name alone 790, 590 and 630 times.
 
 // prepared is a statement that the server parses once per connection.
 type prepared struct {
@@ -52,32 +52,7 @@ func (p *prepared) with(v values, numbers ...int64) request {
 	return func(ctx context.Context) (sql.Result, error) { return p.stmt.ExecContext(ctx, arguments...) }
 }
 
-// recentlyFreed has the names that this driver was the last to give back, as far as it
-// knows: they have a row, and are likely to be free. take.sql serves those.
-type recentlyFreed struct {
-	mu    sync.Mutex
-	names map[string]struct{}
-}
-
-// maxFreed bounds the memory. A forgotten name costs some microseconds.
-const maxFreed = 4096
-
-func (f *recentlyFreed) add(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	// A full map is dropped: to find the oldest name would cost more than a wrong guess.
-	if f.names == nil || len(f.names) >= maxFreed {
-		f.names = make(map[string]struct{})
-	}
-	f.names[name] = struct{}{}
-}
-
-// remove reports whether the name was there.
-func (f *recentlyFreed) remove(name string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.names[name]
-	// Every acquisition removes it: the name is free again only after its next release.
-	delete(f.names, name)
-	return ok
-}
+// freedFor is for how long it is remembered that this driver was the last to give a name back, as far as it
+// knows: the name has a row, and is likely to be free. take.sql serves it. Every acquisition
+// removes the mark: the name is free again only after its next release.
+const freedFor = time.Hour
