@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -36,25 +37,40 @@ func readOf(resp *clientv3.GetResponse) (found, error) {
 	return found{revision, resp.Kvs}, nil
 }
 
-// reads returns what the answer to a transaction says: the revision, and for each of the
-// operations that it was to carry out, what a read has found.
-func reads(resp *clientv3.TxnResponse, then, otherwise []clientv3.Op) (all []found, revision int64, err error) {
-	ops := otherwise
-	if resp.Succeeded {
-		ops = then
+// txn is a transaction: a server carries out then if all conditions are true, else otherwise.
+type txn struct {
+	conditions      []clientv3.Cmp
+	then, otherwise []clientv3.Op
+}
+
+func (t txn) op() clientv3.Op { return clientv3.OpTxn(t.conditions, t.then, t.otherwise) }
+
+// outcome is what has become of a transaction.
+type outcome struct {
+	succeeded bool    // the conditions were true
+	read      []found // by each operation that was carried out
+	revision  int64
+	unsure    bool // a copy of it may have been applied, or may still be, whatever else is said
+}
+
+// outcome returns what an answer says, as of a revision of the store.
+func (t txn) outcome(resp *pb.TxnResponse, revision int64) (outcome, error) {
+	ops := t.otherwise
+	if resp.GetSucceeded() {
+		ops = t.then
 	}
-	revision = resp.Header.GetRevision()
-	if revision <= 0 || len(resp.Responses) != len(ops) {
-		return nil, 0, errGarbled
+	if revision <= 0 || len(resp.GetResponses()) != len(ops) {
+		return outcome{}, errGarbled
 	}
+	o := outcome{succeeded: resp.Succeeded, revision: revision}
 	for i, op := range ops {
 		got := resp.Responses[i].GetResponseRange()
 		if op.IsGet() && got == nil {
-			return nil, 0, errGarbled
+			return outcome{}, errGarbled
 		}
-		all = append(all, found{revision, got.GetKvs()})
+		o.read = append(o.read, found{revision, got.GetKvs()})
 	}
-	return all, revision, nil
+	return o, nil
 }
 
 // lifetime returns how long a lease lasts, of what a server says in seconds.

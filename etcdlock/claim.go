@@ -19,7 +19,6 @@ var (
 		Err: errors.New("the waiter is no longer in the queue: its key was deleted, or its lease has ended")}
 
 	errKeyTaken  = again("the key of a claim is there before the claim")
-	errEpochOver = again("the epoch of the lease is over")
 	errLeaseOver = again("the lease has ended")
 )
 
@@ -37,15 +36,13 @@ type claim struct {
 	lease *lease // what the key lives by, or is to; nil before the first Try
 	next  *lease // a Renew with an unknown outcome may have moved it there; mostly nil
 
-	rev       int64 // the create revision of the key; 0 until it is known to exist
-	mod       int64 // its mod revision
-	epoch     int64 // of its lease, when its last put was sent
-	epochs    int   // that were over when a put came
-	ambiguous bool  // a put or a deletion of the key may have been applied, or may still be
-	moving    bool  // the same of a put that moves the key to the next lease
-	won       bool
-	removed   bool // by Release
-	lost      bool // and it was gone before
+	rev     int64  // the create revision of the key; 0 until it is known to exist
+	mod     int64  // its mod revision
+	unsure  *lease // on which a put of the key may have been applied, or may still be; mostly nil
+	moving  bool   // a put that moves the key to the next lease may have been applied, or may still be
+	won     bool
+	removed bool // by Release
+	lost    bool // and it was gone before
 
 	*waiting // nil unless it waits
 }
@@ -66,7 +63,7 @@ func (s *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	began := time.Now()
 	until := began.Add(c.request.TTL)
-	owed := c.ambiguous || c.rev != 0 // and the engine knows it
+	owed := c.unsure != nil || c.rev != 0 // and the engine knows it
 	var err error
 	if c.rev == 0 {
 		err = c.join(ctx, until)
@@ -81,10 +78,10 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) && c.rev != 0:
 		err = errDequeued
 	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
-		c.withdraw(c.ambiguous)
+		c.withdraw(ctx)
 	case errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrClosed):
-	case c.rev == 0 && !c.ambiguous && driver.FateOf(err) != driver.Unknown:
-		c.withdraw(false) // nothing was written, so nobody need call Release
+	case c.rev == 0 && c.unsure == nil && driver.FateOf(err) != driver.Unknown:
+		c.withdraw(ctx) // nothing was written, so nobody need call Release
 	case !owed:
 		// Something may have been written, or has been, whatever the last request was told.
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
@@ -101,12 +98,8 @@ func (c *claim) grant(began time.Time, ttl time.Duration) driver.Grant {
 // join enters the queue. The lease may have died in the meantime, unused or revoked by
 // an administrator. Then the next Try gets a new one: nothing of this claim was on the old
 // one.
-//
-// Clean-ups of other names can begin epochs as fast as this claim learns of them, and the claim
-// would wait for their end. So the third put is on a lease of its own, which has no epochs. The
-// first renewal moves the key to the shared lease.
 func (c *claim) join(ctx context.Context, until time.Time) (err error) {
-	if c.request.NoWait && c.request.NoRenewal && !c.ambiguous {
+	if c.request.NoWait && c.request.NoRenewal && c.unsure == nil {
 		// A refusal costs a read this way, instead of granting a lease in vain.
 		queue, err := c.store.get(ctx, c.queue, oldest...)
 		if err != nil {
@@ -120,16 +113,8 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		c.key = c.store.keys.take(c.queue)
 		c.queue = c.key[:len(c.queue)] // one string is enough for a held lock
 	}
-	kind := c.kind(c.request.TTL)
-	if c.epochs > 1 {
-		kind = ownKind(c.request.TTL)
-	}
-	if c.lease != nil && c.lease.kind != kind {
-		c.lease.leave(c.key) // no put of an earlier epoch comes any more
-		c.lease = nil
-	}
 	if c.lease == nil {
-		c.lease = c.store.lease(c.key, kind)
+		c.lease = c.store.lease(c.key, c.kind(c.request.TTL))
 	}
 	if err = c.lease.ensure(ctx, until); err == nil {
 		err = c.put(ctx)
@@ -138,13 +123,14 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		c.lease.dead.Store(true)
 		c.lease.leave(c.key)
-		c.lease = nil
+		c.lease, c.unsure = nil, nil
 		err = errLeaseOver
 	case errors.Is(err, errKeyTaken):
 		// It may be our own after all: something between us and the servers may
 		// have sent a put twice.
-		c.store.keys.abandon(c.queue, c.key)
-		c.withdraw(true)
+		c.mayCome()
+		c.withdraw(ctx)
+		c.unsure = nil
 	}
 	return err
 }
@@ -155,7 +141,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 //	condition                           then              else
 //	Lock: the key is absent             put, read queue   read the key: a reply was lost
 //	TryLock: the queue is empty         put, read queue   read the oldest key: refused
-//	both, on a shared lease: the epoch                    read the epoch: put again
+//	both, on a shared lease: no grave
 //
 // The server takes it as one step in its log, so no other claim comes between the put
 // and the read. The create revision of the key is the revision of the transaction.
@@ -168,18 +154,19 @@ func (c *claim) put(ctx context.Context) error {
 		free = clientv3.Compare(clientv3.CreateRevision(c.queue).WithPrefix(), "=", 0)
 		state = clientv3.OpGet(c.queue, oldest...)
 	}
-	conditions, otherwise := []clientv3.Cmp{free}, []clientv3.Op{state}
+	put := txn{
+		conditions: []clientv3.Cmp{free},
+		then: []clientv3.Op{
+			clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
+			clientv3.OpGet(c.queue, lastThree...),
+		},
+		otherwise: []clientv3.Op{state},
+	}
 	if c.lease.shared {
-		c.epoch = c.lease.epoch.Load()
-		conditions = append(conditions, c.lease.inEpoch(c.epoch))
-		otherwise = append(otherwise, clientv3.OpGet(c.lease.epochKey, clientv3.WithKeysOnly()))
+		put.conditions = append(put.conditions, clientv3.Compare(clientv3.CreateRevision(c.grave()), "=", 0))
 	}
-	then := []clientv3.Op{
-		clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
-		clientv3.OpGet(c.queue, lastThree...),
-	}
-	resp, unsure, err := c.store.write(ctx, clientv3.OpTxn(conditions, then, otherwise))
-	if unsure {
+	did, err := c.store.txn(ctx, steady(ctx), put)
+	if did.unsure {
 		c.mayCome()
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -188,31 +175,18 @@ func (c *claim) put(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read, revision, err := reads(resp, then, otherwise)
-	if err != nil {
-		c.mayCome()
-		return err
+	if did.succeeded {
+		c.rev, c.mod = did.revision, did.revision
+		return c.judge(did.read[1])
 	}
-	if resp.Succeeded {
-		c.rev, c.mod = revision, revision
-		return c.judge(read[1])
-	}
-	switch own := read[0].first(); {
-	case own != nil && string(own.Key) != c.key:
-		return heldBy(own)
+	switch own := did.read[0].first(); {
 	case own == nil && !c.lease.shared:
 		return errGarbled // nothing has refused it
-	case own == nil: // only the epoch was another one
-		// A later answer with an older epoch costs one more transaction.
-		c.lease.epoch.Store(0)
-		if epoch := read[1].first(); epoch != nil {
-			c.lease.epoch.Store(epoch.ModRevision)
-		}
-		c.epochs++
-		return errEpochOver
-	case !c.ambiguous || clientv3.LeaseID(own.Lease) != c.lease.id:
-		// It is the key of a copy of this process, with the same series: the machine
-		// was copied while it ran. We must not take what the copy holds for our own.
+	case own != nil && string(own.Key) != c.key:
+		return heldBy(own)
+	case own == nil || c.unsure == nil || clientv3.LeaseID(own.Lease) != c.lease.id:
+		// It is the key or the grave of a copy of this process, with the same series: the
+		// machine was copied while it ran. We must not take what the copy holds for our own.
 		return errKeyTaken
 	default: // a reply was lost
 		c.rev, c.mod = own.CreateRevision, own.ModRevision
@@ -239,7 +213,7 @@ func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 // mayCome notes that a write of the key may come late. So no other claim may ever have the
 // key: it would meet the write.
 func (c *claim) mayCome() {
-	c.ambiguous = true
+	c.unsure = c.lease
 	c.store.keys.abandon(c.queue, c.key)
 }
 
@@ -248,10 +222,17 @@ func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
 }
 
 // withdraw gives back what a refused claim has taken. Nothing of it was written, unless
-// mayCome.
-func (c *claim) withdraw(mayCome bool) {
+// mayCome. It is done by the caller, who has just been answered: in the background it would be
+// work without a bound.
+func (c *claim) withdraw(ctx context.Context) {
 	if c.lease != nil {
-		c.lease.abandon(c.key, mayCome, c.epoch)
+		c.lease.leave(c.key)
+		c.lease.end(ctx)
+		if c.unsure != nil && c.unsure.shared {
+			if _, err := c.store.txn(ctx, steady(ctx), c.removal(true)); err != nil {
+				c.unsure.replace()
+			}
+		}
 		c.lease = nil
 	}
 	c.freeKey()
@@ -269,17 +250,17 @@ func (c *claim) freeKey() {
 // again: it must not delete the key of a later claim. A copy of this process, made with
 // its machine, must not delete the key of the original.
 //
-// A put without an answer may still be applied after that. On a shared lease the next
-// epoch refuses it. The claim's own lease is revoked, and that does the same:
+// A put without an answer may still be applied after that. On a shared lease a grave of the
+// key refuses it. The claim's own lease is revoked, and that does the same:
 //
 //	claim                          a member          the others
-//	  |-- put, if epoch is 0 ------->| stops              |
-//	  |     (no answer)              |                    |
-//	  |-- delete the key, if it is ours; epoch is 9 ----->|
+//	  |-- put, if no grave is there -->| stops            |
+//	  |     (no answer)                |                  |
+//	  |-- delete the key, if it is ours; put a grave ---->|
 //	  |<- done -------------------------------------------|
-//	  |                              | goes on            |
-//	  |                              |-- put, if epoch    |
-//	  |                              |   is 0 ----------->| refused
+//	  |                                | goes on          |
+//	  |                                |-- put, if no     |
+//	  |                                |   grave is there | refused
 func (c *claim) Release(ctx context.Context) error {
 	c.stopWaiting((*watch).end)
 	if c.lease == nil {
@@ -296,11 +277,8 @@ func (c *claim) Release(ctx context.Context) error {
 			l.leave(c.key)
 		}
 		if err != nil {
-			if driver.FateOf(err) == driver.Unknown {
-				c.mayCome()
-			}
-			if c.ambiguous {
-				c.lease.replace() // if the last try fails as well, a put may still come
+			if c.unsure != nil {
+				c.unsure.replace() // if the last try fails as well, a put may still come
 			}
 			return err
 		}
@@ -321,48 +299,58 @@ func (c *claim) Release(ctx context.Context) error {
 }
 
 // remove deletes the key of the claim, and reports whether it was there in the revision
-// known to the claim. An ambiguous put has made another revision, if any, on the
-// claim's lease.
+// known to the claim. A put without an answer has made another revision, if any, on the
+// lease that it was for.
 //
 // It sends one attempt. The engine calls Release again while its caller waits, and that
 // request goes to another member. If the first was applied, the key is gone then, and
 // only the engine knows that this is no loss.
 func (c *claim) remove(ctx context.Context) (held bool, err error) {
-	if c.rev == 0 && !c.ambiguous {
+	if c.rev == 0 && c.unsure == nil {
 		return false, nil // nothing was written
 	}
-	a := c.sendRemoval(ctx, c.ambiguous && c.lease.shared)
-	if errors.Is(a.err, rpctypes.ErrNoSpace) {
+	did, err := c.store.txn(ctx, once, c.removal(c.unsure != nil && c.unsure.shared))
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the grave, and no put on it comes any more
+		did, err = c.store.txn(ctx, once, c.removal(false))
+	case errors.Is(err, rpctypes.ErrNoSpace) && c.unsure != nil:
 		// It may have been applied, and have filled the store up. A deletion is allowed.
-		if a = c.sendRemoval(ctx, false); a.err != nil && !errors.Is(a.err, distlock.ErrClosed) {
-			a.err = &driver.Fault{Fate: driver.Unknown, Err: a.err}
+		c.unsure.replace()
+		if did, err = c.store.txn(ctx, once, c.removal(false)); err != nil && !errors.Is(err, distlock.ErrClosed) {
+			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
 	}
-	if errors.Is(a.err, rpctypes.ErrLeaseNotFound) {
-		return false, nil // the key has gone with the lease, and no put comes any more
-	}
-	return a.err == nil && a.got.Txn().Succeeded, a.err
+	return err == nil && did.succeeded, err
 }
 
-func (c *claim) sendRemoval(ctx context.Context, nextEpoch bool) answer[clientv3.OpResponse] {
-	txn := c.removal(nextEpoch)
-	return send(ctx, c.store, once, func(ctx context.Context) (clientv3.OpResponse, error) { return c.store.client.Do(ctx, txn) })
-}
-
-// removal is the transaction of remove. If nextEpoch, it also begins the next epoch of
-// the lease. One transaction does both: a put in the old epoch comes before the
-// deletion or is refused.
-func (c *claim) removal(nextEpoch bool) clientv3.Op {
+// removal is the transaction of remove. One transaction also makes the grave: a put comes
+// before the deletion, or is refused.
+func (c *claim) removal(grave bool) txn {
 	del := clientv3.OpDelete(c.key)
-	then, otherwise := []clientv3.Op{del}, []clientv3.Op(nil)
-	if c.ambiguous {
-		ours := clientv3.Compare(clientv3.LeaseValue(c.key), "=", c.lease.id)
-		otherwise = append(otherwise, clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
+	t := txn{
+		conditions: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)},
+		then:       []clientv3.Op{del},
 	}
-	if nextEpoch {
-		next := c.lease.nextEpoch(c.epoch)
-		then, otherwise = append(then, next), append(otherwise, next)
+	if c.unsure != nil {
+		ours := clientv3.Compare(clientv3.LeaseValue(c.key), "=", c.unsure.id)
+		t.otherwise = append(t.otherwise, clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
 	}
-	held := clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)
-	return clientv3.OpTxn([]clientv3.Cmp{held}, then, otherwise)
+	if grave {
+		bury := c.bury()
+		t.then, t.otherwise = append(t.then, bury), append(t.otherwise, bury)
+	}
+	return t
+}
+
+// grave is a key of the queue of the empty name, which is none. While it is there, no put of the
+// claim's key is applied.
+func (c *claim) grave() string {
+	return c.store.prefix + terminator + c.key[len(c.store.prefix):]
+}
+
+// bury puts the grave, for as long as the lease is there on which a put of the key may still come.
+func (c *claim) bury() clientv3.Op {
+	grave := c.grave()
+	c.unsure.keep(len(grave))
+	return clientv3.OpPut(grave, "", clientv3.WithLease(c.unsure.id))
 }

@@ -41,7 +41,7 @@ const (
 	// leases, and as much for revoking them.
 	expiryLag = 4 * time.Second
 
-	// closeLimit bounds the revocations of Close, and every request in the background.
+	// closeLimit bounds the revocations of Close.
 	closeLimit = 5 * time.Second
 
 	// streamsLimit bounds the end of the streams in Close, which sends nothing.
@@ -133,10 +133,8 @@ type store struct {
 	stream    atomic.Int64  // of watches, counted from 0
 	beginning chan struct{} // has an element while a watch begins
 
-	// life ends with Close. It bounds requests with several callers, or none: those on
-	// a lease, the ends of epochs, and revocations. They run in the background,
-	// because the claim behind such a request may end, or be cancelled, before its
-	// answer.
+	// life ends with Close. It bounds requests with several callers, which run in the
+	// background: any of the callers may leave before the answer.
 	life       context.Context
 	end        context.CancelFunc
 	background sync.WaitGroup
@@ -191,16 +189,6 @@ func (s *store) Capabilities() driver.Capabilities {
 		TTLGranularity: time.Second,
 		ExpiryLag:      expiryLag,
 	}
-}
-
-// detached runs f in the background, with a context that ends with Close or after
-// closeLimit.
-func (s *store) detached(f func(ctx context.Context)) {
-	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, closeLimit)
-		defer cancel()
-		f(ctx)
-	})
 }
 
 // Close waits for the background. Then it revokes the shared leases if no claim wants a

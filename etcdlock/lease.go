@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,11 +39,9 @@ const (
 // claim had ended. It would block its name for as long as other locks keep the lease
 // alive. Two things prevent that:
 //
-//   - A put on a shared lease is applied only in its own epoch. The clean-up behind a
-//     put without an answer begins the next epoch. So a stopped member, with the put in
-//     its buffers, does not apply it later. The number of an epoch is the mod revision
-//     of a key on the lease, 0 before the first such clean-up: most leases never have
-//     that key.
+//   - A put on a shared lease is applied only if its key has no grave. The clean-up behind
+//     a put without an answer makes that grave, a key on the same lease. So a stopped
+//     member, with the put in its buffers, does not apply it later.
 //   - A shared lease is replaced: after changePeriod, and at once if such a clean-up fails. Its
 //     keys move to the next lease, a few with each renewal. The strays stay behind and end with
 //     it. Something between us and the servers that sends a put twice can make one.
@@ -52,10 +49,8 @@ type lease struct {
 	store *store
 	id    clientv3.LeaseID
 	kind
-	epochKey string // has no terminator, so it belongs to no queue
-	epoch    atomic.Int64
-	granted  atomic.Bool
-	dead     atomic.Bool // the server has said so
+	granted atomic.Bool
+	dead    atomic.Bool // the server has said so
 
 	mu      sync.Mutex
 	ttl     time.Duration // as granted
@@ -66,7 +61,8 @@ type lease struct {
 	peeking bool
 
 	members map[string]struct{} // the keys that claims want on the lease
-	bytes   int                 // of the members
+	graves  int
+	bytes   int // of both
 }
 
 // kind says what a lease is for. A key lives by a lease of the kind that it needs, and
@@ -104,14 +100,12 @@ func (c *claim) kind(ttl time.Duration) kind {
 // newLease returns a lease before its grant. The client chooses the ID. So the library
 // and we can repeat the grant without leaving a second lease.
 func newLease(s *store, k kind) *lease {
-	id := clientv3.LeaseID(1 + rand.Int64N(1<<63-1))
 	return &lease{
-		store:    s,
-		id:       id,
-		kind:     k,
-		epochKey: s.prefix + strconv.FormatInt(int64(id), 16),
-		change:   time.Now().Add(s.change),
-		members:  make(map[string]struct{}),
+		store:   s,
+		id:      clientv3.LeaseID(1 + rand.Int64N(1<<63-1)),
+		kind:    k,
+		change:  time.Now().Add(s.change),
+		members: make(map[string]struct{}),
 	}
 }
 
@@ -137,7 +131,8 @@ func (s *store) lease(key string, k kind) *lease {
 }
 
 // request is a keep-alive under way, for all callers that need it, as in package
-// singleflight. It has a goroutine: its callers come and go, and it outlives each of them.
+// singleflight. It has a goroutine: its callers come and go, and on a shared lease it outlives
+// each of them.
 type request struct {
 	sent time.Time     // before its first copy: any of them may be the one that is answered
 	done chan struct{} // closed when err is final
@@ -157,11 +152,20 @@ func (r *request) wait(ctx context.Context) error {
 // ensure makes the lease last until an instant. It sends a request only where one is
 // needed. It returns rpctypes.ErrLeaseNotFound if the lease is gone.
 func (l *lease) ensure(ctx context.Context, until time.Time) error {
-	r, err := l.needed(until)
-	if r == nil {
-		return err
+	r, err := l.needed(ctx, until)
+	if err == nil {
+		err = l.kept(ctx, r, until)
 	}
-	if err = r.wait(ctx); err == nil && !l.lasts(until) {
+	return err
+}
+
+// kept waits for what needed has returned.
+func (l *lease) kept(ctx context.Context, r *request, until time.Time) error {
+	if r == nil {
+		return nil
+	}
+	err := r.wait(ctx)
+	if err == nil && !l.lasts(until) {
 		err = again("the server has granted a shorter lease than was asked for")
 	}
 	return err
@@ -172,7 +176,7 @@ func (l *lease) ensure(ctx context.Context, until time.Time) error {
 //
 // It has a time of its own. A renewal shares it with callers, and those may have much more time
 // than the lease.
-func (l *lease) needed(until time.Time) (r *request, err error) {
+func (l *lease) needed(ctx context.Context, until time.Time) (r *request, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -180,7 +184,7 @@ func (l *lease) needed(until time.Time) (r *request, err error) {
 		return nil, rpctypes.ErrLeaseNotFound
 	case !l.sent.Add(l.ttl).Before(until):
 		return nil, nil
-	case l.renewal != nil && !l.renewal.sent.Add(time.Duration(l.seconds)*time.Second).Before(until):
+	case l.shared && l.renewal != nil && !l.renewal.sent.Add(time.Duration(l.seconds)*time.Second).Before(until):
 		return l.renewal, nil
 	}
 	r = &request{sent: time.Now(), done: make(chan struct{})}
@@ -188,16 +192,21 @@ func (l *lease) needed(until time.Time) (r *request, err error) {
 	interval := l.interval()
 	l.store.background.Go(func() {
 		defer close(r.done)
-		a := sendFor(l, interval, l.renew)
+		var seconds int64
+		r.err = l.within(ctx, func(ctx context.Context) error {
+			a := send(ctx, l.store, interval, l.renew)
+			seconds = a.got
+			return a.err
+		})
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if a.err == nil && r.sent.After(l.sent) {
-			l.sent, l.ttl = r.sent, lifetime(a.got)
+		if r.err == nil && r.sent.After(l.sent) {
+			l.sent, l.ttl = r.sent, lifetime(seconds)
 		}
-		if errors.Is(a.err, rpctypes.ErrLeaseNotFound) {
+		if errors.Is(r.err, rpctypes.ErrLeaseNotFound) {
 			l.dead.Store(true)
 		}
-		if r.err = a.err; l.renewal == r {
+		if l.renewal == r {
 			l.renewal = nil
 		}
 	})
@@ -214,16 +223,13 @@ func (l *lease) interval() time.Duration {
 	return min(max(left, minRequest), maxRequest) / (3 * copies)
 }
 
-// sendFor sends a request that several claims may wait for, with a context of its own.
-func sendFor[T any](l *lease, interval time.Duration, request func(context.Context) (T, error)) answer[T] {
-	limit := min(time.Duration(l.seconds)*time.Second, maxRequest)
-	ctx, cancel := context.WithTimeout(l.store.life, limit)
-	defer cancel()
-	a := send(ctx, l.store, interval, request)
-	if ended(a.err) && l.store.life.Err() == nil {
-		a.err = &driver.NoAnswer{From: "etcd", After: limit}
+// within gives a request the time that one on the lease may take. If the lease is shared, several
+// claims may wait for the request, and it outlives their calls.
+func (l *lease) within(call context.Context, request func(context.Context) error) error {
+	if l.shared {
+		call = l.store.life
 	}
-	return a
+	return bounded(call, min(time.Duration(l.seconds)*time.Second, maxRequest), request)
 }
 
 // renew grants the lease, or keeps it alive. It returns for how many seconds.
@@ -259,7 +265,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 func (l *lease) join(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members) == maxMembers || l.bytes+len(key) > maxBytes {
+	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members)+l.graves >= maxMembers || l.bytes+len(key) > maxBytes {
 		return false
 	}
 	l.members[key] = struct{}{}
@@ -275,6 +281,14 @@ func (l *lease) leave(key string) {
 		delete(l.members, key)
 		l.bytes -= len(key)
 	}
+}
+
+// keep makes room for a grave.
+func (l *lease) keep(length int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.graves++
+	l.bytes += length
 }
 
 // lasts reports whether the lease is known to last until an instant.
@@ -312,20 +326,11 @@ func (l *lease) over() bool {
 	return l.dead.Load() || len(l.members) == 0 && time.Since(l.sent) > l.ttl
 }
 
-// abandon ends the membership of key if its claim will not be released. It ends the
-// epoch if a put of that may still come, and the lease if no other claim uses it.
-func (l *lease) abandon(key string, mayCome bool, epoch int64) {
-	l.leave(key)
-	if l.shared && !mayCome {
-		return
+// end revokes the lease if it was for one claim alone, and that wants it no more.
+func (l *lease) end(ctx context.Context) {
+	if l != nil && !l.shared && l.granted.Load() {
+		_ = l.revoke(ctx) // else it ends with its TTL
 	}
-	l.store.detached(func(ctx context.Context) {
-		if !l.shared {
-			_ = l.revoke(ctx) // else it ends with its TTL
-		} else if _, _, err := l.store.write(ctx, l.nextEpoch(epoch)); err != nil {
-			l.replace()
-		}
-	})
 }
 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
@@ -338,15 +343,4 @@ func (l *lease) revoke(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// inEpoch is the condition that the lease is in an epoch.
-func (l *lease) inEpoch(number int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(l.epochKey), "=", number)
-}
-
-// nextEpoch ends an epoch, unless it has ended before.
-func (l *lease) nextEpoch(number int64) clientv3.Op {
-	return clientv3.OpTxn([]clientv3.Cmp{l.inEpoch(number)},
-		[]clientv3.Op{clientv3.OpPut(l.epochKey, "", clientv3.WithLease(l.id))}, nil)
 }

@@ -31,7 +31,8 @@ var (
 // A waiter leaves a lease that is to be replaced. It may wait for a stray on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 	if c.next != nil || c.lease.old() {
-		err := c.move(ctx, until, c.request.TTL)
+		left, err := c.move(ctx, until, c.request.TTL)
+		left.end(ctx)
 		if errors.Is(err, distlock.ErrLost) {
 			err = errDequeued
 		}
@@ -39,12 +40,12 @@ func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 			return err
 		}
 	}
-	if _, err := c.lease.needed(until); err != nil {
-		return err
-	}
-	err := c.look(ctx)
+	kept, err := c.lease.needed(ctx, until)
 	if err == nil {
-		err = c.lease.ensure(ctx, until)
+		err = c.look(ctx)
+	}
+	if err == nil {
+		err = c.lease.kept(ctx, kept, until)
 	}
 	return err
 }
@@ -101,7 +102,7 @@ func (w *waiting) refusal() *driver.Held {
 // unmoved reports whether the own key and the one before it are where they were.
 func (c *claim) unmoved(ctx context.Context) (bool, error) {
 	var got found
-	places := c.lease.peek([]string{c.key, c.before})
+	places := c.lease.peek(ctx, []string{c.key, c.before})
 	for i, rev := range []int64{c.rev, c.beforeRev} {
 		var err error
 		got, err = places[i].read(ctx)
@@ -141,7 +142,9 @@ func (p place) read(ctx context.Context) (found, error) {
 // peek has keys read, and returns where the answers come. One request is under way at a
 // time, and takes along all that have come meanwhile: the slower the server, the fewer the
 // requests. They read the values, too: with keys only, etcd 3.7 leaves out the lease.
-func (l *lease) peek(keys []string) []place {
+//
+// On a lease of a claim alone nothing is shared, and the request ends with its call.
+func (l *lease) peek(ctx context.Context, keys []string) []place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	places := make([]place, len(keys))
@@ -153,7 +156,12 @@ func (l *lease) peek(keys []string) []place {
 		p.ops = append(p.ops, clientv3.OpGet(key))
 		places[i] = place{p, len(p.ops) - 1}
 	}
-	if !l.peeking {
+	switch {
+	case !l.shared:
+		p, interval := l.peeks[0], l.interval()
+		l.peeks = nil
+		l.store.background.Go(func() { l.send(ctx, p, interval) })
+	case !l.peeking:
 		l.peeking = true
 		l.store.background.Go(l.sendPeeks)
 	}
@@ -172,18 +180,15 @@ func (l *lease) sendPeeks() {
 		p, interval := l.peeks[0], l.interval()
 		l.peeks = l.peeks[1:]
 		l.mu.Unlock()
-		l.send(p, interval)
+		l.send(l.store.life, p, interval)
 	}
 }
 
-func (l *lease) send(p *peek, interval time.Duration) {
+func (l *lease) send(ctx context.Context, p *peek, interval time.Duration) {
 	defer close(p.done)
-	a := sendFor(l, interval, func(ctx context.Context) (all []found, err error) {
-		resp, err := l.store.client.Txn(ctx).Then(p.ops...).Commit()
-		if err == nil {
-			all, _, err = reads(resp, p.ops, nil)
-		}
-		return all, err
+	p.err = l.within(ctx, func(ctx context.Context) error {
+		did, err := l.store.txn(ctx, interval, txn{then: p.ops})
+		p.found = did.read
+		return err
 	})
-	p.found, p.err = a.got, a.err
 }

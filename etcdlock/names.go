@@ -49,7 +49,7 @@ func (s *store) queue(name string) string { return s.prefix + url.PathEscape(nam
 func (s *store) name(key string) (string, bool) {
 	escaped, _, ok := strings.Cut(strings.TrimPrefix(key, s.prefix), terminator)
 	name, err := url.PathUnescape(escaped)
-	return name, ok && err == nil && url.PathEscape(name) == escaped
+	return name, ok && err == nil && name != "" && url.PathEscape(name) == escaped
 }
 
 // keys hands out the keys of one process's claims. A key is the name's queue, a random

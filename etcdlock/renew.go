@@ -31,79 +31,68 @@ func (c *claim) stays(until time.Time, ttl time.Duration) bool {
 //	  |-- the same again ---------------------------->|  refused: reads the key, mod 9
 //	  |-- abandon the other lease ------------------->|
 //
-// The old lease ends last: revoked before the put, it would take the key along.
-func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) error {
+// The old lease ends last: revoked before the put, it would take the key along. move returns the
+// lease that the key has left, which the caller ends, once the claim has its answer; nil if it has
+// left none.
+func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) (left *lease, err error) {
 	if c.next == nil {
 		c.next = c.store.lease(c.key, c.kind(ttl))
-		if err := c.next.ensure(ctx, until); err != nil {
-			c.settle(c.lease)
-			return notOfNext(err)
+		if err = c.next.ensure(ctx, until); err != nil {
+			left = c.settle(c.lease)
 		}
 	}
-	if err := c.attach(ctx); err != nil {
-		return notOfNext(err)
+	if err == nil {
+		left, err = c.attach(ctx)
 	}
-	if !c.stays(until, ttl) {
-		return errElsewhere // an earlier request was for another TTL
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it was the next one: the key is on the present lease
+		err = errLeaseOver
+	case err == nil && !c.stays(until, ttl):
+		err = errElsewhere // an earlier request was for another TTL
 	}
-	return nil
+	return left, err
 }
 
 var errElsewhere = again("the key lives by a lease for another TTL")
-
-// notOfNext says that it was the next lease that is gone: the key is on the present one.
-func notOfNext(err error) error {
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return errLeaseOver
-	}
-	return err
-}
 
 // attach writes the key as one of the next lease. An attempt of an earlier Renew may have
 // moved the key already. So while one has an unknown outcome, a refusal of another settles
 // nothing: the next lease must not be revoked, as it would take the key along. The
 // exception is that the next lease is gone. A server says so only if the condition is
 // true, and then the key is on the present lease, and stays there.
-func (c *claim) attach(ctx context.Context) error {
-	then := []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))}
-	otherwise := []clientv3.Op{clientv3.OpGet(c.key)}
-	resp, unsure, err := c.store.write(ctx, clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)}, then, otherwise))
-	var read []found
-	var revision int64
-	if err == nil {
-		read, revision, err = reads(resp, then, otherwise)
-		unsure = unsure || err != nil
-	}
-	c.moving = c.moving || unsure || errors.Is(err, rpctypes.ErrNoSpace)
+func (c *claim) attach(ctx context.Context) (left *lease, err error) {
+	did, err := c.store.txn(ctx, steady(ctx), txn{
+		conditions: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)},
+		then:       []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
+		otherwise:  []clientv3.Op{clientv3.OpGet(c.key)},
+	})
+	c.moving = c.moving || did.unsure || errors.Is(err, rpctypes.ErrNoSpace)
 	switch {
 	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return err
+		return nil, err
 	case err != nil:
-		c.settle(c.lease)
-		return err
-	case resp.Succeeded:
-		c.mod = revision
+		return c.settle(c.lease), err
+	case did.succeeded:
+		c.mod = did.revision
 	default:
-		own := read[0].first()
+		own := did.read[0].first()
 		if !c.owns(own, c.next) {
-			c.settle(c.lease)
-			return distlock.ErrLost
+			return c.settle(c.lease), distlock.ErrLost
 		}
 		c.mod = own.ModRevision // an earlier request has moved it
 	}
-	c.settle(c.next)
-	return nil
+	return c.settle(c.next), nil
 }
 
-// settle makes l, the present lease or the next one, the only one.
-func (c *claim) settle(l *lease) {
-	other := c.next
+// settle makes l, the present lease or the next one, the only one. It returns the other.
+func (c *claim) settle(l *lease) (other *lease) {
+	other = c.next
 	if l == c.next {
 		other = c.lease
 	}
 	c.lease, c.next, c.moving = l, nil, false
-	other.abandon(c.key, false, 0)
+	other.leave(c.key)
+	return other
 }
 
 func (c *claim) owns(kv *mvccpb.KeyValue, l *lease) bool {
@@ -143,15 +132,16 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		}
 		tasks = append(tasks, func() {
 			until := began.Add(r.TTL)
-			err := c.move(ctx, until, r.TTL)
+			left, err := c.move(ctx, until, r.TTL)
 			switch {
-			case err != nil: // also if the new lease is gone: the key is on the present one
-				r.Answer(driver.Grant{}, err)
-			case c.lease.lasts(until): // and the move has shown that the key is there
+			case err == nil && c.lease.lasts(until): // and the move has shown that the key is there
 				r.Answer(c.grant(began, r.TTL), nil)
+			case c.stays(until, r.TTL) && !errors.Is(err, distlock.ErrLost):
+				c.lease.renewAll(ctx, began, []*driver.Renewal{r}) // also if there is no other lease to be had
 			default:
-				c.lease.renewAll(ctx, began, []*driver.Renewal{r})
+				r.Answer(driver.Grant{}, err)
 			}
+			left.end(ctx)
 		})
 	}
 	for l, group := range groups {
@@ -173,9 +163,11 @@ func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.R
 		ttl, keys[i] = max(ttl, r.TTL), r.Claim.(*claim).key
 	}
 	until := began.Add(ttl)
-	_, _ = l.needed(until) // side by side with the reads
-	places := l.peek(keys)
-	kept := l.ensure(ctx, until)
+	request, kept := l.needed(ctx, until) // side by side with the reads
+	places := l.peek(ctx, keys)
+	if kept == nil {
+		kept = l.kept(ctx, request, until)
+	}
 	for i, r := range group {
 		c := r.Claim.(*claim)
 		kv, err := places[i].read(ctx)

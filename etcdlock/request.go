@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
@@ -36,6 +37,26 @@ const once time.Duration = 0
 // steady is the interval of copies that are spread over the time there is.
 func steady(ctx context.Context) time.Duration { return max(remaining(ctx), minRequest) / copies }
 
+// bound is how long a request may take.
+func bound(ctx context.Context, interval time.Duration) time.Duration {
+	limit := max(remaining(ctx), minRequest)
+	if interval == once {
+		limit = max(limit/3, minRequest)
+	}
+	return limit
+}
+
+// bounded gives a request a limit that is not its caller's.
+func bounded(call context.Context, limit time.Duration, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(call, limit)
+	defer cancel()
+	err := request(ctx)
+	if ended(err) && call.Err() == nil {
+		err = &driver.NoAnswer{From: "etcd", After: limit}
+	}
+	return err
+}
+
 // answer is what has become of a request.
 type answer[T any] struct {
 	got    T
@@ -52,11 +73,8 @@ type answer[T any] struct {
 // The first copy has the goroutine of the caller, the others have their own. A copy returns soon after the
 // end of its context.
 func send[T any](ctx context.Context, s *store, interval time.Duration, request func(context.Context) (T, error)) answer[T] {
-	began, limit := time.Now(), max(remaining(ctx), minRequest)
-	if interval == once {
-		limit = max(limit/3, minRequest)
-	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, bound(ctx, interval))
 	defer cancel()
 	c := &copying[T]{store: s, interval: interval, cancel: cancel, done: make(chan struct{})}
 	c.send = func() {
@@ -164,11 +182,17 @@ func worded(ctx context.Context, err, last error, took time.Duration) error {
 	return err
 }
 
-// write sends a transaction, with all the time that there is. unsure tells that a copy of it
-// may have been applied, or may still be, whatever the answer is.
-func (s *store) write(ctx context.Context, txn clientv3.Op) (resp *clientv3.TxnResponse, unsure bool, err error) {
-	a := send(ctx, s, steady(ctx), func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, txn) })
-	return a.got.Txn(), a.unsure, a.err
+// txn sends a transaction.
+func (s *store) txn(ctx context.Context, interval time.Duration, t txn) (outcome, error) {
+	a := send(ctx, s, interval, func(ctx context.Context) (outcome, error) {
+		resp, err := s.client.Do(ctx, t.op())
+		if err != nil {
+			return outcome{}, err
+		}
+		return t.outcome((*pb.TxnResponse)(resp.Txn()), resp.Txn().Header.GetRevision())
+	})
+	a.got.unsure = a.unsure
+	return a.got, a.err
 }
 
 // reconnect has the client try to connect at once, if it has no connection and pauses

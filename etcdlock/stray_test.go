@@ -49,69 +49,10 @@ func testLateTryThatWasRefused(t *testing.T, s *servers.Server) {
 	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
 		t.Fatalf("Try: %v, want the client's error", err)
 	}
-	l := c.lease
 	st.held(c)
-	st.eventually("the next epoch has begun", func() bool {
-		resp, err := st.admin.Get(t.Context(), l.epochKey, clientv3.WithCountOnly())
-		return err == nil && resp.Count == 1
-	})
 	st.release(rival, nil)
 	st.wire.deliver()
 	st.wantKeys(0)
-}
-
-// A put of a past epoch is sent again, in the next one. It is no refusal.
-func testNextEpoch(t *testing.T, s *servers.Server) {
-	st := newStore(t, s).counted()
-	l := st.won("other", nil).lease
-	for want := range 3 {
-		sent := st.wire.count("Txn")
-		c := st.won("x", noWait)
-		if n := st.wire.count("Txn") - sent; n != min(want, 1)+1 {
-			t.Errorf("%d transactions after %d epochs", n, want)
-		}
-		st.release(c, nil)
-		if _, err := st.admin.Do(t.Context(), l.nextEpoch(l.epoch.Load())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	st.held(st.claim("other", noWait))
-	if _, err := st.admin.Delete(t.Context(), l.epochKey); err != nil { // by hand
-		t.Fatal(err)
-	}
-	st.grant(st.claim("x", noWait))
-}
-
-// Clean-ups of other names begin an epoch before each transaction. A claim does not wait
-// for their end: its third put is on a lease of its own.
-func testEpochAfterEpoch(t *testing.T, s *servers.Server) {
-	for name, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait} {
-		st := newStore(t, s).counted()
-		l := st.won("other", nil).lease
-		st.wire.faults(func(method string) fault {
-			if method == "Txn" {
-				if _, err := st.admin.Put(t.Context(), l.epochKey, "", clientv3.WithLease(l.id)); err != nil {
-					t.Error(err)
-				}
-			}
-			return pass
-		})
-		sent := st.wire.count("Txn")
-		c := st.claim("x", with)
-		if _, err := st.try(c); err != nil {
-			t.Fatalf("%s: Try: %v", name, err)
-		}
-		if n := st.wire.count("Txn") - sent; n != 3 {
-			t.Errorf("%s: %d transactions, want 3", name, n)
-		}
-		own := c.lease
-		if err := st.renew(c)[0]; err != nil || c.lease != l {
-			t.Errorf("%s: renewed: %v; on the shared lease: %v", name, err, c.lease == l)
-		}
-		st.eventually("the lease of its own ends", func() bool { return !st.exists(own) })
-		st.release(c, nil)
-		st.wantKeys(1)
-	}
 }
 
 // A put was not answered. The lease of its key may be gone at the release.
@@ -135,9 +76,6 @@ func testStray(t *testing.T, s *servers.Server) {
 	of := func(r *driver.Request) { r.TTL = 2 * time.Second }
 	holder := st.won("other", of)
 	old := holder.lease
-	if _, err := st.admin.Do(t.Context(), old.nextEpoch(0)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := st.admin.Put(t.Context(), st.queue("x")+"stray", "", clientv3.WithLease(old.id)); err != nil {
 		t.Fatal(err)
 	}
