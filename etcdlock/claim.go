@@ -165,7 +165,7 @@ func (c *claim) put(ctx context.Context) error {
 	if c.lease.shared {
 		put.conditions = append(put.conditions, clientv3.Compare(clientv3.CreateRevision(c.grave()), "=", 0))
 	}
-	did, err := c.store.txn(ctx, steady(ctx), put)
+	did, err := c.store.claims.send(ctx, c.queue, put)
 	if did.unsure {
 		c.mayCome()
 	}
@@ -309,7 +309,12 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	if c.rev == 0 && c.unsure == nil {
 		return false, nil // nothing was written
 	}
-	did, err := c.store.txn(ctx, once, c.removal(c.unsure != nil && c.unsure.shared))
+	var did outcome
+	if c.unsure == nil {
+		did, err = c.store.releases.send(ctx, c.queue, c.removal(false))
+	} else {
+		did, err = c.store.txn(ctx, once, c.removal(c.unsure.shared))
+	}
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the grave, and no put on it comes any more
 		did, err = c.store.txn(ctx, once, c.removal(false))

@@ -130,7 +130,9 @@ type store struct {
 	owned     bool // the client is closed with the store
 	keys      *keys
 	watches   *idleWatches
-	stream    atomic.Int64  // of watches, counted from 0
+	stream    atomic.Int64 // of watches, counted from 0
+	claims    *batcher
+	releases  *batcher
 	beginning chan struct{} // has an element while a watch begins
 
 	// life ends with Close. It bounds requests with several callers, which run in the
@@ -163,7 +165,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		return nil, fmt.Errorf("%w: the client has no connection, allowed is one made by clientv3.New", distlock.ErrInvalid)
 	}
 	life, end := context.WithCancel(context.Background())
-	return &store{
+	s := &store{
 		client:    client,
 		granter:   clientv3.RetryLeaseClient(client),
 		prefix:    prefix,
@@ -175,7 +177,9 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		copies:    copies,
 		life:      life,
 		end:       end,
-	}, nil
+	}
+	s.claims, s.releases = newBatcher(s, false), newBatcher(s, true)
+	return s, nil
 }
 
 // Capabilities implements driver.Driver.

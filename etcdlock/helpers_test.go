@@ -21,6 +21,10 @@ import (
 
 // onServer are the tests that share a server; each has a prefix of its own.
 var onServer = map[string]func(t *testing.T, s *servers.Server){
+	"Batch":                         testBatch,
+	"BatchOfReleases":               testBatchOfReleases,
+	"BatchedNames":                  testBatchedNames,
+	"BatchBehindHung":               testBatchBehindHung,
 	"LostReplyOfTry":                testLostReplyOfTry,
 	"LateTry":                       testLateTry,
 	"LateTryThatWasRefused":         testLateTryThatWasRefused,

@@ -101,7 +101,7 @@ var errUnavailable = status.Error(codes.Unavailable, "the test has cut the conne
 func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	seen := method
-	if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) == 0 {
+	if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) == 0 && txn.Success[0].GetRequestTxn() == nil {
 		seen = "Peek"
 	}
 	switch w.see(seen) {

@@ -1,0 +1,238 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+const (
+	// maxUnderWay is how many requests of a batcher are under way at a time. Few callers then wait
+	// for nobody, and one that hangs delays few.
+	maxUnderWay = 4
+
+	// maxBatch is how many transactions one request takes along. A server allows 128 operations
+	// by default, and counts those of the outer one against each inner one.
+	maxBatch = 64
+
+	// maxDelay is how long a transaction waits for requests to return: all of them may hang.
+	maxDelay = 100 * time.Millisecond
+)
+
+// batcher sends the transactions of different names. One that comes while maxUnderWay requests are
+// under way waits until one returns, and then goes with all that have come meanwhile, as one
+// transaction of theirs: one proposal to the members instead of many. This is for speed only.
+//
+//	callers            batcher                             etcd
+//	1 ───────────────▶ alone, on its own goroutine ──────▶ txn
+//	2, 3, 4 ─────────▶ the same
+//	5, 6 ────────────▶ waiting; watch starts the timer
+//	                   1 has its answer: 5 and 6 ────────▶ txn(txn 5, txn 6)
+//	                   or none within maxDelay: the same
+//
+// A condition that is false is that of its own transaction. A request that is refused for good may
+// be so for one of them: then each is sent again, alone. Of one with an unknown outcome each is
+// unknown.
+//
+// Claims and releases have a batcher each: a full store refuses the first and does the second.
+type batcher struct {
+	store  *store
+	single bool // one copy of each request
+	delay  time.Duration
+
+	mu      sync.Mutex
+	most    int // transactions of a request
+	running int // requests under way
+	waiting []*item
+	overdue *time.Timer // runs while some wait
+}
+
+func newBatcher(s *store, single bool) *batcher {
+	return &batcher{store: s, single: single, delay: maxDelay, most: maxBatch}
+}
+
+// item is a transaction that waits for others. The rest is final when done is closed.
+type item struct {
+	txn
+	queue string    // of its name
+	until time.Time // its caller waits no longer
+	done  chan struct{}
+	outcome
+	err   error
+	alone bool // it is to be sent again
+}
+
+// send sends a transaction about the name of a queue, and waits for its outcome.
+func (b *batcher) send(ctx context.Context, queue string, t txn) (outcome, error) {
+	it := &item{txn: t, queue: queue, done: make(chan struct{})}
+	began, limit := time.Now(), bound(ctx, b.interval(ctx))
+	it.until = began.Add(limit)
+	if !b.enter(it) {
+		defer b.leave()
+		return b.store.txn(ctx, b.interval(ctx), t)
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-it.done:
+	case <-bounded.Done():
+		err := worded(ctx, bounded.Err(), nil, time.Since(began))
+		if b.cancel(it) {
+			return outcome{}, &driver.Fault{Fate: driver.NotSent, Err: err}
+		}
+		return outcome{unsure: true}, err
+	}
+	if !it.alone {
+		return it.outcome, it.err
+	}
+	did, err := b.store.txn(ctx, b.interval(ctx), t)
+	did.unsure = did.unsure || it.unsure
+	return did, err
+}
+
+func (b *batcher) interval(ctx context.Context) time.Duration {
+	if b.single {
+		return once
+	}
+	return steady(ctx)
+}
+
+// enter reports whether it has to wait for others. Else its caller sends it, and then leaves.
+func (b *batcher) enter(it *item) (waits bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running < maxUnderWay || b.most == 1 {
+		b.running++
+		return false
+	}
+	b.waiting = append(b.waiting, it)
+	if len(b.waiting) == 1 {
+		b.watch()
+	}
+	return true
+}
+
+// leave ends a request that a caller has sent itself. What has come meanwhile goes next.
+func (b *batcher) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 {
+		b.store.background.Go(b.flush)
+	} else {
+		b.running--
+	}
+}
+
+// cancel reports whether it was still waiting, and will not be sent.
+func (b *batcher) cancel(it *item) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.waiting, it)
+	if i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// watch has another request sent if those under way have not returned after the delay; b.mu is
+// held.
+func (b *batcher) watch() {
+	if b.overdue != nil {
+		b.overdue.Reset(b.delay)
+		return
+	}
+	b.overdue = time.AfterFunc(b.delay, func() {
+		b.mu.Lock()
+		b.running++ // it may exceed maxUnderWay: requests that hang must not stop those that do not
+		b.mu.Unlock()
+		b.store.background.Go(b.flush)
+	})
+}
+
+// flush sends what waits until nothing does.
+func (b *batcher) flush() {
+	for items := b.take(); len(items) > 0; items = b.take() {
+		b.together(items)
+		for _, it := range items {
+			close(it.done)
+		}
+		runtime.Gosched() // these callers often lock or unlock again at once, and share the next request
+	}
+}
+
+// take returns what goes with the next request, each name once; nothing if flush is to end.
+func (b *batcher) take() (items []*item) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := make(map[string]bool, len(b.waiting))
+	rest := b.waiting[:0]
+	for _, it := range b.waiting {
+		if len(items) == b.most || names[it.queue] {
+			rest = append(rest, it)
+			continue
+		}
+		names[it.queue] = true
+		items = append(items, it)
+	}
+	clear(b.waiting[len(rest):])
+	b.waiting = rest
+	switch {
+	case len(items) == 0:
+		b.running--
+	case len(rest) > 0:
+		b.watch()
+	case b.overdue != nil:
+		b.overdue.Stop()
+	}
+	return items
+}
+
+// together sends several transactions as one. None of their contexts counts for it: a caller that
+// leaves must not fail the others.
+func (b *batcher) together(items []*item) {
+	least, most := maxRequest, minRequest
+	ops := make([]clientv3.Op, len(items))
+	for i, it := range items {
+		left := time.Until(it.until)
+		least, most = min(least, left), max(most, left)
+		ops[i] = it.op()
+	}
+	interval := max(least, minRequest) / copies
+	if b.single {
+		interval = maxRequest // no second copy
+	}
+	var all answer[*pb.TxnResponse]
+	all.err = bounded(b.store.life, most, func(ctx context.Context) error {
+		all = send(ctx, b.store, interval, func(ctx context.Context) (*pb.TxnResponse, error) {
+			resp, err := b.store.client.Do(ctx, clientv3.OpTxn(nil, ops, nil))
+			if err == nil && len(resp.Txn().Responses) != len(ops) {
+				err = errGarbled
+			}
+			return (*pb.TxnResponse)(resp.Txn()), err
+		})
+		return all.err
+	})
+	refused := all.err != nil && driver.FateOf(all.err) == driver.Answered && !errors.Is(all.err, distlock.ErrClosed)
+	if errors.Is(all.err, rpctypes.ErrTooManyOps) {
+		b.mu.Lock()
+		b.most = max(1, min(b.most, len(items)/2))
+		b.mu.Unlock()
+	}
+	for i, it := range items {
+		it.err, it.alone, it.unsure = all.err, refused, all.unsure
+		if all.err == nil {
+			it.outcome, it.err = it.txn.outcome(all.got.Responses[i].GetResponseTxn(), all.got.Header.GetRevision())
+			it.unsure = all.unsure || it.err != nil
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// together makes n calls, each of which sends a transaction by b, and has them all wait for each
+// other. Before they go, meanwhile is called.
+func (st *fixture) together(b *batcher, n int, call func(i int), meanwhile func()) {
+	st.t.Helper()
+	b.mu.Lock()
+	b.running, b.delay = b.running+maxUnderWay, time.Hour // as if so many were under way
+	b.mu.Unlock()
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { call(i) })
+	}
+	st.eventually("all wait", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.waiting) == n
+	})
+	meanwhile()
+	b.mu.Lock()
+	b.running -= maxUnderWay - 1
+	b.mu.Unlock()
+	b.leave() // as if one had its answer
+	calls.Wait()
+}
+
+func nothing() {}
+
+// tried tries claims on the names 0, 1, 2 and so on together, and returns them with their errors.
+func (st *fixture) tried(n int, with func(i int, r *driver.Request), meanwhile func(claims []*claim)) (claims []*claim, errs []error) {
+	st.t.Helper()
+	for i := range n {
+		claims = append(claims, st.claim(fmt.Sprint(i), func(r *driver.Request) {
+			if with != nil {
+				with(i, r)
+			}
+		}))
+	}
+	errs = make([]error, n)
+	st.together(st.claims, n, func(i int) { _, errs[i] = claims[i].Try(st.t.Context()) }, func() { meanwhile(claims) })
+	return claims, errs
+}
+
+// What of a batch is false, refused or unknown is so for those that it is about. The requests are
+// the one for all, and those that are sent alone after it.
+func testBatch(t *testing.T, s *servers.Server) {
+	const n, bad = 8, 3 // bad is a claim that something is wrong with
+	for what, tt := range map[string]struct {
+		fault     fault
+		with      func(st *fixture, i int, r *driver.Request)
+		meanwhile func(st *fixture, claims []*claim)
+		requests  int
+		want      error       // of bad
+		fates     driver.Fate // of all, if it is not Answered
+		nobody    bool        // wins at once
+	}{
+		"all free": {requests: 1},
+		"one held": {
+			with: func(st *fixture, i int, r *driver.Request) {
+				if i == bad {
+					storeAt(t, s, st.prefix).won(r.Name, nil)
+				}
+				r.NoWait = i%2 == 1
+			},
+			requests: 1, want: distlock.ErrHeld,
+		},
+		"a lease is gone": {
+			with:      func(_ *fixture, i int, r *driver.Request) { r.NoRenewal = i == bad },
+			meanwhile: func(st *fixture, claims []*claim) { st.revokeAsAdmin(claims[bad].lease) },
+			requests:  1 + n, want: errLeaseOver,
+		},
+		"refused for good": {fault: denied, requests: 1 + n},
+		"no space":         {fault: full, requests: 1, fates: driver.NotNow, nobody: true},
+		"filled the store": {fault: overQuota, requests: 1},
+		"reply lost":       {fault: loseReply, requests: 1, fates: driver.Unknown, nobody: true},
+		"late":             {fault: late, requests: 1, fates: driver.Unknown, nobody: true},
+		"garbled":          {fault: garbled, requests: 1, fates: driver.Unknown, nobody: true},
+		"hangs once":       {fault: hang, requests: 2},
+	} {
+		st := newStore(t, s)
+		sent := 0
+		with := tt.with
+		if with == nil {
+			with = func(*fixture, int, *driver.Request) {}
+		}
+		claims, errs := st.tried(n, func(i int, r *driver.Request) { with(st, i, r) }, func(claims []*claim) {
+			if sent = st.wire.count("Txn"); tt.meanwhile != nil {
+				tt.meanwhile(st, claims)
+			}
+			st.wire.next("Txn", tt.fault)
+		})
+		if sent = st.wire.count("Txn") - sent; sent != tt.requests {
+			t.Errorf("%s: %d requests, want %d", what, sent, tt.requests)
+		}
+		for i, err := range errs {
+			switch {
+			case tt.nobody && (err == nil || driver.FateOf(err) != tt.fates):
+				t.Errorf("%s: Try of %d: %v (%v), want an error that is %v", what, i, err, driver.FateOf(err), tt.fates)
+			case i == bad && !tt.nobody && !errors.Is(err, tt.want) || i != bad && !tt.nobody && err != nil:
+				t.Errorf("%s: Try of %d: %v", what, i, err)
+			}
+			if err != nil && !errors.Is(err, distlock.ErrHeld) {
+				st.grant(claims[i]) // its own request, whatever has become of the first
+			}
+		}
+		for i, c := range claims {
+			if errs[i] = nil; !errors.Is(tt.want, distlock.ErrHeld) || i != bad {
+				st.release(c, nil)
+			}
+		}
+		st.wire.deliver()
+		want := 0
+		if errors.Is(tt.want, distlock.ErrHeld) {
+			want = 1
+			st.release(claims[bad], nil)
+		}
+		st.wantKeys(want)
+	}
+}
+
+// Releases go together as well, and one that comes too late is so alone.
+func testBatchOfReleases(t *testing.T, s *servers.Server) {
+	const n, lost = 8, 3
+	st := newStore(t, s)
+	claims := make([]*claim, n)
+	for i := range claims {
+		claims[i] = st.won(fmt.Sprint(i), nil)
+	}
+	if err := breakSeen(t.Context(), st, fmt.Sprint(lost)); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, n)
+	st.wantRequests("the releases", "map[Txn:1]", func() {
+		st.together(st.releases, n, func(i int) { errs[i] = claims[i].Release(t.Context()) }, nothing)
+	})
+	for i, err := range errs {
+		if errors.Is(err, distlock.ErrLost) != (i == lost) || i != lost && err != nil {
+			t.Errorf("Release of %d: %v", i, err)
+		}
+	}
+	st.wantKeys(0)
+}
+
+// Two transactions of one name do not go together, and a caller that leaves sends nothing.
+func testBatchedNames(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	claims := []*claim{st.claim("x", noWait), st.claim("y", noWait), st.claim("x", noWait), st.claim("z", noWait)}
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make([]error, len(claims))
+	st.won("first", nil) // the lease is there
+	st.wantRequests("the claims", "map[Txn:2]", func() {
+		st.together(st.claims, len(claims), func(i int) {
+			c := t.Context()
+			if i == 3 {
+				c = ctx
+			}
+			_, errs[i] = claims[i].Try(c)
+		}, func() {
+			cancel()
+			st.eventually("one has left", func() bool {
+				st.claims.mu.Lock()
+				defer st.claims.mu.Unlock()
+				return len(st.claims.waiting) == 3
+			})
+		})
+	})
+	if errs[1] != nil || (errs[0] == nil) == (errs[2] == nil) || !errors.Is(errors.Join(errs[0], errs[2]), distlock.ErrHeld) {
+		t.Errorf("the claims: %v", errs)
+	}
+	if !errors.Is(errs[3], context.Canceled) || driver.FateOf(errs[3]) != driver.NotSent {
+		t.Errorf("one that has left: %v (%v), want that it was not sent", errs[3], driver.FateOf(errs[3]))
+	}
+	st.wantKeys(3)
+}
+
+// Requests that hang do not stop those that come after them.
+func testBatchBehindHung(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.won("first", nil)
+	for _, b := range []*batcher{st.claims, st.releases} {
+		b.mu.Lock()
+		b.running = maxUnderWay // and none returns
+		b.mu.Unlock()
+	}
+	c := st.won("x", nil)
+	st.release(c, nil)
+}
+
+// A server may allow fewer operations than it does by default. Then fewer go together.
+func TestFewOperations(t *testing.T) {
+	t.Parallel()
+	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{"--max-txn-ops=8"}})
+	w := newWire()
+	d, err := newDriver(w.client(t, e.Addrs()[0]), "few", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &fixture{t: t, store: d, wire: w, admin: newClient(t, e.Addrs()[0])}
+	for round := range 6 {
+		claims, errs := st.tried(20, nil, func([]*claim) {})
+		for i, err := range errs {
+			if err != nil {
+				t.Fatalf("round %d: Try of %d: %v", round, i, err)
+			}
+		}
+		st.together(st.releases, len(claims), func(i int) { errs[i] = claims[i].Release(t.Context()) }, nothing)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("round %d: the releases: %v", round, err)
+		}
+	}
+	for _, b := range []*batcher{st.claims, st.releases} {
+		if b.most < 4 || b.most > 7 {
+			t.Errorf("%d go together where 8 are allowed", b.most)
+		}
+	}
+	st.wantKeys(0)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
