@@ -70,6 +70,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"HungRequests":                  testHungRequests,
 	"HungKeepAliveOfAnother":        testHungKeepAliveOfAnother,
 	"HungMove":                      testHungMove,
+	"NothingGoesOn":                 testNothingGoesOn,
 	"TimedOutTry":                   testTimedOutTry,
 	"HungRelease":                   testHungRelease,
 	"UnansweredRelease":             testUnansweredRelease,

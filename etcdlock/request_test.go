@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,6 +168,29 @@ func testHungMove(t *testing.T, s *servers.Server) {
 	st.wire.faults(nil)
 	st.release(moved, nil)
 	st.release(stays, nil)
+}
+
+// What is for one claim alone ends with its call: else claims on a store that hangs would leave
+// as many goroutines as there were calls in ten seconds.
+func testNothingGoesOn(t *testing.T, s *servers.Server) {
+	testkit.WithinFresh(t, time.Second, func() func() {
+		st := newStore(t, s)
+		held := st.won("held", noRenewal)
+		st.wire.faults(func(string) fault { return hang })
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		calls.Go(func() { _, _ = st.claim("x", noRenewal).Try(ctx) })
+		calls.Go(func() { st.Renew(ctx, []driver.Renewal{{Claim: held, TTL: held.request.TTL}}) })
+		st.eventually("three requests hang", func() bool {
+			return st.wire.count("LeaseGrant") == 2 && st.wire.count("LeaseKeepAlive") > 0 && st.wire.count("Peek") > 0
+		})
+		cancel()
+		calls.Wait()
+		return func() {
+			st.background.Wait()
+			st.wire.faults(nil)
+		}
+	})
 }
 
 // While a cluster elects, a member may say that it is not the one to ask.

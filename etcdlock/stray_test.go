@@ -132,7 +132,8 @@ func testStrayAfterCleanUp(t *testing.T, s *servers.Server) {
 	st.release(holder, nil)
 }
 
-// A full store deletes all the same, even a key from a put without an answer.
+// A full store deletes all the same, even a key from a put without an answer, and renews what
+// another lease cannot take.
 func TestReleaseOnFullStore(t *testing.T) {
 	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
@@ -146,6 +147,7 @@ func TestReleaseOnFullStore(t *testing.T) {
 		t.Fatal("Try has won without its reply")
 	}
 	st.grant(c)
+	other := st.won("other", nil)
 	members, err := st.admin.MemberList(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -158,5 +160,18 @@ func TestReleaseOnFullStore(t *testing.T) {
 		t.Fatalf("Put: %v, want %v", err, rpctypes.ErrNoSpace)
 	}
 	st.release(c, nil)
+	other.lease.replace()
+	for range 2 {
+		if err := st.renew(other)[0]; err != nil {
+			t.Error("the renewal:", err)
+		}
+	}
+	if _, err := other.Renew(t.Context(), time.Hour); driver.FateOf(err) != driver.NotNow {
+		t.Errorf("Extend: %v, want %v", err, rpctypes.ErrNoSpace)
+	}
+	if err := st.renew(other)[0]; err != nil {
+		t.Error("the renewal after it:", err)
+	}
+	st.release(other, nil)
 	st.wantKeys(0)
 }
