@@ -63,21 +63,12 @@ func Intercept(ctx context.Context, method string, req, reply any, cc *grpc.Clie
 	return err
 }
 
-// notLearner makes the refusal of a learner that of a member which is not available. The
-// library and the driver go on with another one then.
-func notLearner(err error) error {
-	if !fromLearner(err) || status.Code(err) == codes.Unavailable {
-		return err
-	}
-	return status.Error(codes.Unavailable, "the member does not vote: "+status.Convert(err).Message())
-}
-
 // stream intercepts watches and keep-alives. It notes what member refuses a login.
 func (l *logins) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	used := l.last.Load()
 	s, err := open(ctx, desc, cc, method, opts...)
 	noteOpening(ctx, err)
-	return memberStream{s, l, used}, notLearner(err)
+	return memberStream{s, l, used}, err
 }
 
 type memberStream struct {
@@ -93,7 +84,7 @@ func (s memberStream) RecvMsg(m any) error {
 	if unknownLogin(err) {
 		s.logins.refused.Store(s.used)
 	}
-	return notLearner(err)
+	return err
 }
 
 // KeepAlive sends one request on a stream of its own. The client library has a function
