@@ -19,7 +19,7 @@ import (
 const (
 	// maxUnderWay is how many requests of a batcher are under way at a time. Few callers then wait
 	// for nobody, and one that hangs delays few.
-	maxUnderWay = 4
+	maxUnderWay = 2
 
 	// maxBatch is how many transactions one request takes along. A server allows 128 operations
 	// by default, and counts those of the outer one against each inner one.
@@ -35,9 +35,9 @@ const (
 //
 //	callers            batcher                             etcd
 //	1 ───────────────▶ alone, on its own goroutine ──────▶ txn
-//	2, 3, 4 ─────────▶ the same
-//	5, 6 ────────────▶ waiting; watch starts the timer
-//	                   1 has its answer: 5 and 6 ────────▶ txn(txn 5, txn 6)
+//	2 ───────────────▶ the same
+//	3, 4 ────────────▶ waiting; watch starts the timer
+//	                   1 has its answer: 3 and 4 ────────▶ txn(txn 3, txn 4)
 //	                   or none within maxDelay: the same
 //
 // A condition that is false is that of its own transaction. A request that is refused for good may
