@@ -153,9 +153,11 @@ func (b *batcher) watch() {
 	}
 	b.overdue = time.AfterFunc(b.delay, func() {
 		b.mu.Lock()
-		b.running++ // it may exceed maxUnderWay: requests that hang must not stop those that do not
-		b.mu.Unlock()
-		b.store.background.Go(b.flush)
+		defer b.mu.Unlock()
+		if len(b.waiting) > 0 { // else Close may be waiting for the background
+			b.running++ // it may exceed maxUnderWay: requests that hang must not stop those that do not
+			b.store.background.Go(b.flush)
+		}
 	})
 }
 

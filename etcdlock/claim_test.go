@@ -45,23 +45,6 @@ func testLostReplyOfTry(t *testing.T, s *servers.Server) {
 	}
 }
 
-// A fixed term has a lease of its own. Once that is revoked, no late put is applied.
-func testLateTryOfFixedTerm(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	c := st.claim("x", noRenewal)
-	st.wire.next("Txn", late)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its request")
-	}
-	l := c.lease
-	st.release(c, nil)
-	st.wire.deliver()
-	st.wantKeys(0)
-	if st.exists(l) {
-		t.Error("the lease is still there")
-	}
-}
-
 // The reply of a release was lost, so the driver does not know the outcome. But the key
 // is known to be gone.
 func testLostReplyOfRelease(t *testing.T, s *servers.Server) {
@@ -109,22 +92,6 @@ func testLostReplyOfRevoke(t *testing.T, s *servers.Server) {
 	}
 }
 
-func testNoWaitLeavesNothing(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	holder := st.won("x", nil)
-	waiter := st.claim("x", nil)
-	st.held(waiter)
-	st.wantKeys(2)
-	st.held(st.claim("x", noWait))
-	st.wantKeys(2)
-	// It does not overtake the queue in the moment without a holder.
-	st.release(holder, nil)
-	st.held(st.claim("x", noWait))
-	st.grant(waiter)
-	st.release(waiter, nil)
-	st.grant(st.claim("x", noWait))
-}
-
 func testRefusedFixedTermWritesNothing(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	st.won("x", nil)
@@ -133,44 +100,6 @@ func testRefusedFixedTermWritesNothing(t *testing.T, s *servers.Server) {
 	if after := st.wire.count("Txn") + st.wire.count("LeaseGrant"); after != before {
 		t.Errorf("%d requests that write", after-before)
 	}
-}
-
-// First come, first served, each waiter woken by the one before it, over two
-// processes and with one that leaves from the middle.
-func testQueue(t *testing.T, s *servers.Server) {
-	a := newStore(t, s)
-	b := storeAt(t, s, a.prefix)
-	holder := a.won("x", nil)
-	last := holder.rev
-	var waiters []*claim
-	for i := range 6 {
-		st := []*fixture{a, b}[i%2]
-		c := st.claim("x", nil)
-		st.held(c)
-		waiters = append(waiters, c)
-	}
-	outcomes := make([]<-chan error, len(waiters))
-	for _, i := range []int{0, 1, 2, 4, 5} {
-		outcomes[i] = a.waiting(waiters[i])
-	}
-	b.release(waiters[3], nil)
-	a.woken(outcomes[4]) // its predecessor has left, it looks and waits for the next
-	b.held(waiters[4])
-	outcomes[4] = a.waiting(waiters[4])
-
-	current := holder
-	for _, i := range []int{0, 1, 2, 4, 5} {
-		a.release(current, nil)
-		a.woken(outcomes[i])
-		current = waiters[i]
-		g := a.grant(current)
-		if g.Token <= last {
-			t.Errorf("token %d after %d", g.Token, last)
-		}
-		last = g.Token
-	}
-	a.release(current, nil)
-	a.wantKeys(0)
 }
 
 // A waiter without a lease is out of the queue: it is told so, and those behind it

@@ -299,25 +299,6 @@ func testGrantedTTL(t *testing.T, s *servers.Server) {
 	}
 }
 
-func testCloseRevokes(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	a, b := st.won("a", nil), st.won("b", func(r *driver.Request) { r.TTL = 5 * time.Second })
-	unused := st.claim("a", nil) // joined a lease, and left it
-	st.held(unused)
-	for _, c := range []*claim{a, b, unused} {
-		st.release(c, nil)
-	}
-	if !st.exists(a.lease) || !st.exists(b.lease) {
-		t.Fatal("a shared lease has gone before Close")
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if st.exists(a.lease) || st.exists(b.lease) {
-		t.Error("a shared lease has outlived Close")
-	}
-}
-
 // A key lives by a lease kept alive for the TTL of its lock, and not for a longer one.
 // It does not matter whether the lock was extended by more once, or what others of the
 // process have asked for.
@@ -371,23 +352,4 @@ func testLeaseOfOwnTTL(t *testing.T, s *servers.Server) {
 	if got := granted(fixed); got != 5*time.Second {
 		t.Errorf("a fixed term that was extended by 5s lives by a lease of %v", got)
 	}
-}
-
-// A process that dies leaves each of its names blocked for the TTL of that lock, and
-// each queue for the TTL of that waiter, whatever else it held.
-func testDeadProcess(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	of := func(ttl time.Duration, fixed bool) func(*driver.Request) {
-		return func(r *driver.Request) { r.TTL, r.NoRenewal = ttl, fixed }
-	}
-	dead := storeAt(t, s, st.prefix)
-	st.won("waited for", nil)
-	dead.won("long", of(time.Hour, false))
-	dead.won("short", of(time.Second, false))
-	dead.won("fixed", of(time.Second, true))
-	dead.held(dead.claim("waited for", of(time.Second, false)))
-	st.wantKeys(5)
-	st.eventually("only the long ones are left", func() bool { return len(st.keys()) == 2 })
-	behind := st.claim("waited for", noWait)
-	st.held(behind)
 }

@@ -278,20 +278,3 @@ func wantClosed(t *testing.T, d *store, held, waiter *claim) {
 		}
 	}
 }
-
-// Every refusal says that it is one in the same way.
-func testHeldError(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	st.won("x", nil)
-	fixed := func(r *driver.Request) { r.NoWait, r.NoRenewal = true, true }
-	for _, with := range []func(*driver.Request){nil, noWait, noRenewal, fixed} {
-		c := st.claim("x", with)
-		for range 2 {
-			var held *distlock.HeldError
-			if _, err := c.Try(t.Context()); !errors.As(err, &held) {
-				t.Errorf("Try: %v, want a HeldError", err)
-			}
-		}
-		st.release(c, nil)
-	}
-}

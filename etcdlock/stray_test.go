@@ -14,22 +14,36 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// A put that the server gets only after the clean-up behind it leaves nothing, though
-// its lease lives on for others, and whether the put was repeated or given up.
+// A put that the server gets only after the clean-up behind it leaves nothing, though a
+// shared lease lives on for others, and whether the put was repeated or given up.
 func testLateTry(t *testing.T, s *servers.Server) {
-	for name, end := range map[string]func(st *fixture, c *claim){
-		"given up": func(*fixture, *claim) {},
-		"repeated": func(st *fixture, c *claim) { st.grant(c) },
+	for name, tt := range map[string]struct {
+		with func(*driver.Request)
+		end  func(st *fixture, c *claim)
+	}{
+		"given up":   {noWait, func(*fixture, *claim) {}},
+		"repeated":   {noWait, func(st *fixture, c *claim) { st.grant(c) }},
+		"fixed term": {noRenewal, func(*fixture, *claim) {}},
+		"moved": {nil, func(st *fixture, c *claim) {
+			st.grant(c)
+			if _, err := c.Renew(st.t.Context(), time.Hour); err != nil {
+				st.t.Error("Extend:", err)
+			}
+		}},
 	} {
 		st := newStore(t, s)
 		other := st.won("other", nil)
-		c := st.claim("x", noWait)
+		c := st.claim("x", tt.with)
 		st.wire.next("Txn", late)
 		if _, err := c.Try(t.Context()); err == nil {
 			t.Fatalf("%s: Try has won without its request", name)
 		}
-		end(st, c)
+		tt.end(st, c)
+		l := c.lease
 		st.release(c, nil)
+		if st.exists(l) != l.shared {
+			t.Errorf("%s: the lease is there: %v", name, !l.shared)
+		}
 		st.wire.deliver()
 		st.wantKeys(1)
 		st.grant(st.claim("x", noWait))

@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -195,22 +194,4 @@ func TestIdleWatches(t *testing.T) {
 	if len(ended) != 0 {
 		t.Errorf("%d more have ended", len(ended))
 	}
-}
-
-// A waiter that cannot reach the servers for a while stays in the queue.
-func testWaiterInOutage(t *testing.T, s *servers.Server) {
-	st := newStore(t, s)
-	holder := storeAt(t, s, st.prefix).won("x", nil)
-	waiter := st.claim("x", nil)
-	st.held(waiter)
-	st.wire.faults(func(string) fault { return refuse })
-	if _, err := waiter.Try(t.Context()); driver.FateOf(err) != driver.Unknown {
-		t.Errorf("Try in an outage: %v, want the client's error", err)
-	}
-	st.wire.faults(nil)
-	var held *distlock.HeldError
-	if _, err := waiter.Try(t.Context()); !errors.As(err, &held) || held.Token != holder.rev || held.Holder != "tester" {
-		t.Errorf("Try: %+v, want to be told of the holder, %d", err, holder.rev)
-	}
-	st.release(waiter, nil)
 }
