@@ -186,6 +186,30 @@ func testBatchedNames(t *testing.T, s *servers.Server) {
 	st.wantKeys(3)
 }
 
+// A fixed term that has left while it waited has a lease, which nobody releases. It ends with Close.
+func testBatchedFixedTerm(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := st.claim("x", noRenewal)
+	var l *lease
+	st.together(st.claims, 1, func(int) {
+		if _, err := c.Try(ctx); driver.FateOf(err) != driver.NotSent || c.lease != nil {
+			t.Errorf("Try: %v (%v), want that it was not sent", err, driver.FateOf(err))
+		}
+	}, func() {
+		l = c.lease
+		cancel()
+		st.eventually("it has left", func() bool {
+			st.claims.mu.Lock()
+			defer st.claims.mu.Unlock()
+			return len(st.claims.waiting) == 0
+		})
+	})
+	if err := st.Close(); err != nil || st.exists(l) {
+		t.Errorf("Close: %v; the lease is there: %v", err, st.exists(l))
+	}
+}
+
 // Requests that hang do not stop those that come after them.
 func testBatchBehindHung(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)

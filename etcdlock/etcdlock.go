@@ -145,7 +145,7 @@ type store struct {
 	copies int           // of a request, at the most
 
 	mu     sync.Mutex
-	leases []*lease  // the shared ones, until they are known to be dead
+	leases []*lease  // the shared ones, and others that Close revokes, until they are known to be dead
 	dialed time.Time // when the connection was last told to try again
 }
 

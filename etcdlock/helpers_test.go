@@ -24,6 +24,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"Batch":                         testBatch,
 	"BatchOfReleases":               testBatchOfReleases,
 	"BatchedNames":                  testBatchedNames,
+	"BatchedFixedTerm":              testBatchedFixedTerm,
 	"BatchBehindHung":               testBatchBehindHung,
 	"LostReplyOfTry":                testLostReplyOfTry,
 	"LateTry":                       testLateTry,

@@ -326,11 +326,15 @@ func (l *lease) over() bool {
 	return l.dead.Load() || len(l.members) == 0 && time.Since(l.sent) > l.ttl
 }
 
-// end revokes the lease if it was for one claim alone, and that wants it no more.
+// end revokes the lease if it was for one claim alone, and that wants it no more. If it cannot be
+// revoked now, it ends with Close, or with its TTL.
 func (l *lease) end(ctx context.Context) {
-	if l != nil && !l.shared && l.granted.Load() {
-		_ = l.revoke(ctx) // else it ends with its TTL
+	if l == nil || l.shared || !l.granted.Load() || l.revoke(ctx) == nil {
+		return
 	}
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	l.store.leases = append(slices.DeleteFunc(l.store.leases, (*lease).over), l)
 }
 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
