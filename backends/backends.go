@@ -130,7 +130,8 @@ func (r *Registry) Schemes() []string {
 }
 
 // Open is Config.Open with the schemes of r.
-func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (distlock.Locker, error) {
+func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlock.Locker, err error) {
+	defer func() { err = openurl.Named(c.URL, err) }()
 	if err := c.check(); err != nil {
 		return nil, opened(err)
 	}
@@ -152,7 +153,7 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (distlock
 	}
 	if err := unmet(l, c.Require); err != nil {
 		l.Close() // nothing is held, and the error to tell is the other one
-		return nil, opened(fmt.Errorf("%w: %s %w", distlock.ErrUnsupported, openurl.Redact(c.URL), err))
+		return nil, opened(fmt.Errorf("%w: it %w", distlock.ErrUnsupported, err))
 	}
 	return l, nil
 }

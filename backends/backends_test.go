@@ -16,6 +16,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -157,9 +158,9 @@ func TestStrict(t *testing.T) {
 				wantError(t, err, distlock.ErrInvalid, want)
 			}
 			_, err := backends.Config{URL: base + "?ttl=10s", TTL: backends.Duration(time.Second)}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the configuration beside the URL")
+			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the configuration beside the URL", scheme+"://")
 			_, err = backends.Config{URL: base + "?holder=me", Holder: "you"}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the configuration beside the URL")
+			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the configuration beside the URL", scheme+"://")
 		})
 	}
 }
@@ -216,7 +217,7 @@ func TestDeadServer(t *testing.T) {
 				if errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrHeld) {
 					t.Errorf("the error is %v, want one of the network", err)
 				}
-				if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "distlock: open") {
+				if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "distlock: open "+openurl.Redact(url)+": ") {
 					t.Errorf("the error is %v", err)
 				}
 			})
@@ -266,7 +267,7 @@ func TestRequire(t *testing.T) {
 			}
 			continue
 		}
-		wantError(t, err, distlock.ErrUnsupported, "fake://me:xxxxx@h does not promise to be "+string(tc.required))
+		wantError(t, err, distlock.ErrUnsupported, "distlock: open fake://me:xxxxx@h: not supported by this backend: it does not promise to be "+string(tc.required))
 		if fake.closed != 1 {
 			t.Errorf("the locker was closed %d times, want once", fake.closed)
 		}

@@ -200,7 +200,7 @@ func unknownRequirement(s string) error {
 		distlock.ErrInvalid, s, strings.Join(known, ", "))
 }
 
-// unmet returns an error that completes "the backend ..." if l does not promise all
+// unmet returns an error that completes "it ..." if l does not promise all
 // of required.
 func unmet(l distlock.Locker, required []Requirement) error {
 	if len(required) == 0 {

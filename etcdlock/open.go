@@ -37,7 +37,8 @@ const defaultDial = 5 * time.Second
 // password, a missing permission or a server without leases is an error here. ctx
 // bounds the call only. Open fails with distlock.ErrInvalid if the URL or the options
 // are not allowed. No error shows the password.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	if err := ctx.Err(); err != nil {
 		return nil, opened(err)
 	}

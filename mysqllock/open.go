@@ -34,7 +34,8 @@ const (
 // dial_timeout, ttl, holder, token_base and those of TLS; one that contradicts o is an
 // error. A server that cannot be reached, or a table that
 // cannot be used, fails here; ctx bounds that.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	config, opts, err := parseURL(rawURL, o)
 	if err != nil {
 		return nil, opened(err)

@@ -37,7 +37,8 @@ const maxRequestTimeout = 3 * time.Second
 // here. The Logger is told if a server may evict locks, does not say whether it may, lets no
 // script publish, or has fewer replicas than wait_replicas. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the
 // options are not allowed. No error shows the password.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	u, err := openurl.Parse(rawURL, schemes...)
 	if err != nil {
 		return nil, opened(err)
@@ -66,7 +67,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(fmt.Errorf("%s: %w", u, err))
+		return nil, opened(err)
 	}
 	return locker, nil
 }

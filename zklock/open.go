@@ -32,7 +32,8 @@ import (
 // option. If it can reach no server, it fails with the library's error, such as
 // zk.ErrNoServer, and the reason. It fails with the error of ctx if that ends; ctx
 // bounds this call alone.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	d, err := parse(rawURL, o)
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, opened(err)

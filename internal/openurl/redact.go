@@ -53,6 +53,29 @@ func Redact(raw string) string {
 	return printable(prefix + redactUser(head, prefix == "") + redactQuery(tail))
 }
 
+// Named has the error of an Open begin with what was opened: the URL, redacted, unless it is said already.
+func Named(rawURL string, err error) error {
+	url := Redact(rawURL)
+	if err == nil || rawURL == "" || strings.Contains(err.Error(), url) {
+		return err
+	}
+	return &named{url, err}
+}
+
+type named struct {
+	url string
+	error
+}
+
+// opening is how errors of Open begin; the URL says which store it is.
+var opening = regexp.MustCompile(`^(distlock: )?(open( \w+)?: )?`)
+
+func (e *named) Error() string {
+	return "distlock: open " + e.url + ": " + opening.ReplaceAllString(e.error.Error(), "")
+}
+
+func (e *named) Unwrap() error { return e.error }
+
 // redactUser hides the password in "user:password@", and the user as well unless
 // showUser. A user alone is always hidden: it may be a password without its colon.
 func redactUser(s string, showUser bool) string {

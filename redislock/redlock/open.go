@@ -37,7 +37,8 @@ const maxConns = endpoint.MaxPipelines + 2
 // server that cannot be reached is logged; one that refuses, or is listed under two names, is an
 // error. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the options are
 // not allowed. No error shows the password.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	u, err := openurl.Parse(rawURL, "redlock", "redlocks")
 	if err != nil {
 		return nil, opened(err)
@@ -63,7 +64,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(fmt.Errorf("%s: %w", u, err))
+		return nil, opened(err)
 	}
 	return locker, nil
 }
