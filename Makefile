@@ -109,10 +109,12 @@ fmt: ## format the code
 dist: ## archives of the static command for Linux, macOS and Windows, in dist/, the same bytes for the same commit
 	@$(GO) run ./scripts/dist
 
+COMPOSE = $$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+PROFILE ?= single
 .PHONY: up
-up: ## start the four servers as containers on loopback ports (see docker-compose.yml)
-	docker-compose up -d
+up: ## start the four servers as containers on loopback ports (PROFILE=sentinel and others: see docker-compose.yml)
+	$(COMPOSE) --profile $(PROFILE) up -d
 
 .PHONY: down
-down: ## stop and remove them
-	docker-compose down -v
+down: ## stop and remove those of all profiles
+	$(COMPOSE) $(shell grep -o 'profiles: \[[a-z-]*' docker-compose.yml | sort -u | sed 's/.*\[/--profile /') down -v
