@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,23 +223,19 @@ func (c *claim) mark() string {
 // Renew implements driver.Driver: one script for all where one server has all keys; on a
 // cluster a script for each, in one pipeline to each master.
 func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
-	all := make([]int, len(batch))
-	for i := range all {
-		all[i] = i
-	}
 	if d.cluster != nil {
 		d.renewByMaster(ctx, batch)
 		return
 	}
 	split := d.split.Load()
 	if !split {
-		d.renew(ctx, d.client, batch, [][]int{all})
+		d.renew(ctx, d.client, [][]driver.Renewal{batch})
 		if split = redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT"); split {
 			d.split.Store(true) // there is a cluster behind this address after all: a proxy's
 		}
 	}
 	if split {
-		d.renew(ctx, d.client, batch, slices.Collect(slices.Chunk(all, 1)))
+		d.renew(ctx, d.client, slices.Collect(slices.Chunk(batch, 1)))
 	}
 	for i := range batch {
 		r := &batch[i]
@@ -252,88 +249,67 @@ const maxRenewal = 10 * time.Second
 // renewByMaster renews the claims of each master side by side and in a part of the time. So a
 // master that hangs delays only its own claims.
 func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
-	began := time.Now()
-	limit := maxRenewal
+	ends := time.Now().Add(maxRenewal)
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = time.Until(deadline) * 3 / 4 // the rest is for the answers to be taken in
+		ends = time.Now().Add(time.Until(deadline) * 3 / 4) // the rest is for the answers to be taken in
 	}
-	part, cancel := context.WithTimeout(ctx, limit)
+	find, cancel := endpoint.Until(ctx, ends, "the cluster")
 	defer cancel()
-	masters := make(map[string][][]int) // by address
-	clients := make(map[string]pipeliner)
-	for i, r := range batch {
-		addr, via := "", pipeliner(d.client)
-		if master, err := d.cluster.MasterForKey(part, r.Claim.(*claim).key.entry()); err == nil {
+	masters := make(map[string][][]driver.Renewal) // by address
+	clients := make(map[string]endpoint.Pipeliner)
+	for i := range batch {
+		addr, via := "", endpoint.Pipeliner(d.client)
+		if master, err := d.cluster.MasterForKey(find, batch[i].Claim.(*claim).key.entry()); err == nil {
 			addr = master.Options().Addr
 			via = d.replicas.via(d.cluster, master)
 		} else if d.replicas.needed > 0 {
-			batch[i].Answer(driver.Grant{}, endpoint.Fault(ctx, err))
+			batch[i].Answer(driver.Grant{}, endpoint.Fault(find, err))
 			continue
 		}
-		masters[addr], clients[addr] = append(masters[addr], []int{i}), via
+		masters[addr], clients[addr] = append(masters[addr], batch[i:i+1]), via
 	}
 	var all sync.WaitGroup
 	for addr, groups := range masters {
 		all.Go(func() {
-			d.renew(part, clients[addr], batch, groups)
+			part, cancel := endpoint.Until(ctx, ends, cmp.Or(addr, "the cluster"))
+			defer cancel()
+			d.renew(part, clients[addr], groups)
 			for _, group := range groups { // each has its entries for itself
-				r := &batch[group[0]]
-				d.sender.Doubt(r.Err)
-				if errors.Is(r.Err, context.DeadlineExceeded) && ctx.Err() == nil {
-					r.Err = fmt.Errorf("redislock: no answer from %s within %v", addr, time.Since(began).Round(time.Millisecond))
-				}
-				r.Answer(r.Grant, r.Err) // the other masters may hang
+				group[0].Answer(group[0].Grant, group[0].Err) // the other masters may hang
 			}
 		})
 	}
 	all.Wait()
 }
 
-// renew sends a script for each group of claims, all in one pipeline. Where a server does not know the
-// script, or its connection breaks, it is sent once more with its source: a copy does no harm.
-func (d *store) renew(ctx context.Context, via pipeliner, batch []driver.Renewal, groups [][]int) {
-	for _, bySource := range []bool{false, true} {
-		pipe := via.Pipeline()
-		cmds := make([]*endpoint.Request, len(groups))
-		for n, group := range groups {
-			var keys []string
-			var args []any
-			for _, i := range group {
-				c := batch[i].Claim.(*claim)
-				keys = append(keys, c.key.entry())
-				args = append(args, c.mark(), endpoint.Millis(batch[i].TTL))
-			}
-			cmds[n] = renewScript.Request(ctx, bySource, keys, args)
-			_ = pipe.Process(ctx, cmds[n]) // puts it into the pipeline
+// renew runs a script for each group of claims, all in one pipeline, and leaves the outcome in the batch. It looks at the
+// claims of these groups alone: others may be answered meanwhile.
+func (d *store) renew(ctx context.Context, via endpoint.Pipeliner, groups [][]driver.Renewal) {
+	least := distlock.MaxTTL
+	calls := make([]*endpoint.Call, len(groups))
+	for n, group := range groups {
+		calls[n] = &endpoint.Call{Script: renewScript}
+		for _, r := range group {
+			c := r.Claim.(*claim)
+			calls[n].Keys = append(calls[n].Keys, c.key.entry())
+			calls[n].Args = append(calls[n].Args, c.mark(), endpoint.Millis(r.TTL))
+			least = min(least, r.TTL)
 		}
-		acks := d.replicas.ask(ctx, pipe, leastTTL(batch, groups)/3)
-		// When late, the commands are still go-redis', and are not read.
-		_, late := driver.Detach(ctx, func() (any, error) {
-			endpoint.Execute(ctx, pipe)
-			return nil, nil
-		})
-		var again [][]int
-		for n, group := range groups {
-			lasts, err := []any(nil), late
-			if late == nil {
-				if err = cmds[n].Err(); err == nil {
-					lasts, err = answers(cmds[n].Val(), len(group))
-				} else if endpoint.FateOf(err) == driver.Unknown || redis.HasErrorPrefix(err, "NOSCRIPT") {
-					again = append(again, group)
-				}
-			}
-			for k, i := range group {
-				batch[i].Err = endpoint.Fault(ctx, err)
-				if err == nil {
-					renewed(&batch[i], lasts[k])
-				}
-				if batch[i].Err == nil {
-					batch[i].Err = endpoint.Fault(ctx, d.replicas.judge(acks))
-				}
-			}
+	}
+	d.sender.RunAll(ctx, via, calls, func(pipe redis.Pipeliner) *redis.Cmd { return d.replicas.ask(ctx, pipe, least/3) })
+	for n, group := range groups {
+		lasts, err := []any(nil), calls[n].Err
+		if err == nil {
+			lasts, err = answers(calls[n].Answer, len(group))
 		}
-		if groups = again; len(groups) == 0 || ctx.Err() != nil {
-			return
+		for i := range group {
+			r := &group[i]
+			if r.Err = err; err == nil {
+				renewed(r, lasts[i])
+			}
+			if r.Err == nil {
+				r.Err = endpoint.Fault(ctx, d.replicas.judge(calls[n].Asked))
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // This file has grants and renewals wait until replicas have them. WAIT counts the replicas that
@@ -55,12 +56,9 @@ func maxAck(timeout time.Duration) time.Duration {
 	return maxReplicaWait
 }
 
-// pipeliner is a client. The commands of its pipeline go to one server on one connection.
-type pipeliner interface{ Pipeline() redis.Pipeliner }
-
 // via returns the client for what is asked of one master of a cluster. That of the cluster follows a
 // slot that moves, and would send WAIT to any server.
-func (r replicas) via(cluster *redis.ClusterClient, master *redis.Client) pipeliner {
+func (r replicas) via(cluster *redis.ClusterClient, master *redis.Client) endpoint.Pipeliner {
 	if r.needed > 0 {
 		return master
 	}
@@ -102,15 +100,4 @@ func (c *claim) confirm(ctx context.Context) (driver.Grant, error) {
 		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errForgotten}
 	}
 	return one[0].Grant, one[0].Err
-}
-
-// leastTTL looks at the claims of these groups alone: others may be answered meanwhile.
-func leastTTL(batch []driver.Renewal, groups [][]int) time.Duration {
-	least := distlock.MaxTTL
-	for _, group := range groups {
-		for _, i := range group {
-			least = min(least, batch[i].TTL)
-		}
-	}
-	return least
 }

@@ -16,25 +16,46 @@ import (
 )
 
 // Fault says what a request has done that ended with err: a *driver.Fault, or nil. Where the context
-// ends a request in mid-read, go-redis returns the error of the socket. The deadline of the socket may
-// come before the timer of the context. A client stays closed if its owner has closed it.
+// ends a request in mid-read, go-redis returns the error of the socket. A client stays closed if its
+// owner has closed it.
 func Fault(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	f := &driver.Fault{Fate: FateOf(err), Err: err}
-	deadline, ok := ctx.Deadline()
 	switch {
 	case Answered(err):
 	// Before the context: a closed client is final, and a retry is of no use.
 	case errors.Is(err, redis.ErrClosed):
 		f.Err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
-	case ctx.Err() != nil:
-		f.Err = ctx.Err()
-	case ok && !time.Now().Before(deadline):
-		f.Err = context.DeadlineExceeded
+	default:
+		f.Err = cmp.Or(EndOf(ctx), err)
 	}
 	return f
+}
+
+// bound is the key of a NoAnswer in a context of Until.
+type bound struct{}
+
+// Until returns a context for what is asked of a server. If that has no answer until the time ends, and ctx has not
+// ended, its EndOf is a NoAnswer.
+func Until(ctx context.Context, ends time.Time, from string) (context.Context, context.CancelFunc) {
+	if theirs, ok := ctx.Deadline(); ok && !ends.Before(theirs) {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(context.WithValue(ctx, bound{}, &driver.NoAnswer{From: from, After: time.Until(ends)}), ends)
+}
+
+// EndOf returns why ctx has ended, or nil. The deadline of a socket may come before the timer of the context.
+func EndOf(ctx context.Context) error {
+	ends, ok := ctx.Deadline()
+	switch silent, own := ctx.Value(bound{}).(*driver.NoAnswer); {
+	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() == nil && (!ok || time.Now().Before(ends)):
+		return ctx.Err()
+	case own:
+		return silent
+	}
+	return context.DeadlineExceeded
 }
 
 // FateOf says what the answer of a server tells of the request. Without an answer it is not known.

@@ -39,35 +39,99 @@ func NewSender(client redis.UniversalClient, resends int) *Sender {
 //	               ──▶ NOSCRIPT, so nothing has run: EVAL source ──▶ answer
 //	               ──▶ no answer: the same again, up to resends times
 func (s *Sender) Run(ctx context.Context, script Script, keys []string, args ...any) (answer any, late bool, err error) {
-	pause := driver.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
-	for left, bySource := s.resends, false; ; {
-		r := script.Request(ctx, bySource, keys, args)
-		err = s.Send(ctx, r)
-		if err == nil {
-			return r.Val(), late, nil
+	c := &Call{Script: script, Keys: keys, Args: args}
+	pause := resendPause
+	for {
+		r := c.request(ctx)
+		again, silent := s.took(ctx, c, r, s.Send(ctx, r))
+		if !again || silent && pause.Pause(ctx) != nil {
+			return c.Answer, c.late, c.Err
 		}
-		if redis.HasErrorPrefix(err, "NOSCRIPT") && !bySource {
-			// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
-			bySource = true
-			continue
-		}
-		fate := FateOf(err)
-		silent := fate == driver.Unknown
-		if silent && r.text.withdraw() {
-			fate = driver.NotSent
-		}
-		late = late || fate == driver.Unknown
-		s.Doubt(err)
-		if silent && left > 0 && !errors.Is(err, redis.ErrClosed) && pause.Pause(ctx) == nil {
-			left--
-			continue
-		}
-		f := Fault(ctx, err).(*driver.Fault)
-		if f.Fate = fate; late {
-			f.Fate = driver.Unknown
-		}
-		return nil, late, f
 	}
+}
+
+// RunAll runs scripts, all in one pipeline by a client that is not to be the Sender's own, and gives each Call its outcome.
+// What Run sends again goes in a further pipeline. At the end of each is what ask appends to it, if anything.
+func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask func(redis.Pipeliner) *redis.Cmd) {
+	pause := resendPause
+	for {
+		pipe := via.Pipeline()
+		requests := make([]*Request, len(calls))
+		for i, c := range calls {
+			requests[i] = c.request(ctx)
+			_ = pipe.Process(ctx, requests[i]) // puts it into the pipeline
+		}
+		asked := ask(pipe)
+		_, left := driver.Detach(ctx, func() (any, error) {
+			Execute(ctx, pipe)
+			return nil, nil
+		})
+		var more []*Call
+		silence := false
+		for i, c := range calls {
+			err := left
+			if left == nil { // else the commands are still go-redis', and are not read
+				err, c.Asked = requests[i].Err(), asked
+			}
+			if again, silent := s.took(ctx, c, requests[i], err); again {
+				more, silence = append(more, c), silence || silent
+			}
+		}
+		if calls = more; len(calls) == 0 || silence && pause.Pause(ctx) != nil {
+			return
+		}
+	}
+}
+
+// Pipeliner is a client. The commands of its pipeline go to one server on one connection.
+type Pipeliner interface{ Pipeline() redis.Pipeliner }
+
+// resendPause makes the pauses after a copy without an answer.
+var resendPause = driver.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
+
+// Call is a script to run, through all copies of its request until the outcome.
+type Call struct {
+	Script Script
+	Keys   []string
+	Args   []any
+
+	Answer any
+	Err    error      // a *driver.Fault, which speaks for all copies
+	Asked  *redis.Cmd // of the pipeline that Answer came by; nil if nothing was
+
+	resent   int
+	bySource bool
+	late     bool // a copy has had no answer
+}
+
+// took takes in the outcome of a copy, and reports whether another is to be sent, after a pause if this one was silent. It
+// alone judges errors.
+func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (again, silent bool) {
+	if c.Err = nil; err == nil {
+		c.Answer = r.Val()
+		return false, false
+	}
+	f := Fault(ctx, err).(*driver.Fault)
+	c.Err = f
+	if redis.HasErrorPrefix(err, "NOSCRIPT") && !c.bySource {
+		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
+		c.bySource = true
+		return true, false
+	}
+	silent = f.Fate == driver.Unknown
+	if silent && r.text.withdraw() {
+		f.Fate = driver.NotSent
+	}
+	c.late = c.late || f.Fate == driver.Unknown
+	s.doubt(err)
+	if c.late {
+		f.Fate = driver.Unknown
+	}
+	again = silent && c.resent < s.resends && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil
+	if again {
+		c.resent++
+	}
+	return again, silent
 }
 
 // Send sends one copy of a request and waits for its outcome, or for the end of ctx. After that r
@@ -80,9 +144,9 @@ func (s *Sender) Send(ctx context.Context, r *Request) error {
 	return err
 }
 
-// Doubt has the topology of a cluster asked for anew if err is not the answer of a server:
+// doubt has the topology of a cluster asked for anew if err is not the answer of a server:
 // another may have become the master of the one that does not answer, or has given the slot away.
-func (s *Sender) Doubt(err error) {
+func (s *Sender) doubt(err error) {
 	if s.cluster != nil && err != nil && (!Answered(err) || redis.HasErrorPrefix(err, "MOVED ")) {
 		s.cluster.ReloadState(context.Background())
 	}
@@ -110,18 +174,18 @@ func NewRequest(ctx context.Context, args ...any) *Request {
 	return &Request{Cmd: redis.NewCmd(ctx, args...), ctx: ctx}
 }
 
-// Request returns a request to run s, by its source or by its digest.
-func (s Script) Request(ctx context.Context, bySource bool, keys []string, args []any) *Request {
-	name, r := "evalsha", &Request{ctx: ctx, text: text{script: s.Digest}}
-	if bySource {
-		name, r.text.script = "eval", s.Source
+// request returns the next copy of the request, by the digest or the source of the script.
+func (c *Call) request(ctx context.Context) *Request {
+	name, r := "evalsha", &Request{ctx: ctx, text: text{script: c.Script.Digest}}
+	if c.bySource {
+		name, r.text.script = "eval", c.Script.Source
 	}
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, &r.text, len(keys))
-	for _, k := range keys {
+	all := make([]any, 0, 3+len(c.Keys)+len(c.Args))
+	all = append(all, name, &r.text, len(c.Keys))
+	for _, k := range c.Keys {
 		all = append(all, k)
 	}
-	r.Cmd = redis.NewCmd(ctx, append(all, args...)...)
+	r.Cmd = redis.NewCmd(ctx, append(all, c.Args...)...)
 	// Keys follow the command, the script and the number of keys. The client of a cluster
 	// finds the slot by the first of them.
 	r.SetFirstKeyPos(3)
