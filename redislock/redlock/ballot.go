@@ -1,6 +1,13 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/distlock-go/distlock/driver"
+)
 
 // ballot counts what the servers say of one matter.
 type ballot struct {
@@ -33,6 +40,19 @@ func (b *ballot) rejected() bool { return b.no > b.rest() }
 
 // broken reports whether no majority can say anything.
 func (b *ballot) broken() bool { return len(b.failed) > b.rest() }
+
+// fates are those of servers without a majority, the one that decides the call's first. What is repeated at once may make a
+// majority, whatever the others have said, unless something may have been done.
+var fates = []driver.Fate{driver.Unknown, driver.Again, driver.NotNow, driver.NotSent, driver.Answered}
+
+// fault says why there is no majority, and what that means for the call: each server's fault speaks of that server only.
+func (b *ballot) fault(format string, args ...any) error {
+	fate := len(fates) - 1
+	for _, err := range b.failed {
+		fate = min(fate, slices.Index(fates, driver.FateOf(err)))
+	}
+	return &driver.Fault{Fate: fates[fate], Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errors.Join(b.failed...))}
+}
 
 // gather gives answers to add until that reports that no further one is needed. It returns the error of ctx if that
 // ends before.

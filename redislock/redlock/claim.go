@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +14,8 @@ import (
 // claim is one acquisition.
 //
 //	Try      round 1: take everywhere ──▶ a majority: confirm ──▶ a majority: granted
-//	                                  ──▶ no majority: undo, pause, round 2 …
+//	                                  ──▶ split: undo, pause, round 2 …
+//	                                  ──▶ no majority: undo
 //	Release  everywhere, with a tombstone where a request may still arrive
 //
 // Requests to slow servers go on in the background after a method has returned. They share at,
@@ -46,33 +46,14 @@ type place struct {
 // touched reports whether there may be something to remove.
 func (p *place) touched() bool { return p.entry || p.late || p.sent > 0 }
 
-const (
-	// maxSplits is how many rounds a Try has if the servers are split between claims. Claims of
-	// many processes that begin at the same moment take some servers each, and none a majority.
-	maxSplits = 4
+// maxSplits is how many rounds a Try has if the servers are split between claims. Claims of many
+// processes that begin at the same moment take some servers each, and none a majority.
+const maxSplits = 4
 
-	// splitPause is the pause before the second round, at the most; it doubles each time.
-	splitPause = 4 * time.Millisecond
-)
-
-// Try implements driver.Claim.
+// Try implements driver.Claim. The protocol itself repeats a split round, after a random pause: the name is free, and
+// one of the claims will have a majority. All else is the engine's to repeat.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	grant, err := c.try(ctx)
-	if err != nil && !errors.Is(err, distlock.ErrHeld) && c.touched() {
-		err = &driver.Fault{Fate: driver.Unknown, Err: err}
-	}
-	return grant, err
-}
-
-// touched reports whether a server may have something of c, or get it.
-func (c *claim) touched() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.at, func(p place) bool { return p.touched() })
-}
-
-func (c *claim) try(ctx context.Context) (driver.Grant, error) {
-	pause := splitPause
+	pause := driver.Retry{First: 4 * time.Millisecond, Most: 16 * time.Millisecond}
 	for try := 1; ; try++ {
 		// The end of the caller's context does not end its requests: their outcome counts for others.
 		r := c.newRound()
@@ -82,20 +63,24 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		}
 		// At once, because the others need what this round has taken.
 		c.undo(ctx, r)
-		var split *splitError
+		split, ok := errors.AsType[*splitError](err)
 		switch {
-		case errors.As(err, &split):
-			err = split.held
-		case errors.Is(err, distlock.ErrHeld), ctx.Err() != nil, driver.FateOf(err) == driver.NotNow, driver.FateOf(err) == driver.Answered:
-			return driver.Grant{}, err
-		default: // a majority had no answer: connections may have been broken or cut off
-			try = max(try, maxSplits-1)
+		case ok && (try >= maxSplits || pause.Pause(ctx) != nil):
+			return driver.Grant{}, split.held
+		case ok:
+			continue
+		case !errors.Is(err, distlock.ErrHeld) && c.touched():
+			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
-		if try >= maxSplits || !sleep(ctx, rand.N(pause)) {
-			return driver.Grant{}, err
-		}
-		pause *= 2
+		return driver.Grant{}, err
 	}
+}
+
+// touched reports whether a server may have something of c, or get it.
+func (c *claim) touched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.at, func(p place) bool { return p.touched() })
 }
 
 // splitError says that no claim was seen to have a majority.
@@ -137,16 +122,4 @@ func (c *claim) ended(i int, entry, late bool) {
 	p.sent--
 	p.entry = p.entry || entry
 	p.late = p.late || late
-}
-
-// sleep reports false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

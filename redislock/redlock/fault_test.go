@@ -356,3 +356,29 @@ func TestServerErrors(t *testing.T) {
 	must(t, held.Extend(t.Context(), 20*time.Second))
 	must(t, held.Unlock(t.Context()))
 }
+
+// The servers that have failed tell together what a call without a majority may have done.
+func TestFateWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	const unknown, notSent, again, notNow, answered = driver.Unknown, driver.NotSent, driver.Again, driver.NotNow, driver.Answered
+	for _, tc := range []struct {
+		failed []driver.Fate
+		want   driver.Fate
+	}{
+		{[]driver.Fate{again, again}, again},
+		{[]driver.Fate{answered, again}, again},
+		{[]driver.Fate{notNow, again, notSent}, again},
+		{[]driver.Fate{again, unknown, answered}, unknown},
+		{[]driver.Fate{notSent, notNow, answered}, notNow},
+		{[]driver.Fate{answered, notSent}, notSent},
+		{[]driver.Fate{answered, answered}, answered},
+	} {
+		var b ballot
+		for _, fate := range tc.failed {
+			b.add(false, false, fmt.Errorf("a server: %w", &driver.Fault{Fate: fate, Err: errOver}))
+		}
+		if err := b.fault("no majority of %d", 3); driver.FateOf(err) != tc.want || !strings.HasPrefix(err.Error(), "no majority of 3: a server: ") {
+			t.Errorf("%v: %v (%v), want %v", tc.failed, err, driver.FateOf(err), tc.want)
+		}
+	}
+}

@@ -260,7 +260,7 @@ func TestInspectBesideHangingServers(t *testing.T) {
 func TestReleaseAfterExtend(t *testing.T) {
 	t.Parallel()
 	g := five(t)
-	l, via := proxied(t, g, "&request_timeout=200ms")
+	l, via := proxied(t, g, "&request_timeout=500ms")
 	held := lock(t, l, "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
 	must(t, held.Extend(t.Context(), time.Minute))
 	for _, p := range via[:3] {

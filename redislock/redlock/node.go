@@ -21,6 +21,9 @@ import (
 // pile up.
 const maxSilent = 8
 
+// resends is how often a request without an answer is sent again.
+const resends = 1
+
 // errSilent is the error of a request that was not sent.
 var errSilent = errors.New("it has not answered the requests before, so this one was not sent")
 
@@ -29,7 +32,7 @@ type node struct {
 	addr    string
 	client  *redis.Client
 	sender  *endpoint.Sender
-	timeout time.Duration // of a request
+	timeout time.Duration // of a copy of a request
 	wait    time.Duration // how long after its start its grants do not count; 0 means that they always do
 
 	running atomic.Int32
@@ -58,7 +61,7 @@ func newNode(o redis.Options, timeout, wait time.Duration) *node {
 		o.OnConnect = n.connected
 	}
 	n.client = redis.NewClient(&o)
-	n.sender = endpoint.NewSender(n.client, 1) // connections from before a restart are then found
+	n.sender = endpoint.NewSender(n.client, resends)
 	return n
 }
 
@@ -111,19 +114,20 @@ func (n *node) young() error {
 		"(max_ttl after its start; after_restart=trust is for servers that forget nothing)", n.addr, left.Round(time.Second/10))}
 }
 
-// ask runs a script and returns its answer, within the time-out of a request at the most. late
-// reports whether a copy of the request may still be applied, or has been without an answer.
+// ask runs a script and returns its answer. late reports whether a copy of the request may still be
+// applied, or has been without an answer. A server that does not answer is asked a second time, on another connection: the
+// first may have been cut off.
 func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args ...any) (answer any, late bool, err error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	ctx, cancel := endpoint.Until(ctx, time.Now().Add((1+resends)*n.timeout), "it")
 	defer cancel()
 	answer, late, err = n.sender.Run(ctx, s, keys, args...)
 	if err == nil || endpoint.Answered(err) {
 		n.silent.Store(false)
-	} else if ended(ctx) != nil {
+	} else if end := endpoint.EndOf(ctx); end != nil {
 		// Not at the end of the Locker: that says nothing of the server.
-		n.silent.Store(!errors.Is(ctx.Err(), context.Canceled))
+		n.silent.Store(!errors.Is(end, context.Canceled))
 	}
 	return answer, late, n.named(err)
 }

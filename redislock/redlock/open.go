@@ -138,10 +138,11 @@ func (d *store) probe(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // those that are still being asked
 	d.each(func(i int, n *node) {
+		pause := driver.Retry{First: probePause, Most: probePause}
 		for try := 1; try <= maxProbes && ctx.Err() == nil; try++ {
 			err := d.probeNode(n, logger)
 			results <- result{i, try, err}
-			if err == nil || endpoint.Answered(err) || !sleep(ctx, probePause) {
+			if err == nil || endpoint.Answered(err) || pause.Pause(ctx) != nil {
 				return
 			}
 		}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +23,7 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 	if err != nil {
 		return distlock.Status{}, err
 	}
-	return views[0].status(d, name)
+	return views[0].status(name)
 }
 
 // List implements driver.Inspector. The servers are searched for names, and each name is asked
@@ -41,7 +40,7 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 			return nil, err
 		}
 		for i, v := range views {
-			st, err := v.status(d, part[i])
+			st, err := v.status(part[i])
 			switch {
 			case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
 			case err != nil:
@@ -77,7 +76,7 @@ func (d *store) scan(ctx context.Context, match string) ([]string, error) {
 		return nil, err
 	}
 	if !b.carried() {
-		return nil, fmt.Errorf("no majority answers: %w", errors.Join(b.failed...))
+		return nil, b.fault("no majority answers")
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
@@ -88,7 +87,7 @@ func (n *node) scan(ctx context.Context, prefix, match string) (found []string, 
 	for cursor := any("0"); ; {
 		r := endpoint.NewRequest(ctx, "scan", cursor, "match", match, "count", 1000)
 		if err := n.sender.Send(ctx, r); err != nil {
-			return nil, err
+			return nil, endpoint.Fault(ctx, err)
 		}
 		page, _ := r.Val().([]any)
 		if len(page) != 2 {
@@ -109,10 +108,9 @@ func (n *node) scan(ctx context.Context, prefix, match string) (found []string, 
 
 // view is what the servers say of a name.
 type view struct {
-	holds    []hold
-	token    int64 // the last one
-	answered int
-	errs     []error
+	ballot
+	holds []hold
+	token int64 // the last one
 }
 
 // hold is an entry with a token, and for how long each server that has it keeps it, in ms.
@@ -139,6 +137,9 @@ func (d *store) look(ctx context.Context, list []string) ([]view, error) {
 		answers <- nodeAnswer{i, found, err}
 	})
 	views := make([]view, len(list))
+	for i := range views {
+		views[i].ballot = d.ballot()
+	}
 	// Not for a majority only: a lease may have been prolonged on some and not yet on others.
 	awaited := d.awaited()
 	err := gather(ctx, answers, func(a nodeAnswer) bool {
@@ -152,15 +153,13 @@ func (d *store) look(ctx context.Context, list []string) ([]view, error) {
 }
 
 func (v *view) add(a nodeAnswer, at int) {
-	if a.err != nil {
-		v.errs = append(v.errs, a.err)
+	err := a.err
+	if err == nil {
+		err, _ = a.list[at].(error) // the key is of another type
+	}
+	if v.ballot.add(true, false, err); err != nil {
 		return
 	}
-	if err, ok := a.list[at].(error); ok {
-		v.errs = append(v.errs, err)
-		return
-	}
-	v.answered++
 	text, _ := a.list[at].(string)
 	left, _ := a.list[at+1].(int64)
 	last, _ := a.list[at+2].(string)
@@ -194,20 +193,20 @@ func (v *view) owner(token int64) string {
 
 // status is what a majority says. If it cannot be told whether a name is held, because servers do
 // not answer, it counts as held: nobody else can get it.
-func (v *view) status(d *store, name string) (distlock.Status, error) {
+func (v *view) status(name string) (distlock.Status, error) {
 	st := distlock.Status{Name: name, Token: v.token, Waiters: -1}
-	if v.answered < d.quorum {
-		return st, fmt.Errorf("no majority answers: %w", errors.Join(v.errs...))
+	if !v.carried() {
+		return st, v.fault("no majority answers")
 	}
-	unknown := len(d.nodes) - v.answered
+	unknown := v.nodes - v.yes
 	for _, h := range v.holds {
-		if len(h.lefts)+unknown < d.quorum {
+		if len(h.lefts)+unknown < v.quorum {
 			continue
 		}
 		slices.Sort(h.lefts)
 		slices.Reverse(h.lefts)
 		// Until fewer than a majority have it. The entries last longer than the lease.
-		left := time.Duration(max(h.lefts[min(d.quorum, len(h.lefts))-1], 0)) * time.Millisecond
+		left := time.Duration(max(h.lefts[min(v.quorum, len(h.lefts))-1], 0)) * time.Millisecond
 		left = max(left-drift(0), 0) * 100 / 101
 		return distlock.Status{Name: name, Held: true, Holder: h.Holder, Token: cmp.Or(h.Token, v.token), AcquiredAt: h.Acquired, Remaining: left, Waiters: -1}, nil
 	}
@@ -223,7 +222,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		return err
 	}
 	owner := views[0].owner(token)
-	if _, err := views[0].status(d, name); err != nil {
+	if _, err := views[0].status(name); err != nil {
 		return err
 	} else if owner == "" {
 		return distlock.ErrLost // a majority would have shown it
@@ -249,7 +248,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	case b.rejected():
 		return distlock.ErrLost
 	case b.broken():
-		return fmt.Errorf("no majority answers: %w", errors.Join(b.failed...))
+		return b.fault("no majority answers")
 	}
 	return nil
 }

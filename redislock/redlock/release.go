@@ -71,7 +71,7 @@ func (c *claim) outcome() (known bool, err error) {
 	case b.rejected():
 		return true, distlock.ErrLost
 	case b.broken():
-		return true, noMajority("not known to be removed from a majority before it ended", b.failed)
+		return true, b.fault("not known to be removed from a majority before it ended")
 	}
 	// All have answered, and nothing says that it was lost.
 	return b.told == b.nodes, nil

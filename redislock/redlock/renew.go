@@ -116,19 +116,11 @@ func (v *renewVotes) result(ctx context.Context, c *claim, ttl time.Duration, i 
 		return driver.Grant{Token: c.grant.token, TTL: ttl}, nil
 	case e.rejected():
 		return driver.Grant{}, distlock.ErrLost
-	case ended(ctx) != nil:
-		return driver.Grant{}, ended(ctx)
+	case endpoint.EndOf(ctx) != nil:
+		return driver.Grant{}, endpoint.EndOf(ctx)
 	default:
-		return driver.Grant{}, noMajority(fmt.Sprintf("renewed on %d of %d servers, which is no majority", e.yes, e.nodes), e.failed)
+		return driver.Grant{}, e.fault("renewed on %d of %d servers, which is no majority", e.yes, e.nodes)
 	}
-}
-
-// ended is ctx.Err, but the deadline of a socket may come before the timer of the context.
-func ended(ctx context.Context) error {
-	if ends, ok := ctx.Deadline(); ok && !time.Now().Before(ends) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // held is a lock that a majority has just renewed.

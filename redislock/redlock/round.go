@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +18,7 @@ var (
 	errOver = errors.New("the claim has been released")
 
 	// errNotOwned is the answer to a phase 2 that finds the entry gone, or a higher token.
-	errNotOwned = errors.New("the key was gone before the token could be written")
+	errNotOwned error = &driver.Fault{Fate: driver.Again, Err: errors.New("the key was gone before the token could be written")}
 )
 
 // round is one attempt to get a majority.
@@ -170,7 +169,7 @@ func (r *round) confirmations(ctx context.Context) error {
 		return b.carried() || b.broken()
 	})
 	if err == nil && !b.carried() {
-		err = noMajority("the token was not written to a majority", b.failed)
+		err = b.fault("the token was not written to a majority")
 	}
 	return err
 }
@@ -215,7 +214,7 @@ func (t *tally) add(v vote) (over bool) {
 // said that another has the name, before that is the reason.
 func (t *tally) refusal() error {
 	if t.no == 0 || t.yes+t.no < t.quorum {
-		return noMajority(fmt.Sprintf("no majority: %d of %d servers can be used", t.yes+t.no, t.nodes), t.failed)
+		return t.fault("no majority: %d of %d servers can be used", t.yes+t.no, t.nodes)
 	}
 	held := &distlock.HeldError{Remaining: t.remaining()}
 	most := 0 // servers of the other claim that has the most
@@ -239,20 +238,6 @@ func (t *tally) refusal() error {
 		return held
 	}
 	return &splitError{held}
-}
-
-// noMajority says why there is none, and what that means for the call: each server's fault speaks of that server only.
-func noMajority(text string, failed []error) error {
-	fate := driver.Answered
-	for _, err := range failed {
-		switch f := driver.FateOf(err); {
-		case f == driver.Unknown || fate == driver.Unknown:
-			fate = driver.Unknown
-		case f == driver.NotNow || f == driver.NotSent && fate == driver.Answered:
-			fate = f
-		}
-	}
-	return &driver.Fault{Fate: fate, Err: fmt.Errorf("%s: %w", text, errors.Join(failed...))}
 }
 
 // remaining returns when enough entries of others have ended for a majority; 0 if that is not
