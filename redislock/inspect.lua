@@ -4,7 +4,7 @@
 -- include grant.lua
 -- include queue.lua
 
-local waiting, now = 0, millis()
+local waiting, now = 0, micros() / 1000
 for _, record in ipairs(redis.call('HVALS', KEYS[3])) do
   local lease, channel = string.match(record, '^(%d+) (%S*)')
   if tonumber(lease) > now and channel ~= TOMBSTONE then

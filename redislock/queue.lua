@@ -21,6 +21,12 @@ local LEASE, SILENT_LEASE = 30000, 5000
 -- offer is "<TTL> <number> <holder text>" of a claim that may be made the holder without another request of its own.
 -- number is the number of the Try by which it got its lease. offer is '' for the marks.
 
+-- micros is the time of this server.
+local function micros()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
 local function record_of(waiters, owner)
   local text = redis.call('HGET', waiters, owner)
   if text then
@@ -113,10 +119,9 @@ local function grant_next(entry, last_token, queue, waiters, clock, memory, publ
       -- These first: a server without memory to spare refuses SET as the first write of a script.
       redis.call('LPOP', queue)
       redis.call('HDEL', waiters, owner)
-      local token, acquired = next_token(last_token, memory, clock)
       -- The entry comes before the message, or the message may promise what is not so: while the slot is being moved,
       -- Redis ends a script at a missing key.
-      set_entry(entry, owner, token, acquired, text, ttl)
+      local token = grant(entry, last_token, memory, clock, owner, text, ttl)
       local waited = math.max(keep - (lease - now) - 1, 0) -- both times were rounded down
       message = string.format('%s %s %s %.0f', owner, token, number, waited)
     end

@@ -12,15 +12,10 @@ local owner = ARGV[1]
 
 -- include grant.lua
 
-local function grant()
-  local token, acquired = next_token(KEYS[2], ARGV[4], micros())
-  set_entry(KEYS[1], owner, token, acquired, ARGV[3], ARGV[2])
-  return tonumber(token)
-end
-
 -- Every waiter has a record in waiters. This decides almost all calls, so it is one look at both.
 if redis.call('EXISTS', KEYS[1], KEYS[4]) == 0 then
-  return grant()
+  local t = redis.call('TIME')
+  return tonumber(grant(KEYS[1], KEYS[2], ARGV[4], t[1] * 1000000 + t[2], owner, ARGV[3], ARGV[2]))
 end
 
 -- include queue.lua
@@ -33,7 +28,8 @@ if entry and string.sub(entry, 1, #owner) == owner then
   return tonumber(string.match(entry, '^%x+ (%d+)'))
 end
 
-local now = millis()
+local clock = micros()
+local now = math.floor(clock / 1000)
 local lease, channel = record_of(KEYS[4], owner)
 if lease and lease <= now and (channel == TOMBSTONE or channel == ABSENT) then
   lease, channel = nil, nil
@@ -52,7 +48,7 @@ if not entry and (not first or first == owner) then
     redis.call('HDEL', KEYS[4], owner)
     redis.call('LREM', KEYS[3], 1, owner)
   end
-  return grant()
+  return tonumber(grant(KEYS[1], KEYS[2], ARGV[4], clock, owner, ARGV[3], ARGV[2]))
 end
 
 local free = blocks -- in ms of the clock; nil is not known
