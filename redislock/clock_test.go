@@ -12,8 +12,8 @@ import (
 // of this server.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
-	s := servers.ClockedForTest(t, servers.Redis)
-	conformance.Run(t, clocked{harness{s, client(t, s.URL())}}, pin.OnClock())
+	h := pin.On(t, servers.ClockedForTest(t, servers.Redis), openURL)
+	conformance.Run(t, clocked{harness{h, client(t, h.URL())}}, pin.OnClock())
 }
 
 // clocked adds the server's Jump.

@@ -2,8 +2,6 @@ package redislock
 
 import (
 	"context"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
-	"github.com/distlock-go/distlock/conformance/netfault"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -19,12 +16,16 @@ import (
 // sideBySide is how many checks run at once: they mostly wait.
 const sideBySide = 12
 
+func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error) {
+	return Open(ctx, url, &Options{Prefix: namespace})
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	s := servers.ForTest(t, servers.Redis)
-	o := pin.Pinned(s, "fence/over-cleanup")
+	h := pin.New(t, servers.Redis, openURL)
+	o := pin.Pinned(h.Server, "fence/over-cleanup")
 	o.Parallel = sideBySide
-	conformance.Run(t, harness{s, client(t, s.URL())}, o)
+	conformance.Run(t, harness{h, client(t, h.URL())}, o)
 }
 
 // The way without wake-ups: the server's rules forbid channels, so waiters poll. The
@@ -33,7 +34,9 @@ func TestConformanceWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	s, admin := own(t)
 	must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
-	conformance.Run(t, silentHarness{harness{s, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {
+	h := pin.OnStore(t, pin.Store{Servers: []*servers.Server{s}, Addrs: s.Addrs(),
+		URL: func(addrs ...string) string { return "redis://silent:secret@" + addrs[0] }}, openURL)
+	conformance.Run(t, silentHarness{harness{h, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {
 		family, _, _ := strings.Cut(c.ID, "/")
 		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation"
 	}})
@@ -41,16 +44,6 @@ func TestConformanceWithoutWakeUps(t *testing.T) {
 
 // silentHarness opens clients that cannot subscribe.
 type silentHarness struct{ harness }
-
-func (h silentHarness) url(addr string) string { return "redis://silent:secret@" + addr }
-
-func (h silentHarness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
-	return Open(ctx, h.url(h.Addr()), nil)
-}
-
-func (h silentHarness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
-	return openVia(ctx, c, h.Addr(), h.url)
-}
 
 func (h silentHarness) Caps() conformance.Caps {
 	caps := h.harness.Caps()
@@ -64,62 +57,10 @@ func (h silentHarness) Timing() conformance.Timing {
 	return conformance.TimingFrom(caps)
 }
 
-// harness lets the suite examine the driver on a server of its own.
+// harness looks into the server without the driver.
 type harness struct {
-	*servers.Server
+	*pin.Harness
 	admin *redis.Client
-}
-
-var (
-	_ conformance.Proxy      = harness{}
-	_ conformance.Process    = harness{}
-	_ conformance.Inspector  = harness{}
-	_ conformance.Namespaces = harness{}
-	_ conformance.Child      = harness{}
-)
-
-func (h harness) Open(ctx context.Context, c *conformance.C) (distlock.Locker, error) {
-	return Open(ctx, h.URL(), nil)
-}
-
-func (h harness) OpenIn(ctx context.Context, c *conformance.C, label string) (distlock.Locker, error) {
-	return Open(ctx, h.URL()+"?prefix="+label, nil)
-}
-
-func (h harness) OpenVia(ctx context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
-	return openVia(ctx, c, h.Addr(), h.URLVia)
-}
-
-// openVia opens a client and has its traffic to addr pass a proxy; url returns the URL of a
-// server at that address.
-func openVia(ctx context.Context, c *conformance.C, addr string, url func(addr string) string) (distlock.Locker, netfault.Link, error) {
-	p, err := netfault.NewTCPProxy(addr, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.Cleanup(func() { _ = p.Close() })
-	l, err := Open(ctx, url(p.Addr()), nil)
-	return l, p, err
-}
-
-func (h harness) Child() *exec.Cmd {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childURL+"="+h.URL())
-	return cmd
-}
-
-func (h harness) Caps() conformance.Caps {
-	caps := conformance.CapsFrom(new(store).Capabilities())
-	caps.Inspector, caps.Proxy, caps.Namespaces, caps.Child = conformance.Yes, conformance.Yes, conformance.Yes, conformance.Yes
-	caps.Process, caps.ServerClock, caps.Failover = conformance.No, conformance.No, conformance.No
-	if h.Controlled() {
-		caps.Process = conformance.Yes
-	}
-	return caps
-}
-
-func (h harness) Timing() conformance.Timing {
-	return conformance.TimingFrom(new(store).Capabilities())
 }
 
 // Records counts what the keys of the name say, without a script of the driver.

@@ -134,22 +134,6 @@ func TestSilentWaiterIsOnlyCalled(t *testing.T) {
 	releases(t, b)
 }
 
-// A waiter that was granted the name and has left before it heard of that leaves nothing.
-func TestGrantToAWaiterThatHasLeft(t *testing.T) {
-	t.Parallel()
-	drivers, _ := stores(t, 3)
-	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	queues(t, c)
-	releases(t, a)
-	hears(t, b)
-	releases(t, b) // without a Try
-	hears(t, c)
-	grants(t, c)
-	releases(t, c)
-}
-
 // What a claim was granted is over once the server has told it that another holds the
 // name, though the message was late: it came while that Try was under way.
 func TestGrantThatIsOverBeforeItIsHeardOf(t *testing.T) {

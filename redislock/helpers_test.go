@@ -16,10 +16,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/driver"
+	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -30,8 +29,6 @@ const (
 	// lease is how long a waiter that listens counts; see queue.lua.
 	lease = 30 * time.Second
 )
-
-const childURL = "DISTLOCK_REDISLOCK_CHILD_URL"
 
 // shared is the server of the tests that change nothing about it; each has a prefix
 // of its own there.
@@ -51,21 +48,21 @@ func (b *logBook) Printf(_ context.Context, format string, v ...any) {
 }
 
 func TestMain(m *testing.M) {
-	if url := os.Getenv(childURL); url != "" {
-		os.Exit(conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) { return Open(ctx, url, nil) }))
-	}
 	redis.SetLogger(&libraryLog)
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // the tests mostly wait
 		_ = f.Value.Set("4")
 	}
-	code := m.Run()
-	if sharedUsed {
-		if s, err := shared(); err == nil && s.Close() != nil {
-			code = 1
+	pin.Main(m, openURL, func() error {
+		if !sharedUsed {
+			return nil
 		}
-	}
-	os.Exit(code)
+		s, err := shared()
+		if err != nil {
+			return nil // the tests have said so
+		}
+		return s.Close()
+	})
 }
 
 func server(t testing.TB) *servers.Server {

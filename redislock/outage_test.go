@@ -103,27 +103,6 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 	releases(t, last)
 }
 
-// While the network is down a claim that waits heeds its context.
-func TestOutageLongerThanTheCall(t *testing.T) {
-	t.Parallel()
-	n := new(network)
-	c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: n.dial, ContextTimeoutEnabled: true, DialerRetries: 1})
-	t.Cleanup(func() { _ = c.Close() })
-	drivers, prefix := stores(t, 1)
-	a, b := drivers[0].claim("x", long), driverOn(t, c, prefix).claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	n.set(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := b.Try(ctx); err == nil || errors.Is(err, distlock.ErrHeld) {
-		t.Errorf("Try: %v", err)
-	}
-	n.set(false)
-	releases(t, b)
-	releases(t, a)
-}
-
 // A long script of another user makes a server refuse what comes meanwhile. It has run nothing of
 // that: a lock is renewed as soon as it can be, and Lock asks again.
 func TestServerInALongScript(t *testing.T) {

@@ -21,55 +21,6 @@ func stores(t *testing.T, n int) (drivers []*store, prefix string) {
 	return drivers, prefix
 }
 
-func TestFirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	drivers, prefix := stores(t, 6)
-	holder := drivers[0].claim("x", long)
-	grants(t, holder)
-	var waiters []*claim
-	for _, d := range drivers[1:] {
-		c := d.claim("x", long)
-		queues(t, c)
-		waiters = append(waiters, c)
-	}
-	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Waiters != len(waiters) {
-		t.Errorf("%d waiters are shown as %+v, %v", len(waiters), st, err)
-	}
-	for i, c := range waiters {
-		for _, other := range waiters[i:] {
-			refuses(t, other) // also stays in the queue
-		}
-		releases(t, holder)
-		refuses(t, drivers[0].tryOnly("x", long)) // does not overtake
-		for _, other := range waiters[i+1:] {
-			refuses(t, other)
-			unheard(t, other) // only the first is woken
-		}
-		hears(t, c)
-		grants(t, c)
-		holder = c
-	}
-	releases(t, holder)
-	if left := leftovers(t, client(t, server(t).URL()), prefix); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
-}
-
-func TestWaiterThatLeavesCallsTheNext(t *testing.T) {
-	t.Parallel()
-	drivers, _ := stores(t, 3)
-	a, b, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	queues(t, c)
-	releases(t, a)
-	hears(t, b)
-	releases(t, b) // called, and gone before it came
-	hears(t, c)
-	grants(t, c)
-	releases(t, c)
-}
-
 // The subscription may be confirmed, for another claim, between the Try of a claim and
 // its Wait: then the server does not know where to wake it.
 func TestSubscriptionConfirmedBeforeTheWait(t *testing.T) {
@@ -128,26 +79,6 @@ func TestWaiterWithoutAPlaceGetsOne(t *testing.T) {
 	releases(t, a)
 	hears(t, b)
 	releases(t, b)
-}
-
-// Calls that give up while the name stays held leave nothing, also behind a
-// waiter.
-func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
-	t.Parallel()
-	drivers, _ := stores(t, 2)
-	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	for range 100 {
-		c := drivers[0].claim("x", long)
-		refuses(t, c)
-		releases(t, c)
-	}
-	if n := drivers[0].client.LLen(t.Context(), a.key.queue()).Val(); n != 1 {
-		t.Errorf("one waits, and the queue has %d entries", n)
-	}
-	releases(t, b)
-	releases(t, a)
 }
 
 // A waiter is passed over at once if its process has died and its connection is gone.

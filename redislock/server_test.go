@@ -1,13 +1,10 @@
 package redislock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -260,64 +257,6 @@ func TestWarnings(t *testing.T) {
 	if !strings.Contains(book.String(), "ContextTimeoutEnabled") {
 		t.Errorf("a client that does not heed contexts: %q", book.String())
 	}
-}
-
-// Nothing is left after Close: no connection, goroutine or key, while the user's own
-// client goes on.
-func TestCloseLeavesNothing(t *testing.T) {
-	s, admin := own(t)
-	connections := func() int {
-		return strings.Count(admin.ClientList(context.Background()).Val(), "\n")
-	}
-	must(t, admin.Ping(t.Context()).Err())
-	before, c := connections(), client(t, s.URL())
-	holder := lockerOn(t, admin, nil)
-	lock, err := holder.Lock(t.Context(), "x")
-	must(t, err)
-
-	mine := lockerOn(t, c, nil)
-	owned, err := Open(t.Context(), s.URL(), nil)
-	must(t, err)
-	errs := make(chan error, 2)
-	for _, l := range []*Locker{mine, owned} {
-		go func() {
-			_, err := l.Lock(context.Background(), "x")
-			errs <- err
-		}()
-	}
-	testkit.Until(t, "both wait, and listen", func() bool {
-		st, err := holder.Inspect(t.Context(), "x")
-		must(t, err)
-		return st.Waiters == 2 && len(admin.PubSubChannels(t.Context(), defaultPrefix+"*").Val()) == 2
-	})
-	must(t, mine.Close())
-	must(t, owned.Close())
-	for range 2 {
-		if err := <-errs; !errors.Is(err, distlock.ErrClosed) {
-			t.Errorf("a Lock that waited when its Locker was closed: %v, want ErrClosed", err)
-		}
-	}
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	if strings.Contains(string(stacks), "redislock.(*subscriber)") {
-		t.Errorf("goroutines left behind:\n%s", stacks)
-	}
-	testkit.Until(t, "the subscriptions are gone", func() bool {
-		return len(admin.PubSubChannels(t.Context(), "*").Val()) == 0
-	})
-	must(t, c.Ping(t.Context()).Err())
-	must(t, c.Close())
-	must(t, lock.Unlock(t.Context()))
-	must(t, holder.Close())
-	// A waiter may just have been looking when its Locker was closed. That request is refused if it still arrives.
-	left := slices.DeleteFunc(leftovers(t, admin, ""), func(key string) bool {
-		return strings.HasSuffix(key, ":waiters") && !slices.ContainsFunc(admin.HVals(t.Context(), key).Val(),
-			func(record string) bool { return strings.Fields(record)[1] != "x" })
-	})
-	if len(left) > 0 {
-		t.Errorf("keys left behind: %q", left)
-	}
-	testkit.Until(t, "all connections are closed", func() bool { return connections() == before })
 }
 
 // The connection for wake-ups is there while calls wait, and closed when none has waited for a
