@@ -35,18 +35,8 @@ fails while the store does not answer, or while a login takes more than a second
 nothing of the backend: it is inconclusive, and if none has failed otherwise, the exit
 status is 69.
 
-With --chaos it does not run the suite. Clients lock, hold and unlock three names, while the
-commands of --faults break the store, one after the other, for up to four seconds each, and
-mend it. It is for a staging cluster that nobody else uses. The record of all that the
-clients did is judged by the suite's oracles. The file says how to break and how to mend:
-
-  - name: leader killed
-    break: kubectl delete pod etcd-0 --now
-    mend: kubectl wait pod/etcd-0 --for=condition=Ready --timeout=50s
-
-Each command is run by sh, and has a minute. Where the store may forget locks (durability
-volatile or restart), two holders at a time are counted and are no failure, as long as the
-tokens tell them apart.`
+With --chaos it does not run the suite, but has clients lock while commands of yours break
+the store: "distlock help chaos".`
 
 func checkCommand() *cobra.Command {
 	var o checkOptions
@@ -56,6 +46,9 @@ func checkCommand() *cobra.Command {
 		Long:  checkHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.json == "-" && o.junit == "-" {
+				return usage(errors.New("only one of --json and --junit can go to standard output"))
+			}
 			if len(args) == 1 {
 				if err := cmd.Flags().Set("url", args[0]); err != nil {
 					return err
@@ -83,7 +76,7 @@ func checkCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.asIs, "as-is", false, "check in the prefix, table or node of the URL, and not in one made for it and removed")
-	f.BoolVar(&o.quick, "quick", false, "only the mandatory checks that disturb nobody: under half a minute")
+	f.BoolVar(&o.quick, "quick", false, "only the mandatory checks that disturb nobody: about half a minute")
 	f.DurationVar(&o.soak, "soak", 0, "repeat the stress and fault checks, with other seeds, for this long")
 	f.DurationVar(&o.chaos, "chaos", 0, "instead of the suite, lock for this long while the commands of --faults break the store")
 	f.StringVar(&o.faultFile, "faults", "", "YAML `file` with the faults of --chaos, each with name, break and mend")
@@ -148,7 +141,11 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			Progress: func(r conformance.Result) { tellResult(store.excuse(r)) }})
 		store.stop()
 		unanswered := store.judge(&report)
-		if err := o.write(cmd.OutOrStdout(), report); err != nil {
+		text := cmd.OutOrStdout()
+		if o.json == "-" || o.junit == "-" {
+			text = stderr // the document is alone on standard output
+		}
+		if err := o.write(text, report); err != nil {
 			return err
 		}
 		switch {
@@ -199,7 +196,7 @@ func (o *checkOptions) write(w io.Writer, r conformance.Report) error {
 		case c.Counts[conformance.Passed] == 0:
 			verdict = "not tested"
 		}
-		fmt.Fprintf(&text, "%-5s %3d passed, %d failed, %d skipped, %d inconclusive: %s\n", c.Clause, c.Counts[conformance.Passed],
+		fmt.Fprintf(&text, "%-4s %-44s %3d passed, %d failed, %d skipped, %d inconclusive: %s\n", c.Clause, clauseTitles[c.Clause], c.Counts[conformance.Passed],
 			c.Counts[conformance.Failed], c.Counts[conformance.Skipped], c.Counts[conformance.Inconclusive], verdict)
 	}
 	fmt.Fprintln(&text, r.Summary())

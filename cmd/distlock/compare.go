@@ -13,22 +13,8 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-const compareHelp = `Compare measures lock backends side by side, in alternating rounds:
-
-  bare               the store's own commands that no lock can do without: the limit
-  bare_parallel      the same for many keys at once
-  solo               one lock and unlock after the other
-  parallel           many names at once, by one client
-  hot                many clients, one name
-  handoff            from Unlock to the return of the next client's Lock
-  waiting            many goroutines of one process that wait for one name
-  try                all clients TryLock all names at the same moment
-  arrivals           calls that begin at a rate; latency from when each was to begin
-  hot_by_clients     hot, with 2, 4, 8 ... clients
-  parallel_by_names  parallel, with 1, 8, 64 ... names
-  failover           the holder's packets vanish: until a waiting client holds
-  held               many locks held and renewed: memory, requests, losses
-  traffic            requests and bytes of a lock and unlock, counted by a proxy
+const compareHelp = `Compare measures lock backends side by side, in alternating rounds. "distlock help
+workloads" says what it measures.
 
 Without a URL it compares the backends it can have on this machine: memory, and
 Redis, MySQL, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL,
@@ -45,7 +31,24 @@ it looks who holds, and who was told. --safety=false leaves that out.
 
 Interrupted by a signal, it stops within seconds, removes what it has made, prints what
 was measured until then, and exits with 128+n: 130 after Ctrl-C. It exits with 70 if a
-workload failed, or if something could not be removed.
+workload failed, or if something could not be removed.`
+
+const workloadHelp = `Workloads of compare:
+
+  bare               the store's own commands that no lock can do without: the limit
+  bare_parallel      the same for many keys at once
+  solo               one lock and unlock after the other
+  parallel           many names at once, by one client
+  hot                many clients, one name
+  handoff            from Unlock to the return of the next client's Lock
+  waiting            many goroutines of one process that wait for one name
+  try                all clients TryLock all names at the same moment
+  arrivals           calls that begin at a rate; latency from when each was to begin
+  hot_by_clients     hot, with 2, 4, 8 ... clients
+  parallel_by_names  parallel, with 1, 8, 64 ... names
+  failover           the holder's packets vanish: until a waiting client holds
+  held               many locks held and renewed: memory, requests, losses
+  traffic            requests and bytes of a lock and unlock, counted by a proxy
 `
 
 func compareCommand(signals *interrupts) *cobra.Command {
@@ -54,7 +57,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [url...]",
 		Short: "Measure lock backends side by side",
-		Long:  compareHelp + "\n" + profileHelp(),
+		Long:  compareHelp,
 		Example: `  distlock compare --profile quick
   distlock compare --profile checkout --rate 500 redis://localhost:6379 etcd://localhost:2379`,
 		Args: cobra.ArbitraryArgs,
@@ -84,7 +87,7 @@ func runCompare(ctx context.Context, urls []string, p report.Params, safety bool
 		return nil, err
 	}
 	defer closeAll()
-	found, err := compare.Run(ctx, targets, p, safety, progress)
+	found, err := compare.Run(ctx, targets, p, safety, progress())
 	if err != nil {
 		return nil, err
 	}

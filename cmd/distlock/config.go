@@ -37,7 +37,7 @@ func addBackendFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.String("url", "", `backend, like "redis://localhost:6379" (default $DISTLOCK_URL)`)
 	f.String("config", "", "YAML `file` with url, ttl, holder, token_base and require (default $DISTLOCK_CONFIG)")
-	cmd.Long = strings.TrimSpace(cmd.Long + "\n" + configHelp)
+	cmd.Long += "\n\nWhere the backend comes from: \"distlock help backend\"."
 }
 
 // textFields are what the environment and the flags may set. What must be the same in

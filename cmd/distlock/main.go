@@ -48,11 +48,11 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	cmd.SetVersionTemplate("distlock {{.Version}}\n")
-	cmd.Flags().Bool("version", false, "print the version")                                    // cobra's own takes -v, elsewhere short for --verbose
-	cmd.SetHelpTemplate(cmd.HelpTemplate() + "{{if not .HasParent}}" + exitHelp + "\n{{end}}") // after the commands
+	cmd.Flags().Bool("version", false, "print the version") // cobra's own takes -v, elsewhere short for --verbose
 	cmd.SetHelpCommand(helpCommand())
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
+	cmd.AddCommand(topics()...)
 	cmd.InitDefaultCompletionCmd()
 	wrapArgs(cmd)
 	return cmd

@@ -21,34 +21,12 @@ The environment of the command has DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing to
 rises with every grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it
 is). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed.
 
-The command gets a process group of its own, and the terminal if there is one. Signals
-are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if they
-were, as after nohup(1). The rest of the environment is handed down as it is: DISTLOCK_URL
-too, if it was set.
-
-At a terminal the command is in the foreground, as if the shell had started it: Ctrl-C
-reaches it alone, and Ctrl-Z stops both it and distlock. Nothing renews the lock then:
-once the TTL has passed the name is free, and fg or bg ends the command, with status
-75, instead of waking it. In a pipeline the command gets the terminal if it asks for it.
-
-A lock is being lost when the backend does not answer, or somebody broke it. The whole
-group gets TERM and KILL, both before the lease can be granted to another, unless it was
-taken away by force. If distlock itself is killed, the name is free when the TTL has
-passed, and on Linux the command dies with it, but not what that has started.
-
---once-per and --min-hold keep the name after a command that has succeeded, counted from
-its start. The period of --once-per ends a tenth early, but no more than 30s: so what cron
-starts every hour finds the name free at the same minute of the next, although it never
-starts at the same instant. If the store can keep the name to the end by its own clock,
-distlock leaves it to the store and ends; it stays until then where that would be wrong by
-more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
-for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, and
-the name is free after the TTL.
-
 With --permits N, N holders have NAME at a time, each with the token of its slot. With --shared
 any number of readers up to --readers have it, or one that comes with --exclusive; it takes
 one lock for each of these readers. All that use NAME must say the same number. A plain
-run of NAME does not know of either.`
+run of NAME does not know of either.
+
+More: "distlock help running" (signals, terminals, losses, --once-per), "distlock help exit".`
 
 type runOptions struct {
 	wait      time.Duration
@@ -116,7 +94,6 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, and the holder of a busy one")
 	addBackendFlags(cmd)
 	completeWords(cmd, "on-lost", false, "kill", "warn")
-	cmd.Long += "\n" + exitHelp
 	return cmd
 }
 

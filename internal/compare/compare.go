@@ -35,29 +35,36 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 	return Target{Target: t, Rig: hazard.NewRig(t.Sandbox, t.Used)}, nil
 }
 
-// Progress is told how much of a part of the run is done and what is being done. left
-// is about how long the rest of the part will take, 0 if unknown.
+// Progress is told how much of the run is done, what is being done, and about how long the rest will take.
 type Progress func(done, total int, doing string, left time.Duration)
 
 // Run compares the targets: it measures, describes, has go wrong what can if safety is
 // set, and removes what it has made on the servers. If ctx ends early, it returns what
-// it has until then. part returns the progress of the next part of the run.
-func Run(ctx context.Context, targets []Target, p report.Params, safety bool, part func() Progress) (*report.Report, error) {
+// it has until then.
+func Run(ctx context.Context, targets []Target, p report.Params, safety bool, tell Progress) (*report.Report, error) {
 	var measured []measure.Target
 	var rigs []hazard.Rig
 	for _, t := range targets {
 		measured, rigs = append(measured, t.Target), append(rigs, t.Rig)
 	}
-	told := part()
-	r, err := measure.Run(ctx, measured, p, func(s measure.Step) { told(s.Done, s.Total, s.Doing, s.Left) })
+	var hazards, steps int
+	var breaking time.Duration
+	if safety {
+		hazards, breaking = hazard.Plan(rigs)
+	}
+	r, err := measure.Run(ctx, measured, p, func(s measure.Step) {
+		steps = s.Total
+		if s.Done < s.Total || hazards == 0 {
+			tell(s.Done, s.Total+hazards, s.Doing, s.Left+breaking)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	r.Machine.Version = Version()
 	describe(ctx, r, measured)
 	if safety {
-		told := part()
-		hazard.Run(ctx, r, rigs, func(done, total int, doing string) { told(done, total, doing, 0) })
+		hazard.Run(ctx, r, rigs, func(done int, doing string, left time.Duration) { tell(steps+done, steps+hazards, doing, left) })
 	}
 	measure.Clean(measured, r)
 	return r, nil

@@ -54,17 +54,18 @@ var hazards = []struct {
 	id    report.Hazard
 	group int
 	title string
+	takes time.Duration      // about
 	lacks func(r Rig) string // why it cannot be measured, or ""
 	run   func(ctx context.Context, e *env) (report.Outcome, error)
 }{
-	{report.KilledHolder, 0, "killed holder", lacksChild, killedHolder},
-	{report.StalledHolder, 0, "stalled holder", lacksChild, stalledHolder},
-	{report.CutOffHolder, 0, "cut-off holder", lacksRoute, cutOffHolder},
-	{report.CancelledWaiter, 1, "cancelled waiter", lacksNothing, cancelledWaiter},
-	{report.Herd, 2, "herd", lacksRoute, herd},
-	{report.Fairness, 3, "fairness", lacksNothing, fairness},
-	{report.DoubleGrants, 4, "double grants", lacksNothing, doubleGrants},
-	{report.ServerRestart, 5, "server restart", lacksControl, serverRestart},
+	{report.KilledHolder, 0, "killed holder", 25 * time.Second, lacksChild, killedHolder},
+	{report.StalledHolder, 0, "stalled holder", 30 * time.Second, lacksChild, stalledHolder},
+	{report.CutOffHolder, 0, "cut-off holder", 25 * time.Second, lacksRoute, cutOffHolder},
+	{report.CancelledWaiter, 1, "cancelled waiter", 6 * time.Second, lacksNothing, cancelledWaiter},
+	{report.Herd, 2, "herd", 6 * time.Second, lacksRoute, herd},
+	{report.Fairness, 3, "fairness", 6 * time.Second, lacksNothing, fairness},
+	{report.DoubleGrants, 4, "double grants", 30 * time.Second, lacksNothing, doubleGrants},
+	{report.ServerRestart, 5, "server restart", 30 * time.Second, lacksControl, serverRestart},
 }
 
 func lacksNothing(Rig) string { return "" }
@@ -94,18 +95,27 @@ func Run(ctx context.Context, r *report.Report, rigs []Rig, progress Progress) {
 }
 
 // Progress is called after each hazard of each backend, but for those that its rig does
-// not allow.
-type Progress func(done, total int, doing string)
+// not allow. left is about how long the rest takes.
+type Progress func(done int, doing string, left time.Duration)
 
-func run(ctx context.Context, r *report.Report, rigs []Rig, p params, progress Progress) {
-	told := &steps{tell: progress}
+// Plan says how many hazards the rigs allow, and about how long they take: as long as the slowest of each group.
+func Plan(rigs []Rig) (count int, takes time.Duration) {
+	slowest := make(map[int]time.Duration)
 	for _, rig := range rigs {
 		for _, h := range hazards {
 			if h.lacks(rig) == "" {
-				told.total++
+				count++
+				takes += max(0, h.takes-slowest[h.group])
+				slowest[h.group] = max(h.takes, slowest[h.group])
 			}
 		}
 	}
+	return count, takes
+}
+
+func run(ctx context.Context, r *report.Report, rigs []Rig, p params, progress Progress) {
+	_, takes := Plan(rigs)
+	told := &steps{tell: progress, end: time.Now().Add(takes)}
 	var all sync.WaitGroup
 	for i, rig := range rigs {
 		all.Go(func() { runOne(ctx, r.Backends[i], rig, p, told) })
@@ -117,16 +127,17 @@ func run(ctx context.Context, r *report.Report, rigs []Rig, p params, progress P
 
 // steps counts the finished hazards, on all backends.
 type steps struct {
-	mu          sync.Mutex
-	done, total int
-	tell        Progress
+	mu   sync.Mutex
+	done int
+	end  time.Time // as planned
+	tell Progress
 }
 
 func (s *steps) over(doing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done++
-	s.tell(s.done, s.total, doing)
+	s.tell(s.done, doing, max(0, time.Until(s.end)))
 }
 
 func runOne(ctx context.Context, b *report.Backend, rig Rig, p params, told *steps) {

@@ -125,8 +125,9 @@ func TestRun(t *testing.T) {
 	inProcess := sound().Rig
 	inProcess.InProcess, inProcess.Route = true, nil
 	r := &report.Report{Backends: []*report.Backend{{Name: "memory"}, {Name: "broken", Failed: map[string]string{"open": "no such server"}}}}
-	var done, total, told int
-	run(t.Context(), r, []Rig{inProcess, {}}, lightParams(), func(d, of int, _ string) { done, total, told = d, of, told+1 })
+	var done, told int
+	total, _ := Plan([]Rig{inProcess, {}})
+	run(t.Context(), r, []Rig{inProcess, {}}, lightParams(), func(d int, _ string, _ time.Duration) { done, told = d, told+1 })
 	for _, b := range r.Backends {
 		for _, h := range hazards {
 			if o := b.Safety[h.id]; o.Text == "" || o.Verdict == "" {
@@ -179,6 +180,10 @@ func TestJudgeChecks(t *testing.T) {
 			t.Errorf("%v: %+v, %v", tc.results, o, err)
 		}
 	}
+	unopened := conformance.Result{ID: "a/alone", Status: conformance.Failed, Reason: "A could not be opened: too many connections"}
+	if _, err := judgeChecks([]conformance.Result{passed, unopened}, "fine"); err == nil || !strings.Contains(err.Error(), "too many connections") {
+		t.Errorf("a check without a client: %v", err)
+	}
 	if _, err := judgeChecks([]conformance.Result{skipped}, "fine"); err == nil {
 		t.Error("nothing but skipped checks say something")
 	}
@@ -198,9 +203,10 @@ func TestHazardsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &report.Report{Backends: []*report.Backend{{Name: "sound"}}}
 	time.AfterFunc(time.Second, cancel)
-	last, all := 0, 0
-	run(ctx, r, []Rig{sound().Rig}, lightParams(), func(done, total int, doing string) {
-		last, all = done, total
+	last := 0
+	all, _ := Plan([]Rig{sound().Rig})
+	run(ctx, r, []Rig{sound().Rig}, lightParams(), func(done int, doing string, _ time.Duration) {
+		last = done
 		if strings.Contains(doing, "restart") || strings.Contains(doing, "killed") {
 			t.Errorf("the progress tells of %q, which cannot be done with this rig", doing)
 		}

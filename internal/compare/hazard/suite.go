@@ -63,11 +63,20 @@ func (e *env) checked(ctx context.Context, ids []string, good string) (report.Ou
 	return judgeChecks(found.Results, good)
 }
 
+// notOpened begins, in the reason of a failed check, what says nothing of the locks: a server may take only so many
+// connections from one address, as ZooKeeper does.
+const notOpened = "could not be opened: "
+
 // judgeChecks makes an outcome of what the suite has found. A check that was
-// inconclusive says that the machine was too slow: without it, nothing is known.
+// inconclusive says that the machine was too slow: without it, nothing is known. Nor is it without one that had no client.
 func judgeChecks(results []conformance.Result, good string) (report.Outcome, error) {
 	ids := make(map[conformance.Status][]string)
+	var unopened error
 	for _, r := range results {
+		if _, why, found := strings.Cut(r.Reason, notOpened); found && r.Status == conformance.Failed {
+			unopened = fmt.Errorf("%s: a client %s%s", r.ID, notOpened, why)
+			continue
+		}
 		ids[r.Status] = append(ids[r.Status], r.ID)
 		if r.Status == conformance.Failed && len(ids[r.Status]) == 1 {
 			reason, _, _ := strings.Cut(r.Reason, "\n")
@@ -84,6 +93,8 @@ func judgeChecks(results []conformance.Result, good string) (report.Outcome, err
 	switch {
 	case len(ids[conformance.Failed]) > 0:
 		o.Verdict = report.Bad
+	case unopened != nil:
+		return o, unopened
 	case len(ids[conformance.Inconclusive]) > 0:
 		return o, fmt.Errorf("%w: %s", errStall, strings.Join(ids[conformance.Inconclusive], ", "))
 	case len(ids[conformance.Passed]) == 0:

@@ -25,9 +25,9 @@ var Profiles = []Profile{
 		// The longest TTL that ZooKeeper takes with its default ticks is about 24 s.
 		TTL: 20 * time.Second,
 	}},
-	{"quick", "a first look within a minute: short rounds, few clients", report.Params{
+	{"quick", "a first look, with --safety=false within a minute: short rounds, few clients", report.Params{
 		Workloads: []string{"bare", "bare_parallel", "solo", "parallel", "hot", "handoff", "waiting", "traffic"},
-		Duration:  300 * time.Millisecond, Rounds: 2, Clients: 8, Names: 16, Held: 200, Waiters: 50, TTL: 20 * time.Second,
+		Duration:  200 * time.Millisecond, Rounds: 3, Clients: 8, Names: 16, Held: 200, Waiters: 50, TTL: 20 * time.Second,
 	}},
 	{"cron", "one of several hosts runs each job: few names, long holds, TryLock and no waiting", report.Params{
 		Workloads: []string{"bare", "bare_parallel", "solo", "try", "traffic"},

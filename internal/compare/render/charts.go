@@ -28,6 +28,7 @@ type chart struct {
 	LogY   bool          `json:"logY"`
 	From0  bool          `json:"from0"`
 	Max    float64       `json:"max,omitempty"`   // of the values' axis, 0 for as it comes
+	Span   []float64     `json:"span,omitempty"`  // the least and the most that the axis has to show, if more than its own
 	Ticks  []string      `json:"ticks,omitempty"` // of the x axis, for "percentiles"
 	Series []chartSeries `json:"series"`
 
@@ -35,6 +36,8 @@ type chart struct {
 	Note  string   `json:"-"`
 	Gaps  []string `json:"-"` // the missing backends, and why
 	Table table    `json:"-"`
+
+	workload string // of a distribution
 }
 
 // Legend reports whether lines need names; a strip has them on its axis.
@@ -54,8 +57,7 @@ type chartSeries struct {
 func (r doc) chartGroups() []chartGroup {
 	all := []chartGroup{
 		{ID: "throughput", Title: "Throughput", Lead: "Lock and unlock, counted as one. A dot is a round, the bar the median."},
-		{ID: "latency", Title: "Latency", Lead: "How long it took in how many per cent of the cases, over all rounds. The right end is what the unlucky ones wait.",
-			Charts: r.distributionCharts()},
+		{ID: "latency", Title: "Latency", Lead: "How long it took in how many per cent of the cases, over all rounds. The right end is what the unlucky ones wait."},
 		{ID: "handoff", Title: "Hand-off", Lead: "From the call of Unlock to the return of the Lock that waits for it in another client."},
 		{ID: "fairness", Title: "Fairness", Lead: "How the clients that fight for one name share it."},
 		{ID: "recovery", Title: "When things go wrong", Lead: "A dot is one repetition, the bar the median.", Charts: r.hazardCharts()},
@@ -64,13 +66,49 @@ func (r doc) chartGroups() []chartGroup {
 		{ID: "cost", Title: "Processors", Lead: "What one lock and unlock costs. A dot is a round, the bar the median."},
 		{ID: "more", Title: "More figures", Lead: "A dot is a round, the bar the median."},
 	}
+	at := func(id string) *chartGroup {
+		return &all[slices.IndexFunc(all, func(g chartGroup) bool { return g.ID == id })]
+	}
+	for _, c := range r.distributionCharts() {
+		group := at("latency")
+		if c.workload == "handoff" {
+			group = at("handoff")
+		}
+		group.Charts = append(group.Charts, c)
+	}
 	for _, f := range r.figures() {
 		if c, ok := r.figureChart(f); ok {
-			g := slices.IndexFunc(all, func(g chartGroup) bool { return g.ID == groupOf(f) })
-			all[g].Charts = append(all[g].Charts, c)
+			group := at(groupOf(f))
+			group.Charts = append(group.Charts, c)
+		}
+	}
+	for i, g := range all {
+		if slices.Contains([]string{"throughput", "latency", "handoff", "cost"}, g.ID) {
+			level(all[i].Charts)
+		}
+		for k := range g.Charts {
+			if c := &all[i].Charts[k]; c.Kind == "strip" && c.LogX {
+				c.Note = strings.TrimSpace(c.Note + " Logarithmic.")
+			}
 		}
 	}
 	return slices.DeleteFunc(all, func(g chartGroup) bool { return len(g.Charts) == 0 })
+}
+
+// level gives charts that have a unit in common one scale, so that they can be read side by side.
+func level(charts []chart) {
+	byUnit := make(map[string][]float64)
+	for _, c := range charts {
+		byUnit[c.Unit] = append(byUnit[c.Unit], c.values()...)
+	}
+	for i := range charts {
+		c, values := &charts[i], byUnit[charts[i].Unit]
+		if c.Max > 0 || len(values) == 0 {
+			continue
+		}
+		c.Span = []float64{slices.Min(values), slices.Max(values)}
+		c.LogX = c.Kind == "strip" && wide(values)
+	}
 }
 
 // groupOf returns the group of a figure's chart.
@@ -107,9 +145,7 @@ func (r doc) figureChart(f report.Figure) (chart, bool) {
 		c.Note = "The store's own two commands: the limit of any lock on it."
 	}
 	r.strip(&c, in, func(b *report.Backend) (report.Series, string) { return b.Figures[f], whyNot(b, f) })
-	if c.LogX = c.Max == 0 && wide(c.values()); c.LogX {
-		c.Note = strings.TrimSpace(c.Note + " Logarithmic.")
-	}
+	c.LogX = c.Max == 0 && wide(c.values())
 	return c, c.shown()
 }
 
@@ -136,6 +172,9 @@ func (c chart) values() []float64 {
 	var all []float64
 	for _, s := range c.Series {
 		all = append(all, s.Values...)
+		for _, p := range s.Points {
+			all = append(all, p[1])
+		}
 	}
 	return all
 }
@@ -209,7 +248,7 @@ func (r doc) distributionCharts() []chart {
 	var charts []chart
 	all := perBackend(r, func(b *report.Backend) map[string]report.Distribution { return b.Distributions })
 	for k, id := range inOrder(report.WorkloadIDs(), all) {
-		c := chart{ID: chartID("latency", k), Kind: "percentiles", Unit: "ms", X: "per cent of the cases", Y: "ms", LogY: true,
+		c := chart{workload: id, ID: chartID("latency", k), Kind: "percentiles", Unit: "ms", X: "per cent of the cases", Y: "ms", LogY: true,
 			Title: upper(workloadTitle(id)), Note: "Less is better. Logarithmic.", Table: table{Columns: r.labels()}}
 		var percents []float64
 		for _, d := range all {

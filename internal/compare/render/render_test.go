@@ -258,6 +258,29 @@ func TestFullTitles(t *testing.T) {
 	}
 }
 
+// Every figure that is measured has words.
+func TestFigureWords(t *testing.T) {
+	text, err := os.ReadFile("../report/figures.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []report.Figure
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Figure = "(\w+)"`).FindAllSubmatch(text, -1) {
+		all = append(all, report.Figure(m[1]))
+	}
+	if len(all) < 20 {
+		t.Fatalf("found %d figures", len(all))
+	}
+	for _, workload := range report.Costed {
+		all = append(all, report.ClientCPU(workload), report.ServerCPU(workload))
+	}
+	for _, f := range all {
+		if !slices.ContainsFunc(figureInfos, func(in figureInfo) bool { return in.id == f }) {
+			t.Errorf("%s has no words", f)
+		}
+	}
+}
+
 func TestLabels(t *testing.T) {
 	r := &report.Report{Backends: []*report.Backend{{Name: "redis"}, {Name: "etcd"}, {Name: "redis"}, {Name: strings.Repeat("x", 99)}}}
 	if got := (doc{r}).labels(); !slices.Equal(got[:3], []string{"redis 1", "etcd", "redis 2"}) || width(got[3]) != maxLabel {

@@ -218,8 +218,8 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 	switch {
 	case !compared:
 		return best, "Nothing to compare it with in this run."
-	case contests == 0:
-		return best, fmt.Sprintf("Not ranked: it takes %d rounds to tell a difference from noise.", MinRounds)
+	case contests == 0 || r.Params.Rounds < MinRounds:
+		return best, fmt.Sprintf("Too short to rank: it takes %d rounds to tell a difference from noise.", MinRounds)
 	}
 	lead = fmt.Sprintf("Ahead of all others in %d of %s", ahead, plural(contests, "comparison"))
 	if ahead == 0 {

@@ -78,6 +78,12 @@
     return axis;
   }
 
+  // round is the end of an axis, of which each quarter is a short number.
+  function round(v) {
+    var e = Math.pow(10, Math.floor(Math.log10(v)));
+    return +([1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].filter(function (m) { return m * e >= v; })[0] * e).toPrecision(2);
+  }
+
   // gridLines are those of a logarithmic axis: the library's own know nothing of the
   // labels that were chosen.
   function gridLines(axis, key) {
@@ -115,7 +121,7 @@
     }
     var o = base();
     o.grid = { left: 6, right: 6, top: 4, bottom: 4, outerBoundsMode: 'same', outerBoundsContain: 'axisLabel' };
-    o.xAxis = valueAxis(c.logX, values, c.unit, c.from0, c.max);
+    o.xAxis = valueAxis(c.logX, c.span || values, c.unit, c.from0, c.max || (c.span && !c.logX && round(c.span[1])));
     o.yAxis = [
       Object.assign({}, category, { axisLabel: labels(function (s) { return clip(s.name, narrow ? 10 : 16); }, {}) }),
       Object.assign({}, category, { position: 'right', axisLabel: labels(function (s) { return s.text; }, { fontWeight: 600 }) })
@@ -165,7 +171,7 @@
     o.xAxis.nameLocation = 'middle';
     o.xAxis.nameGap = 28;
     o.xAxis.nameTextStyle = { color: muted, fontFamily: font, fontSize: 12 };
-    o.yAxis = valueAxis(c.logY, values, c.unit, true);
+    o.yAxis = valueAxis(c.logY, c.span || values, c.unit, true);
     o.series = c.series.map(function (s) {
       var i = s.backend % 8;
       return {
