@@ -54,17 +54,7 @@ func (c *Client) asHeld(err error) error {
 	}
 	held := heldOf(err)
 	if held.Token != 0 {
-		var overflow error
-		if held.Token, overflow = c.shownToken(held.Token); overflow != nil {
-			held.Token = 0
-		}
-	}
-	switch err.(type) {
-	case *Held, *distlock.HeldError:
-		return &held
-	}
-	if err == distlock.ErrHeld {
-		return &held
+		held.Token, _ = c.shownToken(held.Token) // 0, so not known, if it is too large
 	}
 	return &detailed{err, &held}
 }

@@ -127,9 +127,8 @@ type lanes struct {
 
 	mu     sync.Mutex
 	of     [hanging + 1]line
-	paused releases    // failed, until their next call
-	timer  *time.Timer // of the next of them; nil if there never was one
-	over   bool        // Close has ended
+	paused map[*release]*time.Timer // failed, until their next call
+	over   bool                     // Close has ended
 }
 
 // line is what waits for a lane: the fewest calls first.
@@ -140,7 +139,7 @@ type line struct {
 }
 
 func (l *lanes) init(c *Client) {
-	l.client = c
+	l.client, l.paused = c, make(map[*release]*time.Timer)
 	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
 		of := &l.of[i]
 		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, next: func() func() bool { return l.take(of) }, free: free, share: laneShare}
@@ -156,11 +155,18 @@ func (l *lanes) add(r *release) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.client.tasks.begin()
-	if r.calls > 0 && !l.over {
-		l.pause(r)
-	} else {
+	if r.calls == 0 || l.over {
 		l.push(r)
+		return
 	}
+	l.paused[r] = time.AfterFunc(r.retry.pause(), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.paused[r] != nil { // else Close was faster
+			delete(l.paused, r)
+			l.push(r)
+		}
+	})
 }
 
 // push queues a release, which is counted among the tasks; l.mu is held.
@@ -218,48 +224,20 @@ func (l *lanes) sort(of *line) {
 	heap.Init(&of.queue)
 }
 
-// pause has a release, which is counted among the tasks, wait for its next call; l.mu is held.
-func (l *lanes) pause(r *release) {
-	r.at, r.turn = l.client.now().add(r.retry.pause()), 0
-	heap.Push(&l.paused, r)
-	l.arm()
-}
-
-// arm sets the timer to the next release that is due; l.mu is held.
-func (l *lanes) arm() {
-	if len(l.paused) == 0 {
-		return
-	}
-	d := l.paused[0].at.sub(l.client.now())
-	if l.timer == nil {
-		l.timer = time.AfterFunc(d, l.resume)
-	} else {
-		l.timer.Reset(d)
-	}
-}
-
-// resume queues what is due.
-func (l *lanes) resume() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for now := l.client.now(); len(l.paused) > 0 && l.paused[0].at <= now; {
-		l.push(heap.Pop(&l.paused).(*release))
-	}
-	l.arm()
-}
-
 // end has what waits dropped, in the background: Close has lost its patience, or nothing is
 // left.
 func (l *lanes) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
-	if l.timer != nil {
-		l.timer.Stop()
-	}
 	last := &l.of[sound]
-	last.queue = append(append(append(last.queue, l.of[failed].queue...), l.of[hanging].queue...), l.paused...)
-	l.of[failed].queue, l.of[hanging].queue, l.paused = nil, nil, nil
+	last.queue = append(append(last.queue, l.of[failed].queue...), l.of[hanging].queue...)
+	l.of[failed].queue, l.of[hanging].queue = nil, nil
+	for r, timer := range l.paused {
+		timer.Stop()
+		last.queue = append(last.queue, r)
+	}
+	clear(l.paused)
 	heap.Init(&last.queue)
 	last.free += lastLanes
 	for range last.queue {
@@ -267,7 +245,7 @@ func (l *lanes) end() {
 	}
 }
 
-// releases is a heap by the turn that each has, and by time.
+// releases is a heap by turn, and then by time.
 type releases []*release
 
 func (p releases) Len() int { return len(p) }

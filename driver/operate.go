@@ -61,7 +61,11 @@ func (c *Client) List(ctx context.Context, prefix string) ([]distlock.Status, er
 // Break implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) Break(ctx context.Context, name string, token int64) error {
 	d, ok := c.driver.(Breaker)
-	_, err := query(c, ctx, "break", name, ok, cmp.Or(checkName(name), checkToken(token, c.opts.TokenBase)), func(ctx context.Context) (struct{}, error) {
+	var invalid error
+	if base := c.opts.TokenBase; token <= base {
+		invalid = fmt.Errorf("%w: the token is %d, allowed is more than %d", distlock.ErrInvalid, token, base)
+	}
+	_, err := query(c, ctx, "break", name, ok, cmp.Or(checkName(name), invalid), func(ctx context.Context) (struct{}, error) {
 		err := d.Break(ctx, name, token-c.opts.TokenBase)
 		if errors.Is(err, distlock.ErrLost) {
 			err = fmt.Errorf("%w: nobody holds it with token %d any more", distlock.ErrLost, token)

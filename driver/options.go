@@ -110,14 +110,6 @@ func (c *Client) lease(ttl time.Duration, fixed bool) (time.Duration, error) {
 	return ttl, nil
 }
 
-// checkToken refuses what cannot be the token of a lock; base is the token base.
-func checkToken(token, base int64) error {
-	if token <= base {
-		return fmt.Errorf("%w: the token is %d, allowed is more than %d", distlock.ErrInvalid, token, base)
-	}
-	return nil
-}
-
 func checkHolder(text string) error {
 	if len(text) > distlock.MaxHolder || !utf8.ValidString(text) {
 		return fmt.Errorf("%w: the holder text has %d bytes, allowed are 0 to %d of valid UTF-8",

@@ -34,7 +34,7 @@ type release struct {
 	waits    bool // for the answer to a renewal; guarded by the mutex of the handle
 	calls    int
 	retry    Retry
-	at       instant // of the next call, after a pause; or when it was queued
+	at       instant // when it was queued
 	turn     int     // in a queue the fewest calls come first
 	health   health  // of the claim
 	repeated bool    // a Release that may have been applied came before

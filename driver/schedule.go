@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,10 +16,8 @@ const (
 	maxBatch = 500
 
 	// renewParallel bounds the renewal calls of one class side by side, so that a hundred
-	// thousand locks due at once do not become as many goroutines; retryParallel is for
-	// classes of failed locks.
+	// thousand locks due at once do not become as many goroutines.
 	renewParallel = 16
-	retryParallel = renewParallel / 2
 
 	// renewShare is the part of the time left for which a call keeps its lane: one that
 	// takes longer may hang.
@@ -141,21 +140,14 @@ func (s *scheduler) take() []*Handle {
 // dispatch sorts what was taken: ended locks are cleaned up, locks past their deadline
 // end now, the others are renewed or put back.
 func (s *scheduler) dispatch(handles []*Handle) {
-	batches := make(map[class][]*Handle)
+	due := make(map[class][]*Handle)
 	for _, h := range handles {
-		c, ok := s.classify(h)
-		if !ok {
-			continue
+		if c, ok := s.classify(h); ok {
+			due[c] = append(due[c], h)
 		}
-		batch := append(batches[c], h)
-		if len(batch) == maxBatch {
-			s.renew(batch, c)
-			batch = nil
-		}
-		batches[c] = batch
 	}
-	for c, batch := range batches {
-		if len(batch) > 0 {
+	for c, handles := range due {
+		for batch := range slices.Chunk(handles, maxBatch) {
 			s.renew(batch, c)
 		}
 	}
@@ -203,9 +195,6 @@ func (s *scheduler) renew(batch []*Handle, of class) {
 	if b == nil {
 		b = new(batches)
 		b.lane = lane{mu: &s.mu, spawn: s.client.tasks.spawn, next: func() func() bool { return s.next(b) }, free: renewParallel, share: of.atLeast() / renewShare}
-		if of.failing {
-			b.free = retryParallel
-		}
 		s.classes[of] = b
 	}
 	b.queue = append(b.queue, batch)
