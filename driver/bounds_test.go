@@ -192,15 +192,7 @@ func TestHastyExtendsBesideRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(30*time.Second))
 		began := time.Now()
-		n.use(on("renew", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
-			select {
-			case <-time.After(50 * time.Millisecond):
-				apply()
-				return true, nil
-			case <-ctx.Done():
-				return true, ctx.Err()
-			}
-		}))
+		n.use(on("renew", late(50*time.Millisecond)))
 		first := lock.Deadline()
 		for lock.Err() == nil && lock.Deadline().Equal(first) {
 			ctx, cancel := context.WithTimeout(bg, time.Millisecond)

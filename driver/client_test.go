@@ -26,24 +26,6 @@ func bubble(t *testing.T, f func(t *testing.T, n *network, l, rival *memlock.Loc
 	})
 }
 
-func TestLockExcludes(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x")
-		for _, other := range []distlock.Locker{l, rival} {
-			_, err := other.TryLock(bg, "x")
-			wantErr(t, "TryLock of a held name", err, distlock.ErrHeld)
-		}
-		if err := lock.Unlock(bg); err != nil {
-			t.Fatal(err)
-		}
-		next := mustLock(t, bg, rival, "x")
-		if next.Token() <= lock.Token() {
-			t.Fatalf("token %d follows %d", next.Token(), lock.Token())
-		}
-		wantErr(t, "Err after Unlock", lock.Err(), distlock.ErrUnlocked)
-	})
-}
-
 func TestArguments(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		for what, call := range map[string]func() (distlock.Lock, error){
@@ -78,70 +60,6 @@ func TestArguments(t *testing.T) {
 		}()
 		if n := n.count("try"); n != 0 {
 			t.Errorf("%d requests were sent", n)
-		}
-	})
-}
-
-func TestFirstComeFirstServed(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x")
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				lock, err := l.Lock(bg, "x")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-				if err := lock.Unlock(bg); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		st, err := distlock.Inspect(bg, l, "x")
-		if err != nil || st.Waiters != 1 {
-			t.Errorf("20 goroutines of one process make %d waiters in the store (error %v), want 1", st.Waiters, err)
-		}
-		if _, err := l.TryLock(bg, "x"); !errors.Is(err, distlock.ErrHeld) {
-			t.Errorf("TryLock beside a queue: %v", err)
-		}
-		if err := lock.Unlock(bg); err != nil {
-			t.Error(err)
-		}
-		wg.Wait()
-		for i, got := range order {
-			if got != i {
-				t.Fatalf("served in the order %v", order)
-			}
-		}
-	})
-}
-
-func TestCancelledWaitLeavesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
-		lock := mustLock(t, bg, rival, "x")
-		ctx, cancel := context.WithTimeout(bg, time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := l.Lock(ctx, "x")
-		wantErr(t, "Lock", err, context.DeadlineExceeded)
-		wantErr(t, "Lock", err, distlock.ErrHeld)
-		if d := time.Since(start); d != time.Second {
-			t.Errorf("returned after %v", d)
-		}
-		synctest.Wait()
-		if st, _ := distlock.Inspect(bg, l, "x"); st.Waiters != 0 {
-			t.Errorf("%d waiters left", st.Waiters)
-		}
-		if err := lock.Unlock(bg); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -317,28 +235,6 @@ func TestObserver(t *testing.T) {
 			"undone: <nil> acquired after 0s, 1 tries lost after 985ms]"
 		if got := fmt.Sprint(seen); got != want {
 			t.Errorf("observed\n%s, want\n%s", got, want)
-		}
-	})
-}
-
-func TestShortestTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
-		lock, err := l.Lock(bg, "x", distlock.TTL(l.Capabilities().MinTTL))
-		if err != nil {
-			t.Fatalf("the shortest TTL allowed: %v", err)
-		}
-		if lock.Err() != nil {
-			t.Fatal(lock.Err())
-		}
-	})
-}
-
-func TestLongestTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x", distlock.TTL(distlock.MaxTTL))
-		time.Sleep(2 * distlock.MaxTTL)
-		if err := lock.Err(); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -108,6 +108,25 @@ func stuck(ctx context.Context, _ memlock.Call, _ func()) (bool, error) {
 	return true, ctx.Err()
 }
 
+// appliedAndStuck is one that was applied.
+func appliedAndStuck(ctx context.Context, c memlock.Call, apply func()) (bool, error) {
+	apply()
+	return stuck(ctx, c, apply)
+}
+
+// late is a request that reaches the store after d, if its context lasts.
+func late(d time.Duration) rule {
+	return func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
+		select {
+		case <-time.After(d):
+			apply()
+			return true, nil
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+	}
+}
+
 // slow delays request and reply by half of d each, and ignores ctx.
 func slow(d time.Duration) rule {
 	return func(_ context.Context, _ memlock.Call, apply func()) (bool, error) {

@@ -8,9 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -62,96 +60,6 @@ func TestHangingCallsNeverBlockTheHolder(t *testing.T) {
 	}
 }
 
-func TestDefiniteLoss(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
-		if err := distlock.Break(bg, rival, "x", 0); err != nil {
-			t.Fatal(err)
-		}
-		next := mustLock(t, bg, rival, "x")
-		time.Sleep(time.Second + time.Millisecond)
-		select {
-		case <-lock.Done():
-		default:
-			t.Fatal("not told within a renewal period")
-		}
-		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
-		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)
-		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
-		synctest.Wait()
-		if next.Err() != nil {
-			t.Errorf("the successor was touched: %v", next.Err())
-		}
-		wantErr(t, "Break of a free name", distlock.Break(bg, rival, "y", 0), distlock.ErrLost)
-	})
-}
-
-func TestDoneContextStillUnlocks(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		ctx, cancel := context.WithCancel(bg)
-		lock := mustLock(t, ctx, l, "x")
-		n.use(on("release", slow(time.Second)))
-		cancel()
-		time.Sleep(5 * time.Minute)
-		if lock.Err() != nil {
-			t.Fatalf("the end of the context of Lock ended the lock: %v", lock.Err())
-		}
-		start := time.Now()
-		wantErr(t, "Unlock", lock.Unlock(ctx), context.Canceled)
-		if d := time.Since(start); d != 0 {
-			t.Errorf("Unlock took %v", d)
-		}
-		if err := lock.Unlock(bg); err != nil {
-			t.Errorf("second Unlock, after the release: %v", err)
-		}
-		if _, err := rival.TryLock(bg, "x"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestFixedTerm(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		start := time.Now()
-		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
-		second := mustLock(t, bg, rival, "x")
-		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
-			t.Errorf("a term of a minute ended after %v", d)
-		}
-		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
-		if n.count("renew") != 0 {
-			t.Error("a fixed term was renewed")
-		}
-		if second.Err() != nil {
-			t.Error(second.Err())
-		}
-	})
-}
-
-func TestExtend(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
-		time.Sleep(30 * time.Second)
-		if err := lock.Extend(bg, 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if left := time.Until(lock.Deadline()); left < 29*time.Second {
-			t.Errorf("Extend shortened the lease to %v", left)
-		}
-		if err := lock.Extend(bg, 10*time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(9 * time.Minute)
-		_, err := rival.TryLock(bg, "x")
-		wantErr(t, "TryLock", err, distlock.ErrHeld)
-		wantErr(t, "Extend", lock.Extend(bg, 0), distlock.ErrInvalid)
-		if err := lock.Unlock(bg); err != nil {
-			t.Error(err)
-		}
-		wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrUnlocked)
-	})
-}
-
 func TestRenewalIsBatched(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		const locks = 2000
@@ -171,48 +79,6 @@ func TestRenewalIsBatched(t *testing.T) {
 			if lock.Err() != nil {
 				t.Fatal(lock.Err())
 			}
-		}
-	})
-}
-
-func TestClose(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		held := mustLock(t, bg, l, "held")
-		mustLock(t, bg, rival, "busy")
-		var failed atomic.Int32
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				if _, err := l.Lock(bg, "busy"); errors.Is(err, distlock.ErrClosed) {
-					failed.Add(1)
-				}
-			})
-		}
-		synctest.Wait()
-		for range 3 {
-			wg.Go(func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if failed.Load() != 10 {
-			t.Errorf("%d of 10 waiters failed with ErrClosed", failed.Load())
-		}
-		wantErr(t, "Err after Close", held.Err(), distlock.ErrUnlocked)
-		if err := held.Unlock(bg); err != nil {
-			t.Errorf("Unlock after Close: %v", err)
-		}
-		_, err := l.Lock(bg, "x")
-		wantErr(t, "Lock after Close", err, distlock.ErrClosed)
-		_, err = l.TryLock(bg, "held")
-		wantErr(t, "TryLock after Close", err, distlock.ErrClosed)
-		if _, err := rival.TryLock(bg, "held"); err != nil {
-			t.Errorf("Close did not unlock: %v", err)
-		}
-		if st, _ := distlock.Inspect(bg, rival, "busy"); st.Waiters != 0 {
-			t.Errorf("Close left %d waiters", st.Waiters)
 		}
 	})
 }

@@ -178,12 +178,7 @@ func TestManyHangingRenewals(t *testing.T) {
 				n := new(network)
 				store := memlock.NewStore(&memlock.StoreOptions{Intercept: n.intercept})
 				l := client(t, plain{memlock.NewDriver(store)}, nil)
-				n.use(on("renew", func(ctx context.Context, c memlock.Call, apply func()) (bool, error) {
-					if strings.HasPrefix(c.Name, "stuck") {
-						return stuck(ctx, c, apply)
-					}
-					return false, nil
-				}))
+				n.use(on("renew", stuckNames))
 				var locks []distlock.Lock
 				for i := range 300 {
 					mustLock(t, bg, l, fmt.Sprint("stuck", i), distlock.TTL(time.Minute))

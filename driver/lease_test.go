@@ -298,18 +298,3 @@ func TestTokenBaseOverflow(t *testing.T) {
 		wantErr(t, "New", err, distlock.ErrInvalid)
 	})
 }
-
-// A holder text is shown as it was given, whatever is in it.
-func TestHolderIsWhole(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
-		for _, text := range []string{"x\x00y", "\x00", "a\nb %d %s", strings.Repeat("\x00", 200) + "z", " lead and trail "} {
-			lock := mustLock(t, bg, l, "x", distlock.Holder(text))
-			if st, err := distlock.Inspect(bg, rival, "x"); err != nil || st.Holder != text {
-				t.Errorf("%q is shown as %q (error %v)", text, st.Holder, err)
-			}
-			if err := lock.Unlock(bg); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}

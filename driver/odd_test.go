@@ -111,21 +111,6 @@ func TestEmptyRenewal(t *testing.T) {
 	})
 }
 
-// A driver that wakes for nothing is slowed down.
-func TestWaitThatNeverWaits(t *testing.T) {
-	d := &oddDriver{wait: func() error { return nil }}
-	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
-		mustLock(t, bg, rival, "x")
-		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-		defer cancel()
-		_, err := l.Lock(ctx, "x")
-		wantErr(t, "Lock", err, distlock.ErrHeld)
-		if n := d.tries.Load(); n > 200 {
-			t.Errorf("%d requests in ten seconds", n)
-		}
-	})
-}
-
 // A driver that breaks the rule, and returns long after its context has ended, holds up
 // the goroutines that have called it and no others: locks that are held end at their
 // deadline, other names go on, and Close gives up.

@@ -93,15 +93,7 @@ func beside(t *testing.T, f func(locks []distlock.Lock)) {
 // long leases.
 func TestShortLeasesDoNotStarveLongOnes(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-		n.use(on("renew", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
-			select {
-			case <-time.After(150 * time.Millisecond):
-				apply()
-				return true, nil
-			case <-ctx.Done():
-				return true, ctx.Err()
-			}
-		}))
+		n.use(on("renew", late(150*time.Millisecond)))
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
 		defer wg.Wait()

@@ -53,11 +53,7 @@ func TestHangingNamesDelayNoOther(t *testing.T) {
 			t.Errorf("what has failed was removed after %v", took)
 		}
 		time.Sleep(3 * time.Minute) // each of those that hang had its first call
-		n.use(stuckNames, once(on("try", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
-			apply()
-			<-ctx.Done()
-			return true, ctx.Err()
-		})))
+		n.use(stuckNames, once(on("try", appliedAndStuck)))
 		_, err = l.TryLock(bg, "hung", distlock.TTL(20*time.Second))
 		if _, silent := errors.AsType[*driver.NoAnswer](err); !silent {
 			t.Fatalf("TryLock: %v", err)
@@ -97,7 +93,7 @@ func TestOverTimeAndHanging(t *testing.T) {
 // A waiter with a short TTL outlives a request that hangs, and leaves nothing of it. A store that
 // always takes long is waited for all the same.
 func TestShortWaiterLooksAgain(t *testing.T) {
-	for _, applied := range []bool{false, true} {
+	for what, hung := range map[string]rule{"lost": stuck, "applied": appliedAndStuck} {
 		bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 			held := mustLock(t, healthy(), rival, "x", distlock.TTL(time.Hour))
 			done := make(chan error, 1)
@@ -109,18 +105,12 @@ func TestShortWaiterLooksAgain(t *testing.T) {
 				done <- err
 			}()
 			synctest.Wait()
-			n.use(once(on("try", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
-				if applied {
-					apply()
-				}
-				<-ctx.Done()
-				return true, ctx.Err()
-			})))
+			n.use(once(on("try", hung)))
 			if err := held.Unlock(healthy()); err != nil {
 				t.Error(err)
 			}
 			if err := <-done; err != nil {
-				t.Errorf("applied: %t: %v", applied, err)
+				t.Errorf("%s: %v", what, err)
 			}
 			time.Sleep(10 * time.Second)
 			if st, err := distlock.Inspect(healthy(), rival, "x"); err != nil || st.Held || st.Waiters != 0 {
@@ -130,14 +120,7 @@ func TestShortWaiterLooksAgain(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 		mustLock(t, healthy(), rival, "x", distlock.TTL(5*time.Second), distlock.NoRenewal())
-		n.use(on("try", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(1500 * time.Millisecond):
-				apply()
-			}
-			return true, ctx.Err()
-		}))
+		n.use(on("try", late(1500*time.Millisecond)))
 		mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
 	})
 }
