@@ -183,8 +183,10 @@ func (h *Handle) setExpired() {
 	}
 }
 
-// setLost ends the belief; h.mu is held. The client's books are put in order, and
-// the observer is told, by a goroutine of their own, since callers hold h.mu.
+// setLost ends the belief; h.mu is held. The entry is released, though not before its TTL has
+// passed in full: a fixed term may be there precisely to keep others out for that long. Most
+// stores expire it by themselves, but an entry on a shared session or lease would stay as long as
+// the session, and a renewal in flight may still prolong it.
 func (h *Handle) setLost(why loss, cause error) {
 	if h.kept {
 		h.setEnded(distlock.ErrUnlocked) // nobody believes in a record any more: it is no loss
@@ -192,7 +194,8 @@ func (h *Handle) setLost(why loss, cause error) {
 	}
 	lost := &lostError{why, cause}
 	h.setEnded(lost)
-	h.client.tasks.spawn(func() { h.afterLoss(lost) })
+	h.client.renew.add(h, h.expired)
+	h.client.lanes.tell(func() { h.tellLoss(h.origin, "lock", lost) })
 }
 
 func (h *Handle) setEnded(cause error) {
@@ -201,21 +204,6 @@ func (h *Handle) setEnded(cause error) {
 	if h.done != nil {
 		close(h.done)
 	}
-}
-
-// afterLoss tells of a loss and makes sure that nothing of the lock stays behind. Most
-// stores expire the entry by themselves. But an entry on a shared session or lease would
-// stay as long as the session, and a renewal in flight may still prolong it. So the entry
-// is released, though not before its TTL has passed in full: a fixed term may be there
-// precisely to keep others out for that long.
-func (h *Handle) afterLoss(lost *lostError) {
-	h.mu.Lock()
-	// Unlock may have been faster: then the scheduler has been told to forget it.
-	if h.release == nil {
-		h.client.renew.add(h, h.expired)
-	}
-	h.mu.Unlock()
-	h.tellLoss(h.origin, "lock", lost) // last, as the observer may be slow
 }
 
 // tellLoss reports a loss, found by op, to the logger and the observer.

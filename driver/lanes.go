@@ -128,7 +128,9 @@ type lanes struct {
 	mu     sync.Mutex
 	of     [hanging + 1]line
 	paused map[*release]*time.Timer // failed, until their next call
-	over   bool                     // Close has ended
+	losses lane                     // which the application is told of
+	untold []func()
+	over   bool // Close has ended
 }
 
 // line is what waits for a lane: the fewest calls first.
@@ -140,12 +142,38 @@ type line struct {
 
 func (l *lanes) init(c *Client) {
 	l.client, l.paused = c, make(map[*release]*time.Timer)
+	l.losses = lane{mu: &l.mu, spawn: c.tasks.spawn, next: l.nextLoss, free: soundLanes, share: laneShare}
 	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
 		of := &l.of[i]
 		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, next: func() func() bool { return l.take(of) }, free: free, share: laneShare}
 		if health(i) != sound {
 			of.rest = laneRest
 		}
+	}
+}
+
+// tell has f tell the application of a loss. It may be slow, and all locks may be lost at once. The mutex
+// of a handle may be held.
+func (l *lanes) tell(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.client.tasks.begin()
+	l.untold = append(l.untold, f)
+	l.losses.start()
+}
+
+// nextLoss returns what tells of the next loss, or nil if there is none; l.mu is held.
+func (l *lanes) nextLoss() func() (failed bool) {
+	if len(l.untold) == 0 {
+		l.untold = nil
+		return nil
+	}
+	f := l.untold[0]
+	l.untold = l.untold[1:]
+	return func() bool {
+		defer l.client.tasks.finished()
+		f()
+		return false
 	}
 }
 

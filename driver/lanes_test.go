@@ -179,3 +179,24 @@ func TestFirstLocksFailTogether(t *testing.T) {
 		mustLock(t, bg, l, "x")
 	})
 }
+
+// All locks may be lost at once, and the application may be slow to hear of it: it is told of each, by a
+// bounded number of goroutines.
+func TestMassLossIsToldInTurn(t *testing.T) {
+	const locks = 2000
+	var told, most atomic.Int32
+	o := distlock.Observer{Lost: func(distlock.Lost) {
+		told.Add(1)
+		most.Store(max(most.Load(), int32(runtime.NumGoroutine())))
+		time.Sleep(100 * time.Millisecond)
+	}}
+	watched(t, o, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		for i := range locks {
+			mustLock(t, bg, l, fmt.Sprint("x", i), distlock.TTL(3*time.Second), distlock.NoRenewal())
+		}
+		time.Sleep(10 * time.Second)
+		if told.Load() != locks || most.Load() > 200 {
+			t.Errorf("told of %d of %d losses, by up to %d goroutines", told.Load(), locks, most.Load())
+		}
+	})
+}
