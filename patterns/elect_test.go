@@ -3,7 +3,6 @@ package patterns_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,43 +188,5 @@ func TestElectStoppedLeader(t *testing.T) {
 		}
 		cancel()
 		wantErr(t, "Wait", e.Wait(), context.Canceled)
-	})
-}
-
-// Many members that come, fail and go: one function at a time runs, with rising terms.
-func TestElectOneAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		ctx, cancel := context.WithTimeout(bg, time.Hour)
-		defer cancel()
-		var mu sync.Mutex
-		var last int64
-		leading, terms := 0, 0
-		lead := func(ctx context.Context, term int64) error {
-			mu.Lock()
-			if leading++; leading > 1 || term <= last {
-				t.Errorf("%d lead, term %d after %d", leading, term, last)
-			}
-			last = term
-			terms++
-			mu.Unlock()
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-			mu.Lock()
-			leading--
-			mu.Unlock()
-			return errWork
-		}
-		var all []*patterns.Election
-		for i := range 10 {
-			all = append(all, patterns.Elect(ctx, []distlock.Locker{l, rival}[i%2], "x", lead))
-		}
-		for _, e := range all {
-			wantErr(t, "Wait", e.Wait(), context.DeadlineExceeded)
-		}
-		if terms < 3000 {
-			t.Errorf("%d terms of a second in an hour", terms)
-		}
 	})
 }

@@ -2,7 +2,6 @@ package patterns_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,57 +11,6 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
-
-// Three schedulers start a job of 200 ms once a second, a third of a second apart. Under
-// a plain lock it runs three times a second.
-func TestOncePer(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		want int
-		run  func(l distlock.Locker, job func(context.Context) error) error
-	}{
-		{"plain lock", 30, func(l distlock.Locker, job func(context.Context) error) error {
-			lock, err := l.TryLock(bg, "job")
-			if err != nil {
-				return err
-			}
-			return errors.Join(job(bg), lock.Unlock(bg))
-		}},
-		{"once per period", 10, func(l distlock.Locker, job func(context.Context) error) error {
-			_, err := patterns.OncePer(bg, l, "job", time.Second, job)
-			return err
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memlock.NewStore(nil)
-				runs := make(chan struct{}, 100)
-				job := func(context.Context) error {
-					runs <- struct{}{}
-					time.Sleep(200 * time.Millisecond)
-					return nil
-				}
-				for i := range 3 {
-					l := open(t, store)
-					go func() {
-						time.Sleep(time.Duration(i) * 333 * time.Millisecond)
-						for range 10 {
-							if err := tc.run(l, job); err != nil {
-								t.Error(err)
-							}
-							time.Sleep(time.Second - time.Duration(time.Now().UnixNano()%1e9) + time.Duration(i)*333*time.Millisecond)
-						}
-					}()
-				}
-				time.Sleep(9950 * time.Millisecond)
-				if len(runs) != tc.want {
-					t.Errorf("the job ran %d times in ten seconds, want %d", len(runs), tc.want)
-				}
-				time.Sleep(10 * time.Second)
-			})
-		})
-	}
-}
 
 func run(t *testing.T, l distlock.Locker, period time.Duration, fn func(context.Context) error) (bool, error) {
 	t.Helper()

@@ -2,7 +2,6 @@ package patterns_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,67 +111,6 @@ func TestReadWriteStarvesNobody(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The order of tokens is that of grants, and writers are alone.
-func TestReadWriteCrowd(t *testing.T) {
-	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		var mu sync.Mutex
-		var readers, writers, together int
-		var writeToken, anyToken int64
-		var wg sync.WaitGroup
-		for i := range 12 {
-			read, write := patterns.ReadWrite([]distlock.Locker{l, rival}[i%2], 4)
-			wg.Go(func() {
-				for range 20 {
-					writes := rand.N(3) == 0
-					locker := read
-					if writes {
-						locker = write
-					}
-					lock := mustLock(t, bg, locker, "x")
-					mu.Lock()
-					if writes {
-						writers++
-						if lock.Token() <= anyToken {
-							t.Errorf("a writer got token %d after %d", lock.Token(), anyToken)
-						}
-						writeToken = lock.Token()
-					} else {
-						readers++
-						if lock.Token() <= writeToken {
-							t.Errorf("a reader got token %d after a writer's %d", lock.Token(), writeToken)
-						}
-					}
-					anyToken = max(anyToken, lock.Token())
-					together = max(together, readers)
-					if writers > 1 || writers == 1 && readers > 0 || readers > 4 {
-						t.Errorf("%d writers and %d readers", writers, readers)
-					}
-					mu.Unlock()
-					time.Sleep(rand.N(time.Second))
-					mu.Lock()
-					if writes {
-						writers--
-					} else {
-						readers--
-					}
-					mu.Unlock()
-					if err := lock.Unlock(bg); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if together < 2 {
-			t.Errorf("at most %d readers at a time", together)
-		}
-		time.Sleep(time.Second)
-		if left, err := distlock.List(bg, l, ""); err != nil || len(left) != 0 {
-			t.Errorf("left in the store: %v, %v", left, err)
-		}
-	})
 }
 
 // slotTokens returns the tokens of the slots that are held.

@@ -176,22 +176,6 @@ func TestSemaphoreOrder(t *testing.T) {
 	})
 }
 
-// The permit of a process that has died comes back with the end of its lease, to one
-// that waits for it already.
-func TestSemaphoreDeadHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
-		s, r := patterns.Semaphore(l, 2), patterns.Semaphore(rival, 2)
-		// A fixed term that is neither renewed nor unlocked: nothing comes from its process.
-		mustLock(t, bg, s, "x", distlock.TTL(30*time.Second), distlock.NoRenewal())
-		mustLock(t, bg, s, "x")
-		began := time.Now()
-		mustLock(t, bg, r, "x")
-		if took := time.Since(began); took < 29*time.Second || took > 31*time.Second {
-			t.Errorf("the permit came back after %v", took)
-		}
-	})
-}
-
 // A call that was given up leaves nothing: not in the queue, and not at the slots.
 func TestSemaphoreGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
