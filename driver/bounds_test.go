@@ -163,9 +163,7 @@ func TestClockSetBackAtTheEndOfTheContext(t *testing.T) {
 		try("held")
 		n.use(on("try", func(context.Context, memlock.Call, func()) (bool, error) { return true, context.DeadlineExceeded }))
 		try("free")
-		if err := held.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, held)
 	})
 }
 

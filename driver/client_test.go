@@ -74,9 +74,7 @@ func TestCancelRacesGrant(t *testing.T) {
 			cancel()
 			switch {
 			case err == nil && lock.Err() == nil:
-				if err := lock.Unlock(bg); err != nil {
-					t.Fatal(err)
-				}
+				mustUnlock(t, bg, lock)
 			case lock != nil || !errors.Is(err, context.DeadlineExceeded):
 				t.Fatalf("got %v and %v", lock, err)
 			}
@@ -85,9 +83,7 @@ func TestCancelRacesGrant(t *testing.T) {
 			if err != nil {
 				t.Fatalf("a cancelled Lock left the name busy: %v", err)
 			}
-			if err := probe.Unlock(healthy()); err != nil {
-				t.Fatal(err)
-			}
+			mustUnlock(t, healthy(), probe)
 		}
 	})
 }
@@ -221,9 +217,7 @@ func TestObserver(t *testing.T) {
 		time.AfterFunc(500*time.Millisecond, func() { _ = other.Unlock(healthy()) })
 		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
 		time.Sleep(1500 * time.Millisecond)
-		if err := lock.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, lock)
 		n.use(on("try", once(replyLost)))
 		_, _ = l.Lock(bg, "x")
 		synctest.Wait()

@@ -220,9 +220,7 @@ func TestFateOfWaiter(t *testing.T) {
 				n.use(on("try", fails(fate)))
 				time.Sleep(bound - 2*time.Second)
 				n.use()
-				if err := held.Unlock(healthy()); err != nil {
-					t.Fatal(err)
-				}
+				mustUnlock(t, healthy(), held)
 				if err := <-third; err != nil {
 					t.Errorf("the third waiter: %v", err)
 				}

@@ -180,6 +180,13 @@ func mustLock(t *testing.T, ctx context.Context, l distlock.Locker, name string,
 	return lock
 }
 
+func mustUnlock(t *testing.T, ctx context.Context, lock distlock.Lock) {
+	t.Helper()
+	if err := lock.Unlock(ctx); err != nil {
+		t.Errorf("Unlock of %q: %v", lock.Name(), err)
+	}
+}
+
 func wantErr(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

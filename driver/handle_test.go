@@ -21,9 +21,7 @@ func TestUnlockRacesRenewal(t *testing.T) {
 		for range 1000 {
 			lock := mustLock(t, bg, l, "x", distlock.TTL(300*time.Millisecond))
 			time.Sleep(95*time.Millisecond + rand.N(12*time.Millisecond))
-			if err := lock.Unlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			mustUnlock(t, bg, lock)
 			probe, err := rival.TryLock(healthy(), "x")
 			if err != nil {
 				t.Fatalf("busy right after Unlock: %v", err)
@@ -32,9 +30,7 @@ func TestUnlockRacesRenewal(t *testing.T) {
 			if probe.Err() != nil {
 				t.Fatal(probe.Err())
 			}
-			if err := probe.Unlock(healthy()); err != nil {
-				t.Fatal(err)
-			}
+			mustUnlock(t, healthy(), probe)
 		}
 	})
 }
@@ -151,9 +147,7 @@ func TestDo(t *testing.T) {
 func TestUnlockAgainReportsTheSame(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x")
-		if err := lock.Unlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		mustUnlock(t, bg, lock)
 		done, cancel := context.WithCancel(bg)
 		cancel()
 		for range 50 { // a choice at random would pass a single try

@@ -150,9 +150,7 @@ func TestPanicAfterTheRelease(t *testing.T) {
 			if err := lock.Unlock(bg); err != nil {
 				t.Errorf("in the background: %t: Unlock: %v", late, err)
 			}
-			if err := mustLock(t, bg, rival, "x").Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, mustLock(t, bg, rival, "x"))
 			cancel()
 		}
 	})

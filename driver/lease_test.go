@@ -61,9 +61,7 @@ func TestTTLBeyondWhatTheStoreCanPromise(t *testing.T) {
 				t.Errorf("Extend: %v, the deadline is in %v", err, time.Until(lock.Deadline()))
 			}
 			time.Sleep(3 * time.Minute)
-			if err := lock.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, lock)
 		}
 		for what, opts := range map[string][]distlock.Option{
 			"fixed term":           {distlock.TTL(time.Minute + 1), distlock.NoRenewal()},

@@ -115,9 +115,7 @@ func TestOwnLock(t *testing.T) {
 		if text := wait(); !strings.Contains(text, "patterns.Reentrant") || said() != 1 {
 			t.Errorf("said %d times, and: %s", said(), text)
 		}
-		if err := lock.Unlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		mustUnlock(t, bg, lock)
 		mustLock(t, bg, rival, "x")
 		if text := wait(); strings.Contains(text, "Reentrant") || said() != 1 {
 			t.Errorf("of the lock of another, said %d times, and: %s", said(), text)

@@ -137,9 +137,7 @@ func TestDriverThatDoesNotReturn(t *testing.T) {
 			t.Errorf("Done closed %v after Deadline", late)
 		}
 		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
-		if err := other.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, other)
 		select {
 		case err := <-hanging:
 			t.Errorf("Lock returned %v: was the driver not called on its goroutine?", err)
@@ -320,8 +318,6 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 			t.Errorf("ended %v after its deadline: %v", now.Sub(deadline), lock.Err())
 		}
 		time.Sleep(time.Minute) // until its lease is over
-		if err := mustLock(t, bg, l, "x").Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, mustLock(t, bg, l, "x"))
 	})
 }

@@ -99,9 +99,7 @@ func TestHangingCallsLeaveNoGoroutine(t *testing.T) {
 				wantErr(t, "Lock", err, context.DeadlineExceeded)
 				cancel()
 				lock := mustLock(t, bg, l, fmt.Sprint("x", i))
-				if err := lock.Unlock(bg); err != nil {
-					t.Fatal(err)
-				}
+				mustUnlock(t, bg, lock)
 			}
 			synctest.Wait()
 			if n := count(); n > 1 {
@@ -127,9 +125,7 @@ func TestCallsEndAtTheirOwnLimits(t *testing.T) {
 		for _, limit := range []time.Duration{7 * time.Second, time.Second, 3 * time.Second} {
 			for _, shorter := range []time.Duration{limit / 2, limit / 4, 2 * limit} {
 				lock := mustLock(t, bg, l, "x", distlock.TTL(shorter))
-				if err := lock.Unlock(bg); err != nil {
-					t.Fatal(err)
-				}
+				mustUnlock(t, bg, lock)
 			}
 			if _, err := l.Lock(bg, "slow", distlock.TTL(limit)); err == nil {
 				t.Error("Lock of a name whose backend does not answer returned no error")
@@ -161,9 +157,7 @@ func TestCallHasTheDeadlineOfItsCaller(t *testing.T) {
 			if seen != want {
 				t.Errorf("a Lock with %v left calls the driver with %v, want %v", caller, seen, want)
 			}
-			if err := lock.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, ctx, lock)
 			cancel()
 		}
 	})
@@ -181,9 +175,7 @@ func TestManyWaiters(t *testing.T) {
 			waiting.Go(func() {
 				lock := mustLock(t, bg, l, "x")
 				served <- i
-				if err := lock.Unlock(bg); err != nil {
-					t.Error(err)
-				}
+				mustUnlock(t, bg, lock)
 			})
 			synctest.Wait() // it is in line
 		}
@@ -196,9 +188,7 @@ func TestManyWaiters(t *testing.T) {
 		if looks := n.count("try"); looks > 9 {
 			t.Errorf("%d requests of the waiters in a minute", looks)
 		}
-		if err := holder.Unlock(healthy()); err != nil {
-			t.Fatal(err)
-		}
+		mustUnlock(t, healthy(), holder)
 		waiting.Wait()
 		for i := range waiters {
 			if got := <-served; got != i {

@@ -106,9 +106,7 @@ func TestShortWaiterLooksAgain(t *testing.T) {
 			}()
 			synctest.Wait()
 			n.use(once(on("try", hung)))
-			if err := held.Unlock(healthy()); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, healthy(), held)
 			if err := <-done; err != nil {
 				t.Errorf("%s: %v", what, err)
 			}

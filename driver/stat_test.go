@@ -68,9 +68,7 @@ func TestEvents(t *testing.T) {
 		if err := lock.Extend(ctx, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if err := lock.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		mustUnlock(t, ctx, lock)
 		held := mustLock(t, bg, rival, "x")
 		if _, err := l.TryLock(ctx, "x"); !errors.Is(err, distlock.ErrHeld) {
 			t.Error(err)

@@ -81,9 +81,7 @@ func TestHangingObserverKeepsNothing(t *testing.T) {
 				go func() { _, _ = l.TryLock(bg, "x") }()
 			}
 			synctest.Wait()
-			if err := held.Unlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			mustUnlock(t, bg, held)
 			mustLock(t, bg, l, "x")
 		})
 	})
@@ -127,15 +125,11 @@ func TestPanicOfTheObserverLeavesNothing(t *testing.T) {
 			held := mustLock(t, bg, rival, "x")
 			survive(l.Lock)
 			survive(l.TryLock)
-			if err := held.Unlock(bg); err != nil {
-				t.Fatal(err)
-			}
+			mustUnlock(t, bg, held)
 			empty("Contended")
 		}
 		on = false
-		if err := mustLock(t, bg, l, "x").Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, mustLock(t, bg, l, "x"))
 	})
 }
 
@@ -164,9 +158,7 @@ func TestHealthyNameIsNeverRefused(t *testing.T) {
 			_ = lock.Unlock(bg)
 		})
 		time.Sleep(time.Minute)
-		if err := held.Unlock(healthy()); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, healthy(), held)
 		wg.Wait()
 	})
 }

@@ -44,6 +44,13 @@ func mustLock(t *testing.T, ctx context.Context, l distlock.Locker, name string,
 	return lock
 }
 
+func mustUnlock(t *testing.T, ctx context.Context, lock interface{ Unlock(context.Context) error }) {
+	t.Helper()
+	if err := lock.Unlock(ctx); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
 func wantErr(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

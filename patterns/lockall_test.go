@@ -40,9 +40,7 @@ func TestLockAll(t *testing.T) {
 				if err := set.Err(); err != nil {
 					t.Error(err)
 				}
-				if err := set.Unlock(bg); err != nil {
-					t.Error(err)
-				}
+				mustUnlock(t, bg, set)
 			})
 		}
 		wg.Wait()
@@ -53,9 +51,7 @@ func TestLockAll(t *testing.T) {
 		_, err = patterns.LockAll(ctx, l, []string{"c", "b", "a"})
 		wantErr(t, "LockAll with one held", err, distlock.ErrHeld)
 		mustLock(t, bg, rival, "a")
-		if err := busy.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, busy)
 	})
 }
 
@@ -104,9 +100,7 @@ func TestLockAllEndsWithItsContext(t *testing.T) {
 			t.Errorf("LockAll returned after %v, with a context of 1s", took)
 		}
 		hang.Store(false)
-		if err := busy.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, busy)
 		mustLock(t, bg, l, "a")
 	})
 }

@@ -82,9 +82,7 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 			t.Error(err)
 		}
 		for range 2 {
-			if err := lock.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, lock)
 		}
 		wantErr(t, "Err", lock.Err(), distlock.ErrUnlocked)
 		wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrUnlocked)

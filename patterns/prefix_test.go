@@ -25,9 +25,7 @@ func TestPrefix(t *testing.T) {
 		_, err = distlock.Inspect(bg, a, "")
 		wantErr(t, "Inspect of the prefix alone", err, distlock.ErrInvalid)
 		wantErr(t, "Break of the prefix alone", distlock.Break(bg, a, "", outside.Token()), distlock.ErrInvalid)
-		if err := outside.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, outside)
 		sts, err := distlock.List(bg, a, "")
 		if err != nil || len(sts) != 1 || sts[0].Name != "x" {
 			t.Errorf("List returned %v and %v", sts, err)

@@ -37,9 +37,7 @@ func TestReadWrite(t *testing.T) {
 		_, err = read.TryLock(bg, "x")
 		wantErr(t, "one reader too many", err, distlock.ErrHeld)
 		for _, lock := range []distlock.Lock{first, second, third} {
-			if err := lock.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, lock)
 		}
 		synctest.Wait()
 		w, err := otherWrite.TryLock(bg, "x")
@@ -63,9 +61,7 @@ func TestReadWrite(t *testing.T) {
 			t.Errorf("a writer was not renewed: %v", err)
 		}
 		for range 2 {
-			if err := w.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, w)
 		}
 		wantErr(t, "Err", w.Err(), distlock.ErrUnlocked)
 		mustLock(t, bg, read, "x")
@@ -144,9 +140,7 @@ func TestReadWriteLosesItsPlace(t *testing.T) {
 				lock := mustLock(t, bg, w, "x")
 				tokens <- lock.Token()
 				time.Sleep(time.Second)
-				if err := lock.Unlock(bg); err != nil {
-					t.Error(err)
-				}
+				mustUnlock(t, bg, lock)
 			}()
 			time.Sleep(time.Second)
 		}

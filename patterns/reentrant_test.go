@@ -54,9 +54,7 @@ func TestReentrant(t *testing.T) {
 		_, err = r.TryLock(bob, "x")
 		wantErr(t, "another owner", err, distlock.ErrHeld)
 		for range 2 { // a second Unlock of one share must not count
-			if err := second.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, second)
 		}
 		wantErr(t, "Err of the share", second.Err(), distlock.ErrUnlocked)
 		if first.Err() != nil {
@@ -64,9 +62,7 @@ func TestReentrant(t *testing.T) {
 		}
 		_, err = rival.TryLock(bg, "x")
 		wantErr(t, "one share left", err, distlock.ErrHeld)
-		if err := first.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, first)
 		if lock, err := r.TryLock(bob, "x"); err != nil {
 			t.Errorf("all shares unlocked: %v", err)
 		} else {
@@ -90,9 +86,7 @@ func TestReentrantLoss(t *testing.T) {
 		if anew.Err() != nil || anew.Token() <= lost.Token() {
 			t.Errorf("the new hold: %v, token %d after %d", anew.Err(), anew.Token(), lost.Token())
 		}
-		if err := anew.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, anew)
 	})
 }
 
@@ -114,9 +108,7 @@ func TestReentrantSharedWait(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() { mustLock(t, alice, r, "x") })
 		time.Sleep(2 * time.Second)
-		if err := busy.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, busy)
 		wg.Wait()
 	})
 }

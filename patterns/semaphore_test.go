@@ -51,9 +51,7 @@ func TestSemaphore(t *testing.T) {
 		mustLock(t, bg, s, "y")
 
 		back := permit(t, held[1])
-		if err := back.Unlock(bg); err != nil {
-			t.Error(err)
-		}
+		mustUnlock(t, bg, back)
 		synctest.Wait() // until the waiter that has given up is out of the queues
 		again, err := s.TryLock(bg, "x")
 		if err != nil {
@@ -126,9 +124,7 @@ func TestSemaphoreCrowd(t *testing.T) {
 					mu.Lock()
 					holding--
 					mu.Unlock()
-					if err := p.Unlock(bg); err != nil {
-						t.Error(err)
-					}
+					mustUnlock(t, bg, p)
 				}
 				// Until the first of them is through, all permits are wanted all the time.
 				mu.Lock()
@@ -254,9 +250,7 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 		wantErr(t, "TryLock", err, context.DeadlineExceeded)
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
 		for _, lock := range held {
-			if err := lock.Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, lock)
 		}
 	})
 }
@@ -276,9 +270,7 @@ func TestSemaphoreOptionPanics(t *testing.T) {
 					_, _ = take(bg, "x", func(*distlock.CallOptions) { panic("in an option") })
 				}()
 			}
-			if err := mustLock(t, bg, s, "x").Unlock(bg); err != nil {
-				t.Error(err)
-			}
+			mustUnlock(t, bg, mustLock(t, bg, s, "x"))
 		}
 	})
 }

@@ -67,9 +67,7 @@ func TestShardSpreads(t *testing.T) {
 			}
 			at := held(t, stores)
 			for _, lock := range locks {
-				if err := lock.Unlock(bg); err != nil {
-					t.Fatal(err)
-				}
+				mustUnlock(t, bg, lock)
 			}
 			return at
 		}
