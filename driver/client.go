@@ -73,7 +73,7 @@ func New(d Driver, o *distlock.Options) (*Client, error) {
 	c.tasks.life, c.tasks.endLife = context.WithCancelCause(context.Background())
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancelCause(context.Background())
-	c.renew.client, c.renew.classes = c, make(map[class]*batches)
+	c.renew.client, c.renew.classes = c, make(map[class]*lane)
 	c.lanes.init(c)
 	return c, nil
 }

@@ -44,11 +44,32 @@ const (
 // waits for it costs no goroutine.
 type lane struct {
 	mu    sync.Locker
-	spawn func(func())                // runs a goroutine
-	next  func() func() (failed bool) // the next call, or nil if there is none; mu is held
-	free  int                         // how many calls more may run
-	share time.Duration               // a call that takes longer may hang, and another goes on beside it
-	rest  time.Duration               // after a call that has failed sooner
+	spawn func(func())           // runs a goroutine
+	queue []func() (failed bool) // first come, first served
+	pick  func() func() bool     // if it is not nil: the next call instead, or nil if there is none; mu is held
+	free  int                    // how many calls more may run
+	share time.Duration          // a call that takes longer may hang, and another goes on beside it
+	rest  time.Duration          // after a call that has failed sooner
+}
+
+// add has call made as soon as a lane is free; mu is held.
+func (l *lane) add(call func() (failed bool)) {
+	l.queue = append(l.queue, call)
+	l.start()
+}
+
+// next returns the next call, or nil if there is none; mu is held.
+func (l *lane) next() func() (failed bool) {
+	if l.pick != nil {
+		return l.pick()
+	}
+	if len(l.queue) == 0 {
+		l.queue = nil
+		return nil
+	}
+	call := l.queue[0]
+	l.queue = l.queue[1:]
+	return call
 }
 
 // start begins a goroutine if there is something to do and it may; mu is held.
@@ -129,23 +150,22 @@ type lanes struct {
 	of     [hanging + 1]line
 	paused map[*release]*time.Timer // failed, until their next call
 	losses lane                     // which the application is told of
-	untold []func()
-	over   bool // Close has ended
+	over   bool                     // Close has ended
 }
 
 // line is what waits for a lane: the fewest calls first.
 type line struct {
 	lane
-	queue  releases
+	heap   releases
 	sorted instant // when the queue was looked through for what is over its time
 }
 
 func (l *lanes) init(c *Client) {
 	l.client, l.paused = c, make(map[*release]*time.Timer)
-	l.losses = lane{mu: &l.mu, spawn: c.tasks.spawn, next: l.nextLoss, free: soundLanes, share: laneShare}
+	l.losses = lane{mu: &l.mu, spawn: c.tasks.spawn, free: soundLanes, share: laneShare}
 	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
 		of := &l.of[i]
-		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, next: func() func() bool { return l.take(of) }, free: free, share: laneShare}
+		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, pick: func() func() bool { return l.take(of) }, free: free, share: laneShare}
 		if health(i) != sound {
 			of.rest = laneRest
 		}
@@ -158,23 +178,11 @@ func (l *lanes) tell(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.client.tasks.begin()
-	l.untold = append(l.untold, f)
-	l.losses.start()
-}
-
-// nextLoss returns what tells of the next loss, or nil if there is none; l.mu is held.
-func (l *lanes) nextLoss() func() (failed bool) {
-	if len(l.untold) == 0 {
-		l.untold = nil
-		return nil
-	}
-	f := l.untold[0]
-	l.untold = l.untold[1:]
-	return func() bool {
+	l.losses.add(func() bool {
 		defer l.client.tasks.finished()
 		f()
 		return false
-	}
+	})
 }
 
 // add has the release run in the background, until it ends: at once, or after a pause if a
@@ -205,20 +213,20 @@ func (l *lanes) push(r *release) {
 	}
 	r.at = l.client.now()
 	r.turn = r.calls
-	heap.Push(&of.queue, r)
+	heap.Push(&of.heap, r)
 	of.start()
 }
 
 // take returns the next call, or nil if there is none; l.mu is held. What is over its time is dropped,
 // and everything once Close has ended.
 func (l *lanes) take(of *line) func() (failed bool) {
-	if len(of.queue) == 0 {
-		of.queue = nil
+	if len(of.heap) == 0 {
+		of.heap = nil
 		return nil
 	}
 	l.sort(of)
-	r := heap.Pop(&of.queue).(*release)
-	backlog, over := len(of.queue), l.over
+	r := heap.Pop(&of.heap).(*release)
+	backlog, over := len(of.heap), l.over
 	return func() (failed bool) {
 		defer l.client.tasks.finished()
 		// After a stop of the process, or behind many that hang, a release may be over its time
@@ -244,12 +252,12 @@ func (l *lanes) sort(of *line) {
 		return
 	}
 	of.sorted = now
-	for _, r := range of.queue {
+	for _, r := range of.heap {
 		if r.over() {
 			r.turn = -1
 		}
 	}
-	heap.Init(&of.queue)
+	heap.Init(&of.heap)
 }
 
 // end has what waits dropped, in the background: Close has lost its patience, or nothing is
@@ -259,16 +267,16 @@ func (l *lanes) end() {
 	defer l.mu.Unlock()
 	l.over = true
 	last := &l.of[sound]
-	last.queue = append(append(last.queue, l.of[failed].queue...), l.of[hanging].queue...)
-	l.of[failed].queue, l.of[hanging].queue = nil, nil
+	last.heap = append(append(last.heap, l.of[failed].heap...), l.of[hanging].heap...)
+	l.of[failed].heap, l.of[hanging].heap = nil, nil
 	for r, timer := range l.paused {
 		timer.Stop()
-		last.queue = append(last.queue, r)
+		last.heap = append(last.heap, r)
 	}
 	clear(l.paused)
-	heap.Init(&last.queue)
+	heap.Init(&last.heap)
 	last.free += lastLanes
-	for range last.queue {
+	for range last.heap {
 		last.start()
 	}
 }
@@ -332,18 +340,10 @@ func RenewEach(ctx context.Context, batch []Renewal, renew func(ctx context.Cont
 		}
 		r.Answer(renew(ctx, r.Claim, r.TTL))
 	}
-	rest := batch
-	l := &lane{mu: &mu, spawn: func(f func()) { go f() }, free: eachParallel, share: share, next: func() func() bool {
-		if len(rest) == 0 {
-			return nil
-		}
-		r := &rest[0]
-		rest = rest[1:]
-		return func() bool { one(r); return false }
-	}}
+	l := &lane{mu: &mu, spawn: func(f func()) { go f() }, free: eachParallel, share: share}
 	mu.Lock()
-	for range min(eachParallel, len(batch)) {
-		l.start()
+	for i := range batch {
+		l.add(func() bool { one(&batch[i]); return false })
 	}
 	mu.Unlock()
 	unanswered.Wait()

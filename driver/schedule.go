@@ -37,7 +37,7 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	events  events
-	classes map[class]*batches
+	classes map[class]*lane
 	timer   *time.Timer // nil before the first lock
 	armed   instant     // what it is set to; 0 if it is not
 	stopped bool
@@ -181,35 +181,16 @@ func (s *scheduler) classify(h *Handle) (c class, renew bool) {
 	return class{}, false
 }
 
-// batches are the renewals of one class, of which a few run side by side.
-type batches struct {
-	lane
-	queue [][]*Handle
-}
-
 // renew sends what is due in one request, as soon as the class has a lane for it.
 func (s *scheduler) renew(batch []*Handle, of class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.classes[of]
-	if b == nil {
-		b = new(batches)
-		b.lane = lane{mu: &s.mu, spawn: s.client.tasks.spawn, next: func() func() bool { return s.next(b) }, free: renewParallel, share: of.atLeast() / renewShare}
-		s.classes[of] = b
+	l := s.classes[of]
+	if l == nil {
+		l = &lane{mu: &s.mu, spawn: s.client.tasks.spawn, free: renewParallel, share: of.atLeast() / renewShare}
+		s.classes[of] = l
 	}
-	b.queue = append(b.queue, batch)
-	b.start()
-}
-
-// next returns the call for the next batch of a class, or nil if there is none; s.mu is held.
-func (s *scheduler) next(b *batches) func() (failed bool) {
-	if len(b.queue) == 0 || s.stopped {
-		b.queue = nil
-		return nil
-	}
-	batch := b.queue[0]
-	b.queue = b.queue[1:]
-	return func() bool { s.send(batch); return false }
+	l.add(func() bool { s.send(batch); return false })
 }
 
 // limit bounds a renewal or an Extend to half the time left, so that a hanging one leaves
