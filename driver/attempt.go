@@ -155,10 +155,6 @@ func (a *attempt) acquire() error {
 			deaf = err != nil
 		case over != nil:
 		case a.outlasts(err):
-			c.names.fail(a.record, err)
-			if !a.pause() {
-				return err
-			}
 			err = nil
 		default:
 			return err
@@ -189,25 +185,18 @@ func (a *attempt) stopped(over, last error) error {
 	return withReason(over, seen)
 }
 
-// outlasts reports whether the call goes on after err: a waiter does unless the store has refused
-// it for good, a first Lock if the store answers "not now", each for a while.
+// outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless
+// the store has refused it for good, a first Lock if the store answers "not now", each for a while.
 func (a *attempt) outlasts(err error) bool {
-	switch fate := FateOf(err); {
-	case fate == Answered:
+	if fate := FateOf(err); fate == Answered || !a.told && fate != NotNow {
 		return false
-	case !a.told && fate != NotNow:
-		return false
-	case a.until.IsZero():
+	}
+	since := a.client.names.fail(a.record, err)
+	if a.until.IsZero() {
 		// Counted from when the trouble began for the queue: else each caller in it would go on
 		// for that long, one after another, and they would pile up.
-		a.until = a.client.names.troubleSince(a.record).Add(min(a.request.TTL, maxNotNow))
+		a.until = since.Add(min(a.request.TTL, maxNotNow))
 	}
-	return time.Now().Before(a.until)
-}
-
-// pause blocks until it is time to ask again. It reports false if the call has gone on
-// for long enough.
-func (a *attempt) pause() bool {
 	ctx, cancel := context.WithDeadline(a.ctx, a.until)
 	defer cancel()
 	defer context.AfterFunc(a.client.life, cancel)()

@@ -199,24 +199,15 @@ func (ns *names) refuse(n *record, err error) {
 	n.refusal, n.refused, n.trouble, n.outdated = err, time.Now(), nil, false
 }
 
-// fail notes that the first of the queue goes on although its look has failed.
-func (ns *names) fail(n *record, err error) {
+// fail notes that a look of the first of the queue has failed, which may go on, and returns when the first has,
+// of those that no answer has followed.
+func (ns *names) fail(n *record, err error) time.Time {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	if n.trouble == nil {
 		n.troubled = time.Now()
 	}
 	n.trouble = err
-}
-
-// troubleSince returns when the first look at the name has failed, of those that no answer
-// has followed; now if none has.
-func (ns *names) troubleSince(n *record) time.Time {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	if n.trouble == nil {
-		return time.Now()
-	}
 	return n.troubled
 }
 
