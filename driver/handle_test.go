@@ -79,22 +79,6 @@ func TestRenewalIsBatched(t *testing.T) {
 	})
 }
 
-func TestCloseWithoutBackend(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-		lock := mustLock(t, bg, l, "x")
-		n.use(on("release", hangs(t, false)))
-		start := time.Now()
-		err := l.Close()
-		if err == nil {
-			t.Error("Close reported success though the release never returned")
-		}
-		if d := time.Since(start); d > 12*time.Second {
-			t.Errorf("Close took %v", d)
-		}
-		wantErr(t, "Err", lock.Err(), distlock.ErrUnlocked)
-	})
-}
-
 func TestDo(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
 		errOwn := errors.New("own")

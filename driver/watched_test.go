@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,84 +204,21 @@ func TestCloseForgetsWhatHasEnded(t *testing.T) {
 	})
 }
 
-// Calls that hang until their context ends cost their own name a while, not its life.
-func TestNameOutlivesCallsThatHang(t *testing.T) {
-	for _, op := range []string{"try", "release"} {
-		t.Run(op, func(t *testing.T) {
-			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-				rules := []rule{on(op, stuck)}
-				if op == "release" {
-					rules = append(rules, on("try", requestLost))
-				}
-				n.use(rules...)
-				for range 10 {
-					ctx, cancel := context.WithTimeout(bg, time.Second)
-					if _, err := l.TryLock(ctx, "x"); err == nil {
-						t.Error("locked")
-					}
-					cancel()
-				}
-				n.use()
-				time.Sleep(time.Minute)
-				mustLock(t, bg, l, "x")
-			})
+// A store that has no idea how long the lease runs is not asked all the time, nor is one that says again
+// and again that it is about to end.
+func TestLooksOfAWaiter(t *testing.T) {
+	for remaining, most := range map[time.Duration]int32{math.MaxInt64: 10, time.Microsecond: 1300} {
+		d := &oddDriver{try: func() (driver.Grant, error) {
+			return driver.Grant{}, &distlock.HeldError{Remaining: remaining}
+		}}
+		odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+			ctx, cancel := context.WithTimeout(bg, time.Minute)
+			defer cancel()
+			_, err := l.Lock(ctx, "x")
+			wantErr(t, "Lock", err, context.DeadlineExceeded)
+			if n := d.tries.Load(); n > most {
+				t.Errorf("%d tries in a minute where %v are left, want %d at the most", n, remaining, most)
+			}
 		})
 	}
-}
-
-// A store that has no idea how long the lease runs is not asked all the time.
-func TestEndlessLeaseIsNoReasonToHurry(t *testing.T) {
-	d := &oddDriver{try: func() (driver.Grant, error) {
-		return driver.Grant{}, &distlock.HeldError{Remaining: math.MaxInt64}
-	}}
-	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
-		ctx, cancel := context.WithTimeout(bg, time.Minute)
-		defer cancel()
-		if _, err := l.Lock(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Lock: %v", err)
-		}
-		if n := d.tries.Load(); n > 10 {
-			t.Errorf("%d tries in a minute, want one every ten seconds", n)
-		}
-	})
-}
-
-// Nor is one that says again and again that the lease is about to end.
-func TestLeaseThatIsAlwaysAboutToEnd(t *testing.T) {
-	d := &oddDriver{try: func() (driver.Grant, error) {
-		return driver.Grant{}, &distlock.HeldError{Remaining: time.Microsecond}
-	}}
-	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
-		ctx, cancel := context.WithTimeout(bg, time.Minute)
-		defer cancel()
-		if _, err := l.Lock(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Lock: %v", err)
-		}
-		if n := d.tries.Load(); n > 1300 {
-			t.Errorf("%d tries in a minute, want one every 50 ms", n)
-		}
-	})
-}
-
-// After an outage that has cost all locks, the names that the store can free are
-// free soon, however many it cannot.
-func TestCleanUpAfterOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		const ttl = 10 * time.Second
-		for i := range 400 {
-			mustLock(t, bg, l, fmt.Sprint("stuck", i), distlock.TTL(ttl))
-		}
-		for i := range 100 {
-			mustLock(t, bg, l, fmt.Sprint("x", i), distlock.TTL(ttl))
-		}
-		var freed atomic.Int32
-		n.use(on("renew", requestLost), on("release", stuckNames), on("release", func(context.Context, memlock.Call, func()) (bool, error) {
-			freed.Add(1)
-			return false, nil
-		}))
-		time.Sleep(ttl + time.Minute)
-		if freed := freed.Load(); freed != 100 {
-			t.Errorf("%d of 100 lost locks are released a minute after their TTL", freed)
-		}
-	})
 }
