@@ -123,33 +123,6 @@ func TestLogOfLoweredTTLHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// boaster is a driver whose grants say more than they should.
-type boaster struct {
-	driver.Driver
-	boast func(*driver.Grant)
-}
-
-type boasting struct {
-	driver.Claim
-	d *boaster
-}
-
-func (d *boaster) Claim(r driver.Request) driver.Claim { return &boasting{d.Driver.Claim(r), d} }
-
-func (c *boasting) Try(ctx context.Context) (driver.Grant, error) {
-	g, err := c.Claim.Try(ctx)
-	c.d.boast(&g)
-	return g, err
-}
-
-func (d *boaster) Renew(ctx context.Context, batch []driver.Renewal) {
-	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
-		g, err := renewOne(ctx, d.Driver, c.(*boasting).Claim, ttl)
-		d.boast(&g)
-		return g, err
-	})
-}
-
 // A deadline is never later than what was asked for, from before the request,
 // whatever the store says.
 func TestGrantIsNotBelievedBeyondWhatWasAsked(t *testing.T) {
@@ -160,7 +133,7 @@ func TestGrantIsNotBelievedBeyondWhatWasAsked(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := limited{
-					&boaster{plain{memlock.NewDriver(memlock.NewStore(nil))}, boast},
+					&oddDriver{Driver: memlock.NewDriver(memlock.NewStore(nil)), boast: boast},
 					func(c *driver.Capabilities) { c.TTLGranularity = time.Second },
 				}
 				l := client(t, d, nil)
