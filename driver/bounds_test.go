@@ -20,14 +20,7 @@ func TestPanicInExtend(t *testing.T) {
 	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
 		lock := mustLock(t, bg, l, "x")
 		d.renew = func() (driver.Grant, error) { panic("in the driver") }
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("no panic")
-				}
-			}()
-			_ = lock.Extend(bg, time.Minute)
-		}()
+		mustPanic(t, "in the driver", func() { _ = lock.Extend(bg, time.Minute) })
 		began := time.Now()
 		if err := l.Close(); err != nil || time.Since(began) > time.Second {
 			t.Errorf("Close: %v after %v", err, time.Since(began))

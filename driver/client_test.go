@@ -49,15 +49,8 @@ func TestArguments(t *testing.T) {
 		cancel()
 		_, err := l.Lock(done, "x")
 		wantErr(t, "done context", err, context.Canceled)
-		func() {
-			defer func() {
-				if said := fmt.Sprint(recover()); !strings.Contains(said, "nil context") {
-					t.Errorf("a nil context panics with %q", said)
-				}
-			}()
-			var none context.Context
-			_, _ = l.Lock(none, "x")
-		}()
+		var none context.Context
+		mustPanic(t, "nil context", func() { _, _ = l.Lock(none, "x") })
 		if n := n.count("try"); n != 0 {
 			t.Errorf("%d requests were sent", n)
 		}

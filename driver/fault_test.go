@@ -3,6 +3,8 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,6 +187,18 @@ func mustUnlock(t *testing.T, ctx context.Context, lock distlock.Lock) {
 	if err := lock.Unlock(ctx); err != nil {
 		t.Errorf("Unlock of %q: %v", lock.Name(), err)
 	}
+}
+
+// mustPanic fails unless f panics with what is said.
+func mustPanic(t *testing.T, said string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), said) {
+			t.Errorf("recovered %v, want %q", v, said)
+		}
+	}()
+	f()
 }
 
 func wantErr(t *testing.T, what string, err, want error) {

@@ -117,10 +117,9 @@ func TestDo(t *testing.T) {
 				t.Errorf("the loss is said as %q", text)
 			}
 		}
-		func() {
-			defer func() { _ = recover() }()
+		mustPanic(t, "in fn", func() {
 			_ = distlock.Do(bg, l, "x", func(context.Context) error { panic("in fn") })
-		}()
+		})
 		if _, err := rival.TryLock(bg, "x"); err != nil {
 			t.Errorf("a panic left the lock: %v", err)
 		}

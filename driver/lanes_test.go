@@ -120,12 +120,9 @@ func TestPanicIsPassedOn(t *testing.T) {
 			t.Errorf("one panic has ended a lock: %v, %v", x.Err(), y.Err())
 		}
 	})
-	defer func() {
-		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "in f") {
-			t.Errorf("recovered %v", v)
-		}
-	}()
-	_, _ = driver.Detach(t.Context(), func() (int, error) { panic("in f") })
+	mustPanic(t, "in f", func() {
+		_, _ = driver.Detach(t.Context(), func() (int, error) { panic("in f") })
+	})
 }
 
 // A release that was applied before the driver panicked has freed the lock: its repeat, which finds

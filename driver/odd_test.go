@@ -235,14 +235,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 			func() { _, _ = l.Lock(none, "x") },
 			func() { _, _ = distlock.Inspect(none, l, "x") },
 		} {
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Error("no panic")
-					}
-				}()
-				misuse()
-			}()
+			mustPanic(t, "", misuse)
 		}
 		if _, err := l.TryLock(bg, "x"); err != nil {
 			t.Error(err)
