@@ -76,16 +76,18 @@ func (l *limiter) run(ctx context.Context, name string, kind int, send func() er
 		return notSent(ctx)
 	}
 	var err error
-	switch {
-	case !l.blocked.has(name):
-		err = send()
-	case acquire(ctx, l.slow):
-		err = send()
-		<-l.slow
-	default:
+	slow := l.blocked.has(name)
+	if slow && !acquire(ctx, l.slow) {
 		err = notSent(ctx)
+		l.observe(name, n, kind, err, 0)
+		return err
 	}
-	l.observe(name, n, kind, err)
+	sent := time.Now()
+	err = send()
+	if slow {
+		<-l.slow
+	}
+	l.observe(name, n, kind, err, time.Since(sent))
 	return err
 }
 
@@ -114,8 +116,9 @@ func (l *limiter) end(name string, n *turns, kind int) {
 }
 
 // observe ends the turn of a statement that has ended with err. If the server may go on with it, that
-// is after linger, or when an answer shows that the row can be had: nothing waits for it then.
-func (l *limiter) observe(name string, n *turns, kind int, err error) {
+// is linger after it was sent, or when an answer shows that the row can be had: nothing waits for it
+// then.
+func (l *limiter) observe(name string, n *turns, kind int, err error, took time.Duration) {
 	unknown := driver.FateOf(err) == driver.Unknown
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +137,7 @@ func (l *limiter) observe(name string, n *turns, kind int, err error) {
 		l.end(name, n, kind)
 		return
 	}
-	n.abandoned[kind] = time.AfterFunc(l.linger, func() {
+	n.abandoned[kind] = time.AfterFunc(l.linger-took, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.end(name, n, kind)
