@@ -62,10 +62,14 @@ matrix: ## each broken driver by the whole suite: besides its killers it trips n
 	$(GO) test -run TestMatrix -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late: on all four stores, Redlock and memlock; it says what was reached (1 to 3 minutes)
+pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, herds at the end of a lease, stopped processes: on all four stores, Redlock and memlock; it says what was reached (3 to 5 minutes)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 \
-		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left)' $(ARGS) \
+		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left|hand-over|herd|stopped)' $(ARGS) \
 		./conformance ./redislock ./redislock/redlock ./mysqllock ./zklock ./etcdlock
+
+.PHONY: look-then-act
+look-then-act: tools ## drivers that look in one request and act in another, ROUNDS=10 times each on Redis, MySQL, etcd and files: the suite has to fail all of them, and none that is right (20 seconds a round)
+	DISTLOCK_LOOK_THEN_ACT=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -count $(ROUNDS) -timeout 2h $(ARGS) ./internal/mutants/stores
 
 # Before the faults, what the tests of the servers themselves leave out: elections, and etcd built anew.
 EVENTS ?= 70

@@ -70,8 +70,10 @@ var importRules = []importRule{
 	{dir: "conformance/netfault"},
 	// A network and a server in virtual time, for the reference driver and for what is made from it.
 	{dir: "conformance/virtual", imports: []string{".", "driver", "memlock", "conformance/netfault"}},
-	// What the suite must catch: broken drivers, made from the good one.
-	{dir: "internal/mutants/files", imports: []string{".", "driver", "conformance"}, testing: true},
+	// What the suite must catch: a driver on real stores, as a stranger writes it, straight on their clients;
+	{dir: "internal/mutants/stores", tests: []string{".", "driver", "conformance", "conformance/netfault", "github.com/redis/go-redis/v9/...",
+		"github.com/go-sql-driver/mysql", "go.etcd.io/etcd/...", "go.uber.org/zap"}},
+	// and broken drivers, made from the good one.
 	{dir: "internal/mutants/processes", tests: []string{".", "driver", "memlock", "conformance"}},
 	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "conformance/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
@@ -86,7 +88,8 @@ var importRules = []importRule{
 		"github.com/testcontainers/testcontainers-go/...", "github.com/containerd/errdefs/...", "github.com/moby/moby/...",
 	}},
 	{dir: "internal/harness/...", testing: true,
-		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."}},
+		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."},
+		tests: []string{"go.uber.org/zap"}},
 	// Makes and removes a part of a server of its own, by the server's own client.
 	{dir: "internal/sandbox", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql",
 		"github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/..."}},

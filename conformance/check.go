@@ -63,6 +63,8 @@ func Checks() []Check {
 		heldChecks,
 		ownerChecks,
 		pairChecks,
+		herdChecks,
+		stoppedChecks,
 		expiryChecks,
 		namesChecks,
 		waitChecks,

@@ -19,7 +19,7 @@ func pairChecks() []Check {
 		if op.id == "" {
 			continue
 		}
-		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
+		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Alone: op.sweeps, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
 	}
 	for _, f := range fates() {
 		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, Run: func(c *C) { c.fated(f) }})
@@ -42,6 +42,8 @@ func pairings() []pairing {
 			rule: "a Lock that waits and is stopped at any of its requests or steps gets nothing that another has taken meanwhile"},
 		{id: "unlock", clause: "H6", what: "Unlock", lossy: true, prepare: takenBefore, run: pairUnlock,
 			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
+		{id: "hand-over", clause: "H6", what: "Unlock of a name that another waits for", prepare: awaitedBefore, run: pairUnlock,
+			rule: "an Unlock that hands the name over and is stopped at any of its requests or steps until the lease is over, and the waiter and another have had the name, gives it to nobody"},
 		{id: "extend", clause: "H5", what: "Extend", lossy: true, prepare: takenBefore, run: pairExtend,
 			rule: "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
 		{id: "renewal", clause: "H5", what: "a renewal", prepare: renewedBefore, run: pairRenewal,
@@ -50,7 +52,7 @@ func pairings() []pairing {
 			rule: "a Close that is stopped at any of its requests or steps until the lease of a lock is over and another has the name does not touch it"},
 		{id: "break", clause: "O2", what: "Break", prepare: brokenBefore, run: pairBreak,
 			rule: "a Break that is stopped at any of its requests or steps until the hold that it is to end is over does not touch the next one"},
-		{id: "sweep", clause: "O4", what: "Sweep", prepare: sweptBefore, run: pairSweep,
+		{id: "sweep", clause: "O4", what: "Sweep", sweeps: true, prepare: sweptBefore, run: pairSweep,
 			rule: "a Sweep that is stopped at any of its requests or steps does not touch a name that was taken meanwhile"},
 	}
 }
@@ -91,6 +93,12 @@ func takenBefore(s *pairScene) {
 	s.held = s.a.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.ttl))
 }
 
+func awaitedBefore(s *pairScene) {
+	takenBefore(s)
+	s.waiter = s.c.open("W"+s.a.who).begin(s.name, distlock.TTL(s.c.long()))
+	s.c.awaitQueued(s.name, 1)
+}
+
 // closedBefore has the lease end while Close is under way, which gives up after some seconds.
 func closedBefore(s *pairScene) {
 	s.ttl = s.c.fits(min(s.ttl, closing/8))
@@ -107,7 +115,7 @@ func brokenBefore(s *pairScene) {
 }
 
 func sweptBefore(s *pairScene) {
-	s.third.sweep(time.Hour) // skips the check if not supported
+	s.third.sweep(time.Nanosecond) // skips the check if not supported; leaves A nothing else to sweep
 	h := s.b.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.short()))
 	h.free()
 	s.c.sleepUntil(h.gone() + s.c.poll())

@@ -17,11 +17,14 @@ import (
 
 // childRequest is what a check asks of a child process, one JSON object to a line.
 type childRequest struct {
-	Op     string        `json:"op"` // "lock", "trylock", "err" or "unlock"
+	Op     string        `json:"op"` // "lock", "trylock", "err", "extend", "unlock"; "herd", and "drop" what that got
 	Name   string        `json:"name,omitempty"`
 	TTL    time.Duration `json:"ttl,omitempty"`
 	Fixed  bool          `json:"fixed,omitempty"`
 	Within time.Duration `json:"within,omitempty"` // bounds the call
+
+	Herd    *herd `json:"herd,omitempty"`
+	Clients int   `json:"clients,omitempty"` // in the herd
 }
 
 // childReply is the answer. It has durations, never instants: clocks of two
@@ -34,6 +37,7 @@ type childReply struct {
 	Token int64         `json:"token,omitempty"`
 	Left  time.Duration `json:"left,omitempty"` // until the lock's Deadline
 	Took  time.Duration `json:"took,omitempty"`
+	Names []string      `json:"names,omitempty"` // that the herd holds
 }
 
 // ChildMain is the life of a child process: it opens a client, obeys requests from
@@ -56,7 +60,7 @@ func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
 		return 1
 	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	k := childLife{locker: l}
+	k := childLife{open: open, locker: l}
 	for {
 		var q childRequest
 		if err := in.Decode(&q); err != nil {
@@ -73,8 +77,11 @@ func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
 }
 
 type childLife struct {
+	open   func(context.Context) (distlock.Locker, error)
 	locker distlock.Locker
 	lock   distlock.Lock
+	herd   []distlock.Locker
+	got    []distlock.Lock // by the herd
 }
 
 func (k *childLife) obey(q childRequest) childReply {
@@ -90,6 +97,9 @@ func (k *childLife) obey(q childRequest) childReply {
 	}
 	if err != nil {
 		r.Err = err.Error()
+	}
+	if q.Op == "herd" {
+		r.Names = holding(k.got)
 	}
 	if k.lock != nil {
 		r.Token, r.Left = k.lock.Token(), time.Until(k.lock.Deadline())
@@ -111,8 +121,23 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 		if l, err = acquire(ctx, q.Name, opts...); err == nil {
 			k.lock = l // a call that fails leaves the old handle: a check may use it again
 		}
+	case q.Op == "herd":
+		for len(k.herd) < q.Clients {
+			p, err := k.open(ctx)
+			if err != nil {
+				return err
+			}
+			k.herd = append(k.herd, p)
+		}
+		k.got = q.Herd.run(ctx, k.herd)
+	case q.Op == "drop":
+		for _, l := range k.got {
+			err = errors.Join(err, l.Unlock(ctx))
+		}
 	case k.lock == nil:
 		err = errors.New("the child holds no lock")
+	case q.Op == "extend":
+		err = k.lock.Extend(ctx, q.TTL)
 	case q.Op == "err":
 		err = k.lock.Err()
 	case q.Op == "unlock":

@@ -33,6 +33,7 @@ type pairing struct {
 	queues bool // Lock: what arrives behind its undo may wait for its TTL
 	waits  bool // until the name is free
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
+	sweeps bool // reaches all names of the store: so it runs alone, and one scene after the other has the same name
 
 	// prepare brings the name into its state. It sets what A, or B, holds before.
 	prepare func(s *pairScene)
@@ -53,6 +54,7 @@ type pairScene struct {
 	name        string
 	ttl         time.Duration // that the locks of A, and of B before, are taken for
 	held, other *lease        // of A and of B before; nil if they had none
+	waiter      *pending      // who waits for A to unlock, and is served before B; nil if nobody does
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
 
@@ -68,6 +70,9 @@ func (c *C) pair(op pairing) {
 	if _, ok := c.harness.(Stepped); ok {
 		depth, unit = stepDepth, "steps"
 	}
+	if op.sweeps {
+		depth = stepDepth
+	}
 	b, third, ttl := c.open("B"), c.open("C"), c.Unit()
 	if op.waits {
 		// A request that was stopped for longer than a client waits for an answer may enlist A
@@ -77,8 +82,11 @@ func (c *C) pair(op pairing) {
 	}
 	var mu sync.Mutex
 	seen := make(map[outcome][]int)
-	c.together(depth, func(i int, _ *rand.Rand) {
+	scene := func(i int, _ *rand.Rand) {
 		s := &pairScene{c: c, op: op, b: b, third: third, k: i + 1, name: c.Name(fmt.Sprint("n", i+1)), ttl: ttl, told: make(chan struct{})}
+		if op.sweeps {
+			s.name = c.Name("n")
+		}
 		s.a, s.gate = c.openGated(fmt.Sprint("A", i+1))
 		if _, ok := s.gate.(*stepGate); ok {
 			var g gate
@@ -90,7 +98,13 @@ func (c *C) pair(op pairing) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[o] = append(seen[o], s.k)
-	})
+	}
+	if !op.sweeps {
+		c.together(depth, scene)
+	}
+	for i := 0; op.sweeps && i < depth && seen[notReached] == nil; i++ {
+		scene(i, nil)
+	}
 	text := fmt.Sprintf("%s, each of the first %d %s of A", op.what, depth, unit)
 	for _, o := range []outcome{passedBy, toldBefore, blocked, notReached} {
 		if ks := seen[o]; len(ks) > 0 {
@@ -199,11 +213,18 @@ func (s *pairScene) successor() (next *lease, free bool) {
 		defer close(over)
 		if s.held != nil {
 			c.sleepUntil(s.held.Ends() - s.ttl/8)
-			a := try(distlock.NoRenewal())
-			if s.kept = a.busy(); a.err == nil {
+			if s.waiter != nil {
+				s.kept = !s.waiter.within(0)
+			} else if a := try(distlock.NoRenewal()); a.err == nil {
 				a.free()
+			} else {
+				s.kept = a.busy()
 			}
 			c.sleepUntil(s.held.Ends())
+		}
+		if s.waiter != nil && !s.served() {
+			stuck.Store(true)
+			return
 		}
 		asking.Store(true)
 		s.vacate()
@@ -233,6 +254,17 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	})
 	s.unblock(over, &asking, &stuck)
 	return next, !stuck.Load()
+}
+
+// served has the waiter get the name, and unlock it. It returns false if A keeps it from that by what
+// it has in the process, such as a file lock; A goes on then.
+func (s *pairScene) served() bool {
+	if s.steps != nil && !s.waiter.within(max(0, s.held.gone()+s.c.soon()-s.c.now())) {
+		s.gate.release()
+		return false
+	}
+	s.waiter.woken(s.held.granted()+s.c.timing.ExpiryLag+s.c.soon(), "the lease of A, who was stopped, is over").free()
+	return true
 }
 
 // unblock waits until B is over. If A has what keeps B from going on, such as a file lock, A

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -84,7 +85,7 @@ func endOf(ctx context.Context) error {
 // explain returns the error of the call as the caller should see it: an end of ours does
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
-	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 	end := endOf(c.caller)
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):

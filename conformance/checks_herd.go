@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// herdClients ask for the same names in one moment; herdNames end in one round; herdEnds are enough. Without
+// pairsVariable a round of each kind with a quarter of the names has to do.
+const herdClients, herdNames, herdEnds = 32, 64, 2000
+
+func herdChecks() []Check {
+	return []Check{
+		{
+			ID: "pair/herd-try", Clause: "H1", Mandatory: true, Heavy: true, Run: func(c *C) { c.herds(0, false) },
+			Rule: "many clients that ask for a name just when it ends, by its lease or by Unlock, do not get it twice",
+		},
+		{
+			ID: "pair/herd-lock", Clause: "H1", Mandatory: true, Heavy: true, Run: func(c *C) { c.herds(0, true) },
+			Rule: "the same of clients that wait for it",
+		},
+		{
+			ID: "pair/herd-processes", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Heavy: true, Run: func(c *C) { c.herds(3, false) },
+			Rule: "the same of clients in several processes",
+		},
+	}
+}
+
+// herd is what the clients of one process do in a round: they ask for each name by TryLock, a few times, or wait
+// for all of them.
+type herd struct {
+	Names  []string      `json:"names"`
+	TTL    time.Duration `json:"ttl"`
+	Tries  int           `json:"tries"` // 0: Lock
+	Within time.Duration `json:"within"`
+}
+
+// run returns what the clients have got.
+func (q *herd) run(ctx context.Context, peers []distlock.Locker) (got []distlock.Lock) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	take := func(ask func(context.Context, string, ...distlock.Option) (distlock.Lock, error), name string) bool {
+		ctx, cancel := context.WithTimeout(ctx, q.Within)
+		defer cancel()
+		l, err := ask(ctx, name, distlock.TTL(q.TTL), distlock.NoRenewal())
+		if err != nil { // held, mostly: who has it is what counts
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if got = append(got, l); q.Tries == 0 && len(got) == len(q.Names) {
+			time.AfterFunc(quiet, enough) // for a second that gets it
+		}
+		return true
+	}
+	for _, p := range peers {
+		if q.Tries > 0 {
+			all.Go(func() {
+				for _, name := range q.Names {
+					for left := q.Tries; left > 0 && !take(p.TryLock, name); left-- {
+					}
+				}
+			})
+			continue
+		}
+		for _, name := range q.Names {
+			all.Go(func() { take(p.Lock, name) })
+		}
+	}
+	all.Wait()
+	return got
+}
+
+// stampede has herds ask for names, round by round.
+type stampede struct {
+	*C
+	waits    bool // by Lock
+	names    int  // of a round
+	holder   *client
+	peers    []distlock.Locker
+	children []*process
+	ends     int // that somebody has got the name after
+}
+
+// herds has names end in the midst of a herd: in every other round by Unlock.
+func (c *C) herds(processes int, waits bool) {
+	c.unmodelled()
+	s := stampede{C: c, waits: waits, names: herdNames / 4, holder: c.open("A")}
+	for i := range processes {
+		s.children = append(s.children, c.spawn(fmt.Sprint("child", i+1)))
+	}
+	for i := range herdClients / (1 + processes) {
+		s.peers = append(s.peers, c.open(fmt.Sprint("B", i+1)).locker)
+	}
+	began, enough := c.now(), 1
+	if os.Getenv(pairsVariable) == "all" && !c.Virtual() {
+		s.names, enough = herdNames, herdEnds
+	}
+	polls := waits && c.harness.Caps().Push != Yes // then waiters do not come in one moment after an Unlock
+	rounds := 0
+	for ; rounds < 2 || s.ends < enough; rounds++ {
+		s.round(rounds, rounds%2 == 1 && !polls)
+	}
+	c.Logf("%d of %d names that ended were had again, %d clients asking for each, in %v", s.ends, rounds*s.names, herdClients, c.now()-began)
+}
+
+func (s *stampede) round(n int, unlocks bool) {
+	ttl := s.short()
+	if unlocks {
+		ttl = s.long()
+	}
+	held := make([]*lease, s.names)
+	q := &herd{TTL: s.long(), Tries: 1, Within: patience}
+	for j := range held {
+		q.Names = append(q.Names, s.Name(fmt.Sprintf("n%d-%d", n, j)))
+	}
+	s.together(8, func(i int, _ *rand.Rand) {
+		for j := i; j < s.names; j += 8 {
+			held[j] = s.holder.mustTry(q.Names[j], "which is fresh", distlock.NoRenewal(), distlock.TTL(ttl))
+		}
+	})
+	gone := held[0].gone()
+	for _, h := range held {
+		gone = max(gone, h.gone())
+	}
+	switch {
+	case s.waits && unlocks:
+		q.Tries, q.Within = 0, quiet+s.soon()
+	case s.waits:
+		q.Tries, q.Within = 0, max(0, gone-s.now())+s.soon()
+	case unlocks:
+		q.Tries = 3
+	default:
+		s.sleepUntil(gone)
+	}
+	if unlocks {
+		s.Go(func() {
+			if s.waits {
+				s.sleep(quiet)
+			}
+			for _, h := range held {
+				h.free()
+			}
+		})
+	}
+	who, mine := s.ask(q)
+	s.judge(who, unlocks)
+	s.together(8, func(i int, _ *rand.Rand) {
+		for j := i; j < len(mine); j += 8 {
+			_ = mine[j].Unlock(s.ctx) // the name is not used again
+		}
+	})
+	for _, k := range s.children {
+		k.ask(childRequest{Op: "drop"})
+	}
+}
+
+// ask has the clients of all processes ask, and returns who holds each name, and the locks of this process.
+func (s *stampede) ask(q *herd) (who map[string][]string, mine []distlock.Lock) {
+	var mu sync.Mutex
+	who = make(map[string][]string)
+	note := func(process string, names ...string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, name := range names {
+			who[name] = append(who[name], process)
+		}
+	}
+	s.together(1+len(s.children), func(i int, _ *rand.Rand) {
+		if i == 0 {
+			mine = q.run(s.ctx, s.peers)
+			note("this process", holding(mine)...)
+			return
+		}
+		k := s.children[i-1]
+		r, _, _ := k.ask(childRequest{Op: "herd", Herd: q, Clients: len(s.peers), Within: patience})
+		note(k.who, r.Names...)
+	})
+	return who, mine
+}
+
+// holding returns the names of those locks that are held.
+func holding(locks []distlock.Lock) (names []string) {
+	for _, l := range locks {
+		if l.Err() == nil {
+			names = append(names, l.Name())
+		}
+	}
+	return names
+}
+
+func (s *stampede) judge(who map[string][]string, unlocks bool) {
+	end := "its lease had ended"
+	if unlocks {
+		end = "its holder unlocked it"
+	}
+	for name, processes := range who {
+		if len(processes) > 1 {
+			s.breach("H1", "%d of the %d clients that asked for %q when %s hold it at once, in %v: a driver that looks in one step and acts in another does so; the test and the change must be one step",
+				len(processes), herdClients, name, end, processes)
+		}
+	}
+	s.ends += len(who)
+}

@@ -1,0 +1,242 @@
+//go:build unix
+
+// Package stores has a newcomer's driver over four stores, right but for one operation at a time that looks in one
+// step and acts in another. The suite has to fail each, in real time and over a wire: so it is apart from the mutants
+// in virtual time.
+package stores_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
+)
+
+// harness is of the driver with a flaw, or none if that is empty. open opens its store.
+type harness struct {
+	flaw string
+	open func(addr string, step func()) (cells, error)
+}
+
+// Open implements conformance.Harness.
+func (h harness) Open(context.Context, *conformance.C) (distlock.Locker, error) {
+	return h.via("", func() {})
+}
+
+func (h harness) via(addr string, step func()) (distlock.Locker, error) {
+	c, err := h.open(addr, step)
+	if err != nil {
+		return nil, err
+	}
+	return driver.New(&store{c, h.flaw}, nil)
+}
+
+// Caps implements conformance.Harness.
+func (h harness) Caps() conformance.Caps {
+	caps := conformance.CapsFrom((*store)(nil).Capabilities())
+	caps.Inspector, caps.Proxy, caps.Process, caps.ServerClock = conformance.No, conformance.No, conformance.No, conformance.No
+	caps.Failover, caps.Namespaces, caps.Child = conformance.No, conformance.No, conformance.No
+	return caps
+}
+
+// Timing implements conformance.Harness.
+func (h harness) Timing() conformance.Timing {
+	return conformance.TimingFrom((*store)(nil).Capabilities())
+}
+
+// stepped is a harness that tells the suite of each step.
+type stepped struct{ harness }
+
+// OpenStepped implements conformance.Stepped.
+func (h stepped) OpenStepped(_ context.Context, _ *conformance.C, step func()) (distlock.Locker, error) {
+	return h.via("", step)
+}
+
+// wired is a harness with a proxy.
+type wired struct {
+	harness
+	addr string
+}
+
+// OpenVia implements conformance.Proxy.
+func (h wired) OpenVia(_ context.Context, c *conformance.C) (distlock.Locker, netfault.Link, error) {
+	p, err := netfault.NewTCPProxy(h.addr, c.Rand().Uint64())
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Cleanup(func() { _ = p.Close() })
+	l, err := h.via(p.Addr(), func() {})
+	return l, p, err
+}
+
+// Caps implements conformance.Harness.
+func (h wired) Caps() conformance.Caps {
+	caps := h.harness.Caps()
+	caps.Proxy = conformance.Yes
+	return caps
+}
+
+// bare is a harness over files without steps, that can run a client in another process.
+type bare struct {
+	harness
+	dir string
+}
+
+// Child implements conformance.Child.
+func (h bare) Child() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+h.flaw+":"+h.dir)
+	return cmd
+}
+
+// Caps implements conformance.Harness.
+func (h bare) Caps() conformance.Caps {
+	caps := h.harness.Caps()
+	caps.Child = conformance.Yes
+	return caps
+}
+
+// childVariable has the flaw and the folder, for a child process.
+const childVariable = "DISTLOCK_STORES_CHILD"
+
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(childVariable); ok {
+		flaw, dir, _ := strings.Cut(text, ":")
+		os.Exit(conformance.ChildMain(func(context.Context) (distlock.Locker, error) { return onFolder(flaw, dir).via("", func() {}) }))
+	}
+	os.Exit(m.Run())
+}
+
+// place makes the harness of a driver with a flaw on a store that no other driver uses.
+type place func(t *testing.T, flaw string) conformance.Harness
+
+func onFolder(flaw, dir string) harness {
+	return harness{flaw, func(_ string, step func()) (cells, error) { return files{dir, step}, nil }}
+}
+
+func onSteps(t *testing.T, flaw string) conformance.Harness {
+	return stepped{onFolder(flaw, folder(t))}
+}
+
+func onFiles(t *testing.T, flaw string) conformance.Harness {
+	dir := folder(t)
+	return bare{onFolder(flaw, dir), dir}
+}
+
+// folder is in memory where there is such a place: a rename on a disk waits for what others write there.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "files")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// over returns a place on a server.
+func over(s *servers.Server, open func(rawURL, space string) (cells, error)) place {
+	return func(t *testing.T, flaw string) conformance.Harness {
+		space := fmt.Sprintf("s%x", rand.Uint64())
+		return wired{harness{flaw, func(addr string, _ func()) (cells, error) {
+			if addr == "" {
+				return open(s.URL(), space)
+			}
+			return open(s.URLVia(addr), space)
+		}}, s.Addr()}
+	}
+}
+
+// allVariable is the environment variable that, as "all", has each driver examined on all stores. Without it each is on
+// one of them, by chance, and one that is right is examined by group pair/ alone.
+const allVariable = "DISTLOCK_LOOK_THEN_ACT"
+
+var all = os.Getenv(allVariable) == "all"
+
+// TestLookThenAct: a driver that looks in one request or step and acts in another fails the mandatory check of that
+// operation, and the first line of the failure says so.
+func TestLookThenAct(t *testing.T) {
+	places := places(t)
+	names := slices.Sorted(maps.Keys(places))
+	first := rand.IntN(len(names))
+	for i, flaw := range flaws {
+		for j, name := range names {
+			if !all && (first+i)%len(names) != j {
+				continue
+			}
+			t.Run(name+"/"+flaw, func(t *testing.T) {
+				t.Parallel()
+				r := examine(t, places[name](t, flaw), func(k conformance.Check) bool { return k.ID == "pair/"+flaw }).Results[0]
+				if !caught(r) {
+					t.Errorf("SURVIVED: %s", r.Text())
+				}
+			})
+		}
+	}
+}
+
+// caught reports whether a mandatory check has failed and says in the first line what is wrong.
+func caught(r conformance.Result) bool {
+	line, _, _ := strings.Cut(r.Reason, "\n")
+	return r.Status == conformance.Failed && r.Mandatory && strings.Contains(line, "looks in one step and acts in another")
+}
+
+// TestRight: the same driver without a flaw passes.
+func TestRight(t *testing.T) {
+	for name, place := range places(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range examine(t, place(t, ""), func(k conformance.Check) bool { return all || k.Group() == "pair" }).Results {
+				if r.Status == conformance.Failed {
+					t.Errorf("accused: %s", r.Text())
+				}
+			}
+		})
+	}
+}
+
+// TestWithoutSteps: over files, without a word from the store of its steps, such a driver is caught by chance. A run that it passes
+// says that what lies between two steps was not examined.
+func TestWithoutSteps(t *testing.T) {
+	if !all {
+		t.Skipf("takes minutes: %s is not all", allVariable)
+	}
+	for _, flaw := range flaws {
+		t.Run(flaw, func(t *testing.T) {
+			t.Parallel()
+			report := examine(t, onFiles(t, flaw), func(k conformance.Check) bool { return k.Group() == "pair" })
+			if slices.ContainsFunc(report.Results, caught) {
+				t.Log("caught")
+			} else if !slices.ContainsFunc(report.Gaps(), func(g conformance.Gap) bool { return strings.Contains(g.Situation, "between two steps") }) {
+				t.Errorf("it has passed, and the report does not say what was not examined:\n%s", report.Summary())
+			}
+		})
+	}
+}
+
+func examine(t *testing.T, h conformance.Harness, filter func(conformance.Check) bool) conformance.Report {
+	report := conformance.Verify(t.Context(), h, &conformance.Options{Artifacts: t.TempDir(), Filter: filter})
+	if len(report.Results) == 0 {
+		t.Fatal("no check was run")
+	}
+	return report
+}
+
+func places(t *testing.T) map[string]place {
+	return map[string]place{
+		"files": onSteps,
+		"redis": over(servers.ForTest(t, servers.Redis), openKeys),
+		"mysql": over(servers.ForTest(t, servers.MySQL), openRows),
+		"etcd":  over(servers.ForTest(t, servers.Etcd), openTree),
+	}
+}
