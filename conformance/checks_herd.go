@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
 )
 
-// herdClients ask for the same names in one moment; herdNames end in one round; herdEnds are enough. Without
-// pairsVariable a round of each kind with a quarter of the names has to do.
+// herdClients ask for the same names in one moment; herdNames end in one round; herdEnds are enough. Where the check
+// need not be thorough, a round of each kind with a quarter of the clients and names has to do.
 const herdClients, herdNames, herdEnds = 32, 64, 2000
 
 func herdChecks() []Check {
@@ -83,7 +82,8 @@ func (q *herd) run(ctx context.Context, peers []distlock.Locker) (got []distlock
 type stampede struct {
 	*C
 	waits    bool // by Lock
-	names    int  // of a round
+	clients  int
+	names    int // of a round
 	holder   *client
 	peers    []distlock.Locker
 	children []*process
@@ -93,27 +93,28 @@ type stampede struct {
 // herds has names end in the midst of a herd: in every other round by Unlock.
 func (c *C) herds(processes int, waits bool) {
 	c.unmodelled()
-	s := stampede{C: c, waits: waits, names: herdNames / 4, holder: c.open("A")}
+	s := stampede{C: c, waits: waits, clients: herdClients / 4, names: herdNames / 4, holder: c.open("A")}
+	enough := 1
+	if c.thorough() {
+		s.clients, s.names, enough = herdClients, herdNames, herdEnds
+	}
 	for i := range processes {
 		s.children = append(s.children, c.spawn(fmt.Sprint("child", i+1)))
 	}
-	for i := range herdClients / (1 + processes) {
+	for i := range s.clients / (1 + processes) {
 		s.peers = append(s.peers, c.open(fmt.Sprint("B", i+1)).locker)
 	}
-	began, enough := c.now(), 1
-	if os.Getenv(pairsVariable) == "all" && !c.Virtual() {
-		s.names, enough = herdNames, herdEnds
-	}
+	began := c.now()
 	polls := waits && c.harness.Caps().Push != Yes // then waiters do not come in one moment after an Unlock
 	rounds := 0
 	for ; rounds < 2 || s.ends < enough; rounds++ {
 		s.round(rounds, rounds%2 == 1 && !polls)
 	}
-	c.Logf("%d of %d names that ended were had again, %d clients asking for each, in %v", s.ends, rounds*s.names, herdClients, c.now()-began)
+	c.Logf("%d of %d names that ended were had again, %d clients asking for each, in %v", s.ends, rounds*s.names, s.clients, c.now()-began)
 }
 
 func (s *stampede) round(n int, unlocks bool) {
-	ttl := s.short()
+	ttl := s.ending()
 	if unlocks {
 		ttl = s.long()
 	}
@@ -205,7 +206,7 @@ func (s *stampede) judge(who map[string][]string, unlocks bool) {
 	for name, processes := range who {
 		if len(processes) > 1 {
 			s.breach("H1", "%d of the %d clients that asked for %q when %s hold it at once, in %v: a driver that looks in one step and acts in another does so; the test and the change must be one step",
-				len(processes), herdClients, name, end, processes)
+				len(processes), s.clients, name, end, processes)
 		}
 	}
 	s.ends += len(who)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// stoppedRounds is how often a process is stopped. Without pairsVariable a few have to do.
+// stoppedRounds is how often a process is stopped. Where the check need not be thorough, a few have to do.
 const stoppedRounds, stoppedWorkers = 300, 6
 
 // stoppedIn are the operations that it is stopped in.
@@ -28,7 +27,7 @@ func stoppedChecks() []Check {
 func stoppedProcess(c *C) {
 	c.unmodelled()
 	rounds := 4 * stoppedWorkers
-	if os.Getenv(pairsVariable) == "all" {
+	if c.thorough() {
 		rounds = stoppedRounds
 	}
 	usual := make(map[string]time.Duration)
@@ -64,7 +63,7 @@ type stopping struct {
 
 // prepare brings the name into its state, and returns the operation.
 func (s *stopping) prepare(what, name string) childRequest {
-	q := childRequest{Op: "trylock", Name: name, TTL: s.short(), Fixed: true}
+	q := childRequest{Op: "trylock", Name: name, TTL: s.ending(), Fixed: true}
 	switch what {
 	case stoppedIn[1]:
 		s.sleepUntil(s.b.mustTry(name, "which is fresh", distlock.NoRenewal(), distlock.TTL(q.TTL)).gone())
@@ -109,7 +108,7 @@ func (s *stopping) wait(d time.Duration) {
 // passes has B get the name, and the child go on. It returns false if the child keeps B from it by what it has on
 // the machine, such as a file lock, and so goes on before.
 func (s *stopping) passes(what, name string) (next *lease, passed bool) {
-	gone := s.atMost(s.short()) + s.timing.ExpiryLag
+	gone := s.atMost(s.ending()) + s.timing.ExpiryLag
 	over := make(chan struct{})
 	s.Go(func() {
 		defer close(over)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
@@ -20,6 +21,17 @@ const fateDepth = 8
 // operation lost in silence. Each of them waits for a time-out: without it every second is,
 // and the seed says which.
 const pairsVariable = "DISTLOCK_CONFORMANCE_PAIRS"
+
+// thorough reports whether a check that finds by chance what pairs find for certain has to look for long: because it was
+// asked for, or because nothing else looks between the steps of this store.
+func (c *C) thorough() bool {
+	_, steps := c.harness.(Stepped)
+	_, wire := can[Proxy](c, capProxy)
+	return !c.Virtual() && (os.Getenv(pairsVariable) == "all" || !steps && !wire)
+}
+
+// ending is the TTL of a lease whose end such a check waits for.
+func (c *C) ending() time.Duration { return c.fits(c.Unit() / 8) }
 
 // fate is what becomes of a message of an operation.
 type fate struct {
