@@ -32,6 +32,8 @@ func TestMemlockRealTime(t *testing.T) {
 
 var skipped = []string{
 	"core/cross-process",         // no other process can have the store
+	"pair/herd-processes",        //
+	"pair/stopped-process",       //
 	"owner/twin-processes",       //
 	"expiry/killed-holder",       //
 	"lost/paused-client",         //

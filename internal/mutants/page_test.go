@@ -37,6 +37,10 @@ func TestPage(t *testing.T) {
 var byChance = map[string]string{
 	"renew/boundary":          "which schedules it meets is a matter of chance; what it looks for is renew/late-request's by design",
 	"stress/counter":          "it looks for overlaps by chance; core/exclusive and its kind make them by design",
+	"pair/herd-try":           "it meets by chance what the other checks of the group make for certain",
+	"pair/herd-lock":          "the same",
+	"pair/herd-processes":     "the same",
+	"pair/stopped-process":    "the same",
 	"stress/random-history":   "it looks for overlaps by chance",
 	"stress/boundary-history": "it looks for overlaps by chance; pair/unlock and renew/late-request make what it meets at the end of a lease",
 	"stress/sequence":         "it looks for overlaps by chance",
@@ -150,6 +154,10 @@ var onServers = []struct{ name, flaw, check, file, command string }{
 	{
 		"WallClock", "a Deadline that is made of a date, and so moves when the clock of the holder's machine is set",
 		"core/acquire-release", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/WallClock' ./internal/mutants/processes",
+	},
+	{
+		"hand-over", "a driver over Redis, MySQL, etcd or files that looks who waits with one request and hands the name over with a second; one of nine operations that are done so there",
+		"pair/hand-over", "internal/mutants/stores/driver_test.go", "make look-then-act",
 	},
 }
 

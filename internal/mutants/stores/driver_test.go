@@ -11,8 +11,8 @@ import (
 )
 
 // flaws are the operations that the driver may do in two requests, or steps: it looks at the record, and writes it
-// afterwards, while others may do the same. Each is the ID of the check of group pair/ that has to catch it.
-var flaws = []string{"try-free", "try-released", "try-expired", "unlock", "hand-over", "renewal", "extend", "break", "sweep"}
+// afterwards, while others may do the same. Each is named by the check that has to catch it.
+var flaws = []string{"pair/try-free", "pair/try-released", "pair/try-expired", "pair/unlock", "pair/hand-over", "pair/renewal", "pair/extend", "pair/break", "pair/sweep"}
 
 // cells are a store as a newcomer sees it: values by name. An empty value is none.
 type cells interface {
@@ -61,7 +61,7 @@ func (r *record) free() { r.Owner, r.Expires = "", time.Now() }
 // store is a newcomer's driver: right, but for the one operation that is its flaw, if any.
 type store struct {
 	cells
-	flaw string
+	flaw string // what is after the group in one of flaws
 }
 
 // Capabilities implements driver.Driver.
