@@ -145,7 +145,9 @@ func (s *pairScene) play() outcome {
 	if woken {
 		c.sleep(quiet)
 		s.gate.hold(s.k / 2)
-		s.vacate()
+		if !s.vacated() {
+			return s.over(blocked)
+		}
 	}
 	if !s.stopped() {
 		return s.over(notReached)
@@ -184,10 +186,23 @@ func (s *pairScene) stopped() bool {
 			return s.gate.reached()
 		}
 		if s.c.now() > began+quiet {
-			s.vacate()
+			s.vacated()
 		}
 	}
 	return true
+}
+
+// vacated is vacate while A may be stopped with what keeps B from it in the process, such as a file lock: then A goes on,
+// and it returns false.
+func (s *pairScene) vacated() bool {
+	over := make(chan struct{})
+	s.c.Go(func() { defer close(over); s.vacate() })
+	if s.steps != nil && !s.c.within(over, 2*stuckAfter) {
+		s.gate.release()
+		s.c.within(over, patience)
+		return false
+	}
+	return s.c.within(over, 24*time.Hour)
 }
 
 // vacate has B free the name, if it had it before. The oracles judge what it is told.
