@@ -30,6 +30,9 @@ func (c *C) thorough() bool {
 	return !c.Virtual() && (os.Getenv(pairsVariable) == "all" || !steps && !wire)
 }
 
+// brief reports whether such a check leaves out leases that end where it can: it need not be thorough, and they end late here.
+func (c *C) brief() bool { return !c.thorough() && c.timing.ExpiryLag >= time.Second }
+
 // ending is the TTL of a lease whose end such a check waits for.
 func (c *C) ending() time.Duration { return c.fits(c.Unit() / 8) }
 

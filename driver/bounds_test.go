@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,26 @@ func TestTimerOfTheContextIsLate(t *testing.T) {
 		n.use(on("try", stuck))
 		_, err := l.Lock(lateTimer{bg, time.Now().Add(100 * time.Millisecond)}, "x")
 		wantErr(t, "Lock", err, context.DeadlineExceeded)
+	})
+}
+
+// A client library gives its sockets the deadline of the call. The end of that is the end of the caller's context if that has
+// come, no answer if it was the call's own, and else an error of the store like another.
+func TestDeadlineOfASocket(t *testing.T) {
+	d := &oddDriver{}
+	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
+		d.try = func() (driver.Grant, error) { return driver.Grant{}, os.ErrDeadlineExceeded }
+		if _, err := l.TryLock(bg, "x"); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a time-out of the library: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		d.try = func() (driver.Grant, error) {
+			time.Sleep(time.Second + time.Millisecond)
+			return driver.Grant{}, os.ErrDeadlineExceeded
+		}
+		_, err := l.TryLock(ctx, "y")
+		wantErr(t, "TryLock", err, context.DeadlineExceeded)
 	})
 }
 

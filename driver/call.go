@@ -85,7 +85,8 @@ func endOf(ctx context.Context) error {
 // explain returns the error of the call as the caller should see it: an end of ours does
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
-	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
+	socket := errors.Is(err, os.ErrDeadlineExceeded) // client libraries give it the deadline of the call
+	ended := socket || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	end := endOf(c.caller)
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):
@@ -96,6 +97,8 @@ func (c *call) explain(err error) error {
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
 		return &Fault{FateOf(err), &NoAnswer{From: c.backend, After: c.limit}}
+	case socket: // a shorter bound, which looks like the end of no context
+		return err
 	}
 	// The end of a shorter bound, of the driver or its client library.
 	return &Fault{FateOf(err), fmt.Errorf("%s: %v", c.backend, err)}
