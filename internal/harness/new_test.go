@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ var clients = map[string]client{
 			if err != nil {
 				return nil, errors.Join(err, db.Close())
 			}
-			return with{l.Client, db.Close}, nil
+			return with{l.Client, sync.OnceValue(db.Close)}, nil
 		},
 	},
 	"etcd in a namespace": {
@@ -103,7 +104,7 @@ var clients = map[string]client{
 			if err != nil {
 				return nil, errors.Join(err, c.Close())
 			}
-			return with{l.Client, c.Close}, nil
+			return with{l.Client, sync.OnceValue(c.Close)}, nil
 		},
 	},
 }
@@ -120,13 +121,13 @@ func onRedis(c redis.UniversalClient, space string) (distlock.Locker, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return with{l.Client, c.Close}, nil
+	return with{l.Client, sync.OnceValue(c.Close)}, nil
 }
 
 // with is a Locker that takes the user's client with it.
 type with struct {
 	*driver.Client
-	end func() error
+	end func() error // the second time as well
 }
 
 func (w with) Close() error { return errors.Join(w.Client.Close(), w.end()) }
