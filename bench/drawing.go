@@ -21,6 +21,9 @@ var (
 	grey = color.Gray{150}
 )
 
+// room is what a label leaves for fonts that are wider than the one it was measured with. A drawing keeps spaces that do not break.
+const room = "\u00a0\u00a0\u00a0\u00a0\u00a0\u00a0"
+
 // newPlot is what both figures have in common.
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
@@ -70,7 +73,7 @@ func (r *results) drawHandOff() ([]byte, error) {
 	slices.Reverse(names)
 	ticks := make([]plot.Tick, len(names))
 	for i, name := range names {
-		ticks[i] = plot.Tick{Value: float64(i - len(names)), Label: name}
+		ticks[i] = plot.Tick{Value: float64(i - len(names)), Label: name + room}
 	}
 	p.Y.Tick.Marker = plot.ConstantTicks(ticks)
 	p.Y.Min, p.Y.Max = -float64(len(names))-.5, -.5
@@ -80,7 +83,7 @@ func (r *results) drawHandOff() ([]byte, error) {
 
 // drawClients shows how many pairs a second clients on one name do, by their number.
 func (r *results) drawClients() ([]byte, error) {
-	p := newPlot("clients on one name", "pairs of Lock and Unlock a second (dashed: the least of the rounds)")
+	p := newPlot("clients on one name", "pairs a second (dashed: least round)")
 	p.X.Scale, p.X.Min, p.X.Max = plot.LogScale{}, 2, 64
 	var ticks []plot.Tick
 	for _, n := range crowds {
