@@ -294,8 +294,8 @@ func TestRegister(t *testing.T) {
 	if got, want := r.Schemes(), []string{"a", "b"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("the schemes are %q, want %q", got, want)
 	}
-	if _, err := r.Open(t.Context(), backends.Config{URL: "B://x"}); err != io.EOF {
-		t.Errorf("the error is %v, want the opener's as it is", err)
+	if _, err := r.Open(t.Context(), backends.Config{URL: "B://x"}); !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "b://x") {
+		t.Errorf("the error is %v, want the opener's, with the URL", err)
 	}
 	for scheme, want := range map[string]string{"a": "twice", "": "not a scheme", "A": "lower case", "c:": "not a scheme"} {
 		func() {
