@@ -15,7 +15,7 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// The colours differ for those who see fewer, too: they are Okabe and Ito's.
+// The colours are Okabe and Ito's, which colour-blind readers can tell apart.
 var (
 	inks = []color.Color{color.NRGBA{213, 94, 0, 255}, color.NRGBA{0, 114, 178, 255}, color.NRGBA{0, 158, 115, 255}, color.NRGBA{204, 121, 167, 255}, color.NRGBA{86, 180, 233, 255}}
 	grey = color.Gray{150}

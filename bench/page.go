@@ -194,7 +194,7 @@ func (c column) against(own, other *report.Backend) string {
 	return number(m)
 }
 
-// waitTable is what those who wait get, from all.
+// waitTable is what waiting costs, by library.
 func (r *results) waitTable() *table {
 	t := &table{head: []string{"", "hand-off p50, ms", "hand-off p99, ms", "16 clients on one name, pairs /s", "Jain's index", "longest wait, ms",
 		fmt.Sprintf("requests /s while %d wait", r.Params.Waiters)}}

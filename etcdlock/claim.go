@@ -141,7 +141,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 //	condition                           then              else
 //	Lock: the key is absent             put, read queue   read the key: a reply was lost
 //	TryLock: the queue is empty         put, read queue   read the oldest key: refused
-//	both, on a shared lease: no grave
+//	both, on a shared lease: no tombstone
 //
 // The server takes it as one step in its log, so no other claim comes between the put
 // and the read. The create revision of the key is the revision of the transaction.
@@ -163,7 +163,7 @@ func (c *claim) put(ctx context.Context) error {
 		otherwise: []clientv3.Op{state},
 	}
 	if c.lease.shared {
-		put.conditions = append(put.conditions, clientv3.Compare(clientv3.CreateRevision(c.grave()), "=", 0))
+		put.conditions = append(put.conditions, clientv3.Compare(clientv3.CreateRevision(c.tombstone()), "=", 0))
 	}
 	did, err := c.store.claims.send(ctx, c.queue, put)
 	if did.unsure {
@@ -185,7 +185,7 @@ func (c *claim) put(ctx context.Context) error {
 	case own != nil && string(own.Key) != c.key:
 		return heldBy(own)
 	case own == nil || c.unsure == nil || clientv3.LeaseID(own.Lease) != c.lease.id:
-		// It is the key or the grave of a copy of this process, with the same series: the
+		// It is the key or the tombstone of a copy of this process, with the same series: the
 		// machine was copied while it ran. We must not take what the copy holds for our own.
 		return errKeyTaken
 	default: // a reply was lost
@@ -250,17 +250,16 @@ func (c *claim) freeKey() {
 // again: it must not delete the key of a later claim. A copy of this process, made with
 // its machine, must not delete the key of the original.
 //
-// A put without an answer may still be applied after that. On a shared lease a grave of the
+// A put without an answer may still be applied after that. On a shared lease a tombstone of the
 // key refuses it. The claim's own lease is revoked, and that does the same:
 //
-//	claim                          a member          the others
-//	  |-- put, if no grave is there -->| stops            |
-//	  |     (no answer)                |                  |
-//	  |-- delete the key, if it is ours; put a grave ---->|
-//	  |<- done -------------------------------------------|
-//	  |                                | goes on          |
-//	  |                                |-- put, if no     |
-//	  |                                |   grave is there | refused
+//	claim                              a member              the others
+//	  |-- put, unless a tombstone is there ->| stops                 |
+//	  |     (no answer)                      |                       |
+//	  |-- delete the key, if it is ours; put a tombstone ----------->|
+//	  |<- done ------------------------------------------------------|
+//	  |                                      | goes on               |
+//	  |                                      |-- put: refused ------>|
 func (c *claim) Release(ctx context.Context) error {
 	c.stopWaiting((*watch).end)
 	if c.lease == nil {
@@ -316,7 +315,7 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 		did, err = c.store.txn(ctx, once, c.removal(c.unsure.shared))
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the grave, and no put on it comes any more
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the tombstone, and no put on it comes any more
 		did, err = c.store.txn(ctx, once, c.removal(false))
 	case errors.Is(err, rpctypes.ErrNoSpace) && c.unsure != nil:
 		// It may have been applied, and have filled the store up. A deletion is allowed.
@@ -328,9 +327,9 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	return err == nil && did.succeeded, err
 }
 
-// removal is the transaction of remove. One transaction also makes the grave: a put comes
+// removal is the transaction of remove. One transaction also makes the tombstone: a put comes
 // before the deletion, or is refused.
-func (c *claim) removal(grave bool) txn {
+func (c *claim) removal(tombstone bool) txn {
 	del := clientv3.OpDelete(c.key)
 	t := txn{
 		conditions: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.rev)},
@@ -340,22 +339,22 @@ func (c *claim) removal(grave bool) txn {
 		ours := clientv3.Compare(clientv3.LeaseValue(c.key), "=", c.unsure.id)
 		t.otherwise = append(t.otherwise, clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{del}, nil))
 	}
-	if grave {
-		bury := c.bury()
-		t.then, t.otherwise = append(t.then, bury), append(t.otherwise, bury)
+	if tombstone {
+		put := c.putTombstone()
+		t.then, t.otherwise = append(t.then, put), append(t.otherwise, put)
 	}
 	return t
 }
 
-// grave is a key of the queue of the empty name, which is none. While it is there, no put of the
+// tombstone is a key of the queue of the empty name, which is none. While it is there, no put of the
 // claim's key is applied.
-func (c *claim) grave() string {
+func (c *claim) tombstone() string {
 	return c.store.prefix + terminator + c.key[len(c.store.prefix):]
 }
 
-// bury puts the grave, for as long as the lease is there on which a put of the key may still come.
-func (c *claim) bury() clientv3.Op {
-	grave := c.grave()
-	c.unsure.keep(len(grave))
-	return clientv3.OpPut(grave, "", clientv3.WithLease(c.unsure.id))
+// putTombstone puts the tombstone, for as long as the lease is there on which a put of the key may still come.
+func (c *claim) putTombstone() clientv3.Op {
+	tombstone := c.tombstone()
+	c.unsure.keep(len(tombstone))
+	return clientv3.OpPut(tombstone, "", clientv3.WithLease(c.unsure.id))
 }

@@ -220,7 +220,7 @@ func (st *fixture) keys() []*mvccpb.KeyValue {
 	}
 	return slices.DeleteFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool {
 		_, of := st.name(string(kv.Key))
-		return !of // a grave
+		return !of // a tombstone
 	})
 }
 

@@ -39,8 +39,8 @@ const (
 // claim had ended. It would block its name for as long as other locks keep the lease
 // alive. Two things prevent that:
 //
-//   - A put on a shared lease is applied only if its key has no grave. The clean-up behind
-//     a put without an answer makes that grave, a key on the same lease. So a stopped
+//   - A put on a shared lease is applied only if its key has no tombstone. The clean-up behind
+//     a put without an answer makes that tombstone, a key on the same lease. So a stopped
 //     member, with the put in its buffers, does not apply it later.
 //   - A shared lease is replaced: after changePeriod, and at once if such a clean-up fails. Its
 //     keys move to the next lease, a few with each renewal. The strays stay behind and end with
@@ -60,9 +60,9 @@ type lease struct {
 	peeks   []*peek       // to be sent
 	peeking bool
 
-	members map[string]struct{} // the keys that claims want on the lease
-	graves  int
-	bytes   int // of both
+	members    map[string]struct{} // the keys that claims want on the lease
+	tombstones int
+	bytes      int // of both
 }
 
 // kind says what a lease is for. A key lives by a lease of the kind that it needs, and
@@ -265,7 +265,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 func (l *lease) join(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members)+l.graves >= maxMembers || l.bytes+len(key) > maxBytes {
+	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
 		return false
 	}
 	l.members[key] = struct{}{}
@@ -283,11 +283,11 @@ func (l *lease) leave(key string) {
 	}
 }
 
-// keep makes room for a grave.
+// keep makes room for a tombstone.
 func (l *lease) keep(length int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.graves++
+	l.tombstones++
 	l.bytes += length
 }
 
