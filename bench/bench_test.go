@@ -53,6 +53,9 @@ func TestPagesAreOfTheResults(t *testing.T) {
 	if _, err := r.files(); err == nil || !strings.Contains(err.Error(), "the machine was busy") {
 		t.Errorf("the page of a busy machine: %v", err)
 	}
+	if !strings.Contains(string(r.page()), "The machine was busy") {
+		t.Error("what is printed of a busy machine does not say so")
+	}
 }
 
 // Every figure of the page is there for every contender of a store, of a run that is as

@@ -95,7 +95,7 @@ func command(args []string, out io.Writer) error {
 	return err
 }
 
-// write writes the pages and their figures into a folder, all of them or none.
+// write writes the pages and their figures into a folder, once all of them are made.
 func (r *results) write(folder string) error {
 	files, err := r.files()
 	if err != nil {

@@ -82,6 +82,9 @@ func (r *results) page() []byte {
 func (r *results) where() string {
 	m := r.Machine
 	text := fmt.Sprintf("Taken on %s at commit %s by `%s`, on %d CPUs (%s), %s/%s, %s.", r.Taken.Format("2006-01-02"), orUnknown(r.Commit), r.Command, m.CPUs, m.CPU, m.OS, m.Arch, m.Go)
+	if r.Idle < idleAt {
+		text += fmt.Sprintf(" **The machine was busy: of its processors, the run got %.0f%%. The figures say little.**", 100*r.Idle)
+	}
 	var servers []string
 	for i, st := range r.Stores {
 		if i == 0 || st.Server != r.Stores[i-1].Server {
