@@ -240,9 +240,16 @@ func (b *box) watch() {
 	}()
 }
 
+// pause tries ten times: under cgroup v1 whether a busy container freezes is a matter of chance. runc gives up after
+// some hundred looks, thaws the container again and says "unable to freeze" (opencontainers/runc pull request 2791).
 func (b *box) pause(ctx context.Context) error {
-	_, err := b.docker.ContainerPause(ctx, b.id(), client.ContainerPauseOptions{})
-	return err
+	const tries = 10
+	for try := 1; ; try++ {
+		_, err := b.docker.ContainerPause(ctx, b.id(), client.ContainerPauseOptions{})
+		if err == nil || try == tries || !strings.Contains(err.Error(), "unable to freeze") {
+			return err
+		}
+	}
 }
 
 func (b *box) resume(ctx context.Context) error {
