@@ -152,17 +152,14 @@ func (c *claim) promise(ctx context.Context, from time.Time, ttl, maxAge time.Du
 	return ttl, s.confirmSession(ctx, c.id, from.Add(-min(maxAge, lease-ttl)))
 }
 
-// joinTries bounds the rounds of join. The name's node may have to be made, the server
-// may remove it as empty before we are in it, and a reply may be lost.
-const joinTries = 4
-
 // join makes our node, and never two of them. It reports whether ours was the only one.
-// If it reports false, others may be there.
+// If it reports false, others may be there. It asks once: where the node of the name went
+// missing, or it is certain that ours was not made, the error is of fate Again.
 func (c *claim) join(ctx context.Context) (alone bool, err error) {
 	names, parent := &c.session.store.names, c.parent()
 	var denied error
-	for range joinTries {
-		if c.creation == nil && !names.has(parent) {
+	if c.creation == nil {
+		if !names.has(parent) {
 			// A user without the right to make it may still find it there, made by an
 			// administrator.
 			denied = c.session.makeNode(ctx, parent, zk.FlagContainer)
@@ -171,27 +168,23 @@ func (c *claim) join(ctx context.Context) (alone bool, err error) {
 			}
 			names.add(parent)
 		}
-		if c.creation == nil {
-			c.create(ctx)
-		}
-		n := c.creation
-		if err = c.resolve(ctx); err != nil {
-			return false, err // and n may still change
-		}
-		if c.path != "" {
-			return n.alone, nil
-		}
-		switch err = n.err; {
-		case err == nil || unanswered(err): // there is none; the next session is as good
-		case driver.FateOf(err) != driver.Again:
-			return false, err
-		case denied != nil:
-			return false, denied
-		default:
-			names.remove(parent)
-		}
+		c.create(ctx)
 	}
-	return false, cmp.Or(err, zk.ErrSessionExpired)
+	n := c.creation
+	if err := c.resolve(ctx); err != nil {
+		return false, err // and n may still change
+	}
+	if c.path != "" {
+		return n.alone, nil
+	}
+	switch fate := driver.FateOf(n.err); {
+	case n.err == nil || fate == driver.Unknown: // made in a session that has ended, or not made
+		return false, &driver.Fault{Fate: driver.Again, Err: cmp.Or(n.err, zk.ErrSessionExpired)}
+	case fate == driver.Again: // the servers have removed it as empty before we were in it
+		names.remove(parent)
+		return false, cmp.Or(denied, n.err)
+	}
+	return false, n.err
 }
 
 // creation is the request for our node. It may be on its way for longer than the call

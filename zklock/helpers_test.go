@@ -148,6 +148,17 @@ func claimOn(t testing.TB, conn *zk.Conn, prefix, name string, nowait bool) *cla
 	}).(*claim)
 }
 
+// attempt repeats Try while its fate is Again, as the engine does: the servers may remove the node of a name as empty
+// just before a claim is in it.
+func attempt(t testing.TB, c driver.Claim) (grant driver.Grant, err error) {
+	for range 20 {
+		if grant, err = c.Try(t.Context()); driver.FateOf(err) != driver.Again {
+			break
+		}
+	}
+	return grant, err
+}
+
 func newOwner() string {
 	const hexadecimal = "0123456789abcdef"
 	b := make([]byte, ownerDigits)

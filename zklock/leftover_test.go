@@ -109,7 +109,7 @@ func TestLeftoversEnd(t *testing.T) {
 			w := newProxy(t)
 			conn := w.connect()
 			c := claimOn(t, conn, freshPrefix(), "x", false)
-			if _, err := c.Try(t.Context()); err != nil {
+			if _, err := attempt(t, c); err != nil {
 				t.Fatal(err)
 			}
 			s, users := c.session, c.class.users
@@ -143,7 +143,7 @@ func TestDeletedOnce(t *testing.T) {
 	t.Parallel()
 	w := newProxy(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
-	if _, err := c.Try(t.Context()); err != nil {
+	if _, err := attempt(t, c); err != nil {
 		t.Fatal(err)
 	}
 	s, users := c.session, c.class.users
@@ -182,7 +182,7 @@ func TestDeletedJustNow(t *testing.T) {
 	t.Parallel()
 	conn := connect(t)
 	c := claimOn(t, conn, freshPrefix(), "x", false)
-	if _, err := c.Try(t.Context()); err != nil {
+	if _, err := attempt(t, c); err != nil {
 		t.Fatal(err)
 	}
 	c.left = true

@@ -32,7 +32,7 @@ func TestContendedRequests(t *testing.T) {
 	}
 	try := func(c *claim, want error) {
 		t.Helper()
-		grant, err := c.Try(t.Context())
+		grant, err := attempt(t, c)
 		if !errors.Is(err, want) {
 			t.Fatalf("Try: %v, want %v", err, want)
 		}
@@ -77,13 +77,13 @@ func TestContendedRequests(t *testing.T) {
 func TestHolderOfRefusal(t *testing.T) {
 	prefix, conn := freshPrefix(), connect(t)
 	holder, waiter := claimOn(t, conn, prefix, "x", false), claimOn(t, conn, prefix, "x", false)
-	grant, err := holder.Try(t.Context())
+	grant, err := attempt(t, holder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	try := func() *driver.Held {
 		t.Helper()
-		_, err := waiter.Try(t.Context())
+		_, err := attempt(t, waiter)
 		var held *driver.Held
 		if !errors.As(err, &held) {
 			t.Fatal("Try:", err)
@@ -110,7 +110,7 @@ func TestDeletedWhileJoining(t *testing.T) {
 	t.Parallel()
 	w, prefix, byHand := newProxy(t), freshPrefix(), connect(t)
 	other, c := claimOn(t, byHand, prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
-	if _, err := other.Try(t.Context()); err != nil {
+	if _, err := attempt(t, other); err != nil {
 		t.Fatal(err)
 	}
 	w.on(func(op int32) fault {
@@ -123,7 +123,7 @@ func TestDeletedWhileJoining(t *testing.T) {
 		}
 		return pass
 	})
-	if grant, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+	if grant, err := attempt(t, c); err == nil || errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("Try of a claim that was deleted: %+v, %v", grant, err)
 	}
 	if err := c.Release(t.Context()); err != nil {

@@ -43,7 +43,7 @@ func renewedOnce(t *testing.T) (*proxy, *claim, *zk.Conn) {
 	t.Helper()
 	w, byHand := newProxy(t), connect(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
-	if _, err := c.Try(t.Context()); err != nil {
+	if _, err := attempt(t, c); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Renew(t.Context(), time.Second); err != nil {
@@ -125,7 +125,7 @@ func TestSlowRenewalIsShared(t *testing.T) {
 	for i := range batch {
 		batch[i] = driver.Renewal{TTL: ttl, Claim: first.class.store.Claim(driver.Request{
 			Name: fmt.Sprint(i), Owner: newOwner(), TTL: ttl, Holder: "me"})}
-		if _, err := batch[i].Claim.Try(t.Context()); err != nil {
+		if _, err := attempt(t, batch[i].Claim); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,7 +68,7 @@ func TestContainersDropTheConnection(t *testing.T) {
 	take := func(name string) {
 		t.Helper()
 		c := d.Claim(driver.Request{Name: name, Owner: newOwner(), TTL: 10 * time.Second})
-		if _, err := c.Try(t.Context()); err != nil {
+		if _, err := attempt(t, c); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Release(t.Context()); err != nil {
@@ -102,14 +102,14 @@ func TestContainersWithoutMajority(t *testing.T) {
 		return pass
 	})
 	c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: 10 * time.Second})
-	if _, err := c.Try(t.Context()); err == nil || !unanswered(err) {
+	if _, err := attempt(t, c); err == nil || !unanswered(err) {
 		t.Error("Try without an answer:", err)
 	}
 	if d.noContainers.Load() != nil {
 		t.Error("the servers are taken not to know containers")
 	}
 	w.on(nil)
-	if _, err := c.Try(t.Context()); err != nil {
+	if _, err := attempt(t, c); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Release(t.Context()); err != nil {
@@ -234,12 +234,12 @@ func TestUnreadableNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			holder.class.store.opts.ACL, waiter.class.store.opts.ACL = zk.WorldACL(ahead), zk.WorldACL(zk.PermDelete)
-			if _, err := holder.Try(t.Context()); err != nil {
+			if _, err := attempt(t, holder); err != nil {
 				t.Fatal(err)
 			}
 			vain := 0
 			for range 3 {
-				if _, err := waiter.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+				if _, err := attempt(t, waiter); !errors.Is(err, distlock.ErrHeld) {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func TestUnreadableNodes(t *testing.T) {
 					t.Error("not woken up:", err)
 				}
 			}
-			if _, err := waiter.Try(t.Context()); err != nil {
+			if _, err := attempt(t, waiter); err != nil {
 				t.Error("not granted what is free:", err)
 			}
 		})

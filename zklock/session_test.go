@@ -147,7 +147,7 @@ func TestSessionsAreFew(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second, 60 * time.Second} {
 		c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: ttl}).(*claim)
-		if _, err := c.Try(t.Context()); err != nil {
+		if _, err := attempt(t, c); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * d.idleTime) // not to wait for something: it is in use

@@ -65,12 +65,12 @@ func TestWaiterRequests(t *testing.T) {
 	t.Parallel()
 	w, prefix := newProxy(t), freshPrefix()
 	holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
-	if _, err := holder.Try(t.Context()); err != nil {
+	if _, err := attempt(t, holder); err != nil {
 		t.Fatal(err)
 	}
 	held := func() {
 		t.Helper()
-		if _, err := waiter.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+		if _, err := attempt(t, waiter); !errors.Is(err, distlock.ErrHeld) {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestWaiterRequests(t *testing.T) {
 	if err := waiter.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := waiter.Try(t.Context()); err != nil {
+	if _, err := attempt(t, waiter); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.count(); len(got) > 0 {
@@ -117,11 +117,11 @@ func TestWokenInTheMiddle(t *testing.T) {
 	prefix, conn := freshPrefix(), connect(t)
 	holder, middle := claimOn(t, conn, prefix, "x", false), claimOn(t, conn, prefix, "x", false)
 	last := claimOn(t, connect(t), prefix, "x", false)
-	if _, err := holder.Try(t.Context()); err != nil {
+	if _, err := attempt(t, holder); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []*claim{middle, last} {
-		if _, err := c.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+		if _, err := attempt(t, c); !errors.Is(err, distlock.ErrHeld) {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestWokenInTheMiddle(t *testing.T) {
 		if err := <-woken; err != nil {
 			t.Fatal(err)
 		}
-		_, err := last.Try(t.Context())
+		_, err := attempt(t, last)
 		if leaving == middle && !errors.Is(err, distlock.ErrHeld) || leaving == holder && err != nil {
 			t.Fatal(err)
 		}
