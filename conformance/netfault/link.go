@@ -7,9 +7,9 @@ import "time"
 //
 // A request is one uninterrupted run of bytes from the client on one connection,
 // a reply one from the server: a new one begins when the direction changes, and a new
-// request also when a fault of requests is armed. What a protocol sends by itself, such
-// as a heartbeat, counts as well. So a check must not rely on the k-th request being a
-// certain one; it sweeps k.
+// request also when a fault of requests is armed. A link that knows its protocol may count
+// messages instead. What a protocol sends by itself, such as a heartbeat, may count as well.
+// So a check must not rely on the k-th request being a certain one; it sweeps k.
 //
 // An armed fault (CutReply, CutRequest, DropReply, DropRequest, HoldRequest) counts over all connections
 // of the link from the call on, fires once, and is then disarmed; arming again

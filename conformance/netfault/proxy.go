@@ -13,12 +13,13 @@ import (
 // comes to one server, whatever the protocol. Give each client a proxy of its own,
 // and Close it after the client. It is safe for concurrent use.
 //
-// It knows no protocol, so its requests and replies are uninterrupted runs of bytes:
-// see Link. Where a client sends one request at a time, as over Redis and MySQL
-// connections, a run is a request; where requests overlap or heartbeats flow, as with
-// ZooKeeper and etcd, runs end at other places. A check that sweeps k does not mind.
-// Parsing four protocols would have been four more sources of error, and a fifth for
-// every driver to come.
+// Its requests and replies are uninterrupted runs of bytes: see Link. Where a client
+// sends one request at a time, as over Redis and MySQL connections, a run is a request;
+// where requests overlap or heartbeats flow, as with ZooKeeper, runs end at other places.
+// A check that sweeps k does not mind. Over HTTP/2 without TLS, and so over gRPC, a request
+// or reply is a message: there runs are mostly of the protocol itself, and requests
+// of one connection overlap. Parsing the protocol of each store would be a source of error
+// for every driver to come.
 type TCPProxy struct {
 	listener net.Listener
 	target   string
@@ -131,8 +132,8 @@ func (p *TCPProxy) DropRequest(k int) { p.arm(dropRequest, k) }
 // HoldRequest implements Link.
 func (p *TCPProxy) HoldRequest(k int) { p.arm(holdRequest, k) }
 
-// arm begins a request on each connection: what the client says next comes after the call.
-// Over HTTP/2 it may have said something after the last reply, such as the end of a stream.
+// arm begins a request on each connection: what the client says next comes after the call. It
+// may have said something after the last reply.
 func (p *TCPProxy) arm(fault, k int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,13 +258,13 @@ type verdict struct {
 	due              time.Time
 }
 
-// judge counts a chunk that has arrived on c and decides about it.
-func (p *TCPProxy) judge(c *proxyConn, direction, n int) verdict {
+// judge counts what has arrived on c and decides about it.
+func (p *TCPProxy) judge(c *proxyConn, direction int, k piece) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.bytes += int64(n)
+	p.bytes += int64(len(k.bytes))
 	var v verdict
-	if fresh := !c.spoken || c.direction != direction; fresh {
+	if k.begins || k.run && (!c.spoken || c.direction != direction) {
 		c.spoken, c.direction = true, direction
 		if direction == toServer {
 			p.requests++

@@ -1,6 +1,7 @@
 package netfault
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"sync"
@@ -86,19 +87,25 @@ func (c *proxyConn) pipe(direction int, from, to *net.TCPConn) {
 
 func (c *proxyConn) read(direction int, from *net.TCPConn, queue chan<- chunk) {
 	buf := make([]byte, 64<<10)
+	var f frames
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			v := c.p.judge(c, direction, n)
-			if v.cut {
-				c.kill()
-				return
-			}
-			if !v.drop && !c.put(queue, chunk{append([]byte(nil), buf[:n]...), v}) {
-				return
+			for _, piece := range f.split(direction, bytes.Clone(buf[:n])) {
+				v := c.p.judge(c, direction, piece)
+				if v.cut {
+					c.kill()
+					return
+				}
+				if !v.drop && !c.put(queue, chunk{piece.bytes, v}) {
+					return
+				}
 			}
 		}
 		if err != nil {
+			if len(f.head) > 0 {
+				c.put(queue, chunk{bytes: f.head})
+			}
 			// A reset is passed on as an end, so that what is held or delayed
 			// still reaches the server: the client is gone, its request is not.
 			if v := c.p.ended(c, direction); !v.drop {
