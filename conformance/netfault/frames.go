@@ -30,8 +30,10 @@ const (
 // piece is what has arrived, up to the next request or reply.
 type piece struct {
 	bytes  []byte
-	begins bool // with a request or reply
-	run    bool // it is of another protocol: what counts is a change of direction
+	begins bool   // with a request or reply
+	rest   bool   // it begins with the data of a request or reply that has begun with its headers
+	stream uint32 // of either
+	run    bool   // it is of another protocol: what counts is a change of direction
 }
 
 // split returns what has arrived, as the pieces that can be judged. It may keep back some bytes for the next call.
@@ -49,7 +51,13 @@ func (f *frames) split(direction int, b []byte) []piece {
 	b = append(f.head, b...)
 	f.head = nil
 	var all []piece
-	from, at, begins := 0, 0, false
+	next, from, at := piece{}, 0, 0
+	cut := func() {
+		if next.bytes = b[from:at]; at > from {
+			all = append(all, next)
+		}
+		from = at
+	}
 	for at < len(b) {
 		if f.left == 0 {
 			if len(b)-at < frameHead {
@@ -57,36 +65,32 @@ func (f *frames) split(direction int, b []byte) []piece {
 				break
 			}
 			f.left = frameHead + int(b[at])<<16 + int(b[at+1])<<8 + int(b[at+2])
-			if f.begins(b[at:]) {
-				if at > from {
-					all = append(all, piece{bytes: b[from:at], begins: begins})
-				}
-				from, begins = at, true
+			if k := f.judge(b[at:]); k.begins || k.rest {
+				cut()
+				next = k
 			}
 		}
 		n := min(f.left, len(b)-at)
 		f.left -= n
 		at += n
 	}
-	if at > from {
-		all = append(all, piece{bytes: b[from:at], begins: begins})
-	}
+	cut()
 	return all
 }
 
-// begins reports whether a request or reply begins with a frame, which is at the start of b. The server counts the time
+// judge says whether a request or reply begins, or goes on, with the frame at the start of b. The server counts the time
 // that a request has from its headers on, so these must not be there before its data is.
-func (f *frames) begins(b []byte) bool {
+func (f *frames) judge(b []byte) piece {
 	kind, flags, stream := b[3], b[4], binary.BigEndian.Uint32(b[5:])
 	had, known := f.streams[stream]
-	data := kind == typeData && f.left > frameHead
-	if kind == typeHeaders || data {
+	headers, data := kind == typeHeaders, kind == typeData && f.left > frameHead
+	if headers || data {
 		f.streams[stream] = data
 	}
 	if kind == typeRstStream || flags&endStream != 0 { // other frames with that bit are of stream 0
 		delete(f.streams, stream)
 	}
-	return kind == typeHeaders && !known || data && had
+	return piece{begins: headers && !known || data && had, rest: data && !had, stream: stream}
 }
 
 // speaksHTTP2 judges by the first bytes: the preface of a client, or the settings with which a server begins.

@@ -258,8 +258,9 @@ type verdict struct {
 	due              time.Time
 }
 
-// judge counts what has arrived on c and decides about it.
-func (p *TCPProxy) judge(c *proxyConn, direction int, k piece) verdict {
+// judge counts what has arrived on c and decides about it. The rest of a message that was not discarded is not, either: a
+// message that is held back must be whole.
+func (p *TCPProxy) judge(c *proxyConn, direction int, k piece, passes bool) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bytes += int64(len(k.bytes))
@@ -284,7 +285,7 @@ func (p *TCPProxy) judge(c *proxyConn, direction int, k piece) verdict {
 	if p.set.drop[direction] {
 		p.took(dropping)
 	}
-	v.drop = p.loses(c, direction)
+	v.drop = !passes && p.loses(c, direction)
 	if v.slice = p.set.slice; v.slice {
 		p.took(slicing)
 	}

@@ -88,11 +88,15 @@ func (c *proxyConn) pipe(direction int, from, to *net.TCPConn) {
 func (c *proxyConn) read(direction int, from *net.TCPConn, queue chan<- chunk) {
 	buf := make([]byte, 64<<10)
 	var f frames
+	passed := make(map[uint32]bool) // the streams on which a request or reply was begun that is not discarded
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			for _, piece := range f.split(direction, bytes.Clone(buf[:n])) {
-				v := c.p.judge(c, direction, piece)
+				v := c.p.judge(c, direction, piece, piece.rest && passed[piece.stream])
+				if delete(passed, piece.stream); piece.begins && !v.drop {
+					passed[piece.stream] = true
+				}
 				if v.cut {
 					c.kill()
 					return
