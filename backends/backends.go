@@ -131,6 +131,9 @@ func (r *Registry) Schemes() []string {
 
 // Open is Config.Open with the schemes of r.
 func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlock.Locker, err error) {
+	if ctx == nil {
+		panic("distlock: open with a nil context: context.Background() is one that never ends")
+	}
 	defer func() { err = openurl.Named(c.URL, err) }()
 	if err := c.check(); err != nil {
 		return nil, opened(err)

@@ -24,9 +24,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...distlock.Opti
 // lock checks what can be checked before the backend is asked, has acquire do the rest, and sees to what
 // is left, also after a panic.
 func (c *Client) lock(ctx context.Context, op, name string, opts []distlock.Option, acquire func(*attempt) error) (distlock.Lock, error) {
-	if ctx == nil {
-		panic("distlock: " + op + " of a nil context: context.Background() is one that never ends")
-	}
+	mustHaveContext(ctx, op)
 	// Counted, because Close ends this call, and may close the driver only after the
 	// clean-up behind it has begun.
 	c.tasks.begin()

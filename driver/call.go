@@ -72,6 +72,17 @@ func (c *call) Value(key any) any {
 	return c.caller.Value(key)
 }
 
+// errClosing is the cause of the end of calls that Close ends. A driver may return the cause of its context, as net/http
+// does. It must not match ErrClosed: from a driver that says that the store was not asked, and here it may have been.
+var errClosing = errors.New("the Locker is being closed")
+
+// mustHaveContext panics where a caller has passed none.
+func mustHaveContext(ctx context.Context, op string) {
+	if ctx == nil {
+		panic("distlock: " + op + " of a nil context: context.Background() is one that never ends")
+	}
+}
+
 // endOf returns why a caller's context has ended. Its deadline counts: on a busy machine other
 // timers, also later ones, may fire before that of the context. A deadline of the wall clock may
 // be to come again when it is asked for a second time.
@@ -86,13 +97,15 @@ func endOf(ctx context.Context) error {
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
 	socket := errors.Is(err, os.ErrDeadlineExceeded) // client libraries give it the deadline of the call
-	ended := socket || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	ended := socket || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errClosing)
 	end := endOf(c.caller)
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):
 		return err
 	case end != nil:
 		return end
+	case errors.Is(context.Cause(c.until), errClosing):
+		return distlock.ErrClosed
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first

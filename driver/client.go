@@ -156,7 +156,7 @@ func (c *Client) shutdown(handles []*Handle) error {
 		h.end()
 	}
 	// Not before that: a renewal cut short by Close would be taken for a loss.
-	time.AfterFunc(callGrace, func() { c.endCalls(distlock.ErrClosed) })
+	time.AfterFunc(callGrace, func() { c.endCalls(errClosing) })
 	patience := time.Now().Add(closePatience)
 	for _, h := range handles {
 		h.releaseLater(context.Background())
@@ -180,7 +180,7 @@ func (c *Client) shutdown(handles []*Handle) error {
 		}
 	}
 	if kept > 0 {
-		errs = append(errs, fmt.Errorf("%d locks could not be released and end with their TTL: %w", kept, reason))
+		errs = append(errs, fmt.Errorf("%d of its locks could not be released and end with their TTL: %w", kept, reason))
 	}
 	if closer, ok := c.driver.(io.Closer); ok {
 		if err := c.closeDriver(closer, max(time.Until(patience), abandonPatience)); err != nil {

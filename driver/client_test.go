@@ -50,7 +50,8 @@ func TestArguments(t *testing.T) {
 		_, err := l.Lock(done, "x")
 		wantErr(t, "done context", err, context.Canceled)
 		var none context.Context
-		mustPanic(t, "nil context", func() { _, _ = l.Lock(none, "x") })
+		mustPanic(t, "lock of a nil context", func() { _, _ = l.Lock(none, "x") })
+		mustPanic(t, "inspect of a nil context", func() { _, _ = l.Inspect(none, "x") })
 		if n := n.count("try"); n != 0 {
 			t.Errorf("%d requests were sent", n)
 		}

@@ -231,6 +231,7 @@ func (h *Handle) KeepOnClose() {
 
 // Extend implements Lock.
 func (h *Handle) Extend(ctx context.Context, ttl time.Duration) error {
+	mustHaveContext(ctx, "extend")
 	if err := h.extend(ctx, ttl); err != nil {
 		return opError("extend", h.name, err)
 	}

@@ -141,6 +141,30 @@ func TestUnlockAgainReportsTheSame(t *testing.T) {
 	})
 }
 
+// A driver may return the cause of its context, as net/http does. The store may have been asked all the same.
+func TestCloseUndoesWhatEndsByItsCause(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		n.use(on("try", func(ctx context.Context, _ memlock.Call, apply func()) (bool, error) {
+			apply()
+			<-ctx.Done()
+			return true, context.Cause(ctx)
+		}))
+		told := make(chan error, 1)
+		go func() {
+			_, err := l.Lock(bg, "x")
+			told <- err
+		}()
+		time.Sleep(time.Second)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, "Lock beside Close", <-told, distlock.ErrClosed)
+		if _, err := rival.TryLock(healthy(), "x"); err != nil {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
 // A grant that is on its way when Close is called is undone before Close returns,
 // because the driver is closed then.
 func TestCloseUndoesWhatIsInFlight(t *testing.T) {
@@ -167,4 +191,19 @@ func TestCloseUndoesWhatIsInFlight(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNilContext: the lock that a caller of Unlock or Extend has passed no context to is held as before.
+func TestNilContext(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x")
+		var none context.Context
+		mustPanic(t, "unlock of a nil context", func() { _ = lock.Unlock(none) })
+		mustPanic(t, "extend of a nil context", func() { _ = lock.Extend(none, time.Minute) })
+		wantErr(t, "after it", lock.Err(), nil)
+		mustUnlock(t, bg, lock)
+		if _, err := rival.TryLock(healthy(), "x"); err != nil {
+			t.Error(err)
+		}
+	})
 }

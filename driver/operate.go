@@ -91,6 +91,7 @@ func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 // sweeping a large store takes the time it takes.
 func query[T any](c *Client, ctx context.Context, op, name string, supported bool, invalid error,
 	f func(context.Context) (T, error)) (T, error) {
+	mustHaveContext(ctx, op)
 	// Counted, so that Close closes the driver only after it.
 	c.tasks.begin()
 	defer c.tasks.finished()

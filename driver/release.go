@@ -45,6 +45,7 @@ type release struct {
 
 // Unlock implements Lock.
 func (h *Handle) Unlock(ctx context.Context) error {
+	mustHaveContext(ctx, "unlock") // while the lock is held, and can be unlocked again
 	h.end()
 	began := time.Now()
 	h.mu.Lock()
