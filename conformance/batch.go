@@ -104,7 +104,7 @@ func (c *C) lasts(ttl time.Duration) time.Duration {
 // was asked from before to after. It may read its clock first and the entry later. The holder may
 // have renewed that in between, so what is told is more than the TTL by as much.
 func (c *C) restOf(h *lease, before, after time.Duration) time.Duration {
-	return c.lasts(h.asked) + after - before
+	return max(c.lasts(h.asked)+after, h.longest+c.lasts(0)+c.skew(h.longest)) - before
 }
 
 // labels returns n names: some differ in a number, and some are as like to the first

@@ -28,6 +28,11 @@ func (p *client) bounded(ctx context.Context, op, name string, f func()) {
 		p.who, op, name, promptly+p.c.Slack(), millis(p.c.now()), promptly)
 }
 
+// patiently is the context of a call that should take a round trip.
+func (c *C) patiently() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.ctx, patience+c.Slack())
+}
+
 // close closes the client.
 func (p *client) close() (err error) {
 	now := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type C struct {
 	reason    string
 	convicted bool   // by an oracle: that is no question of time
 	clause    string // that the verdict is about, where it is not the check's
+	seeming   string // likewise, if no oracle knows better
 	missing   Cap    // for want of which it was skipped
 	streams   uint64
 	logs      []string
@@ -108,6 +110,16 @@ func (c *C) breach(clause, format string, args ...any) {
 	c.under(clause, func() { c.Failf(format, args...) })
 }
 
+// seems is breach for what may be the consequence of something else, which an oracle knows better.
+func (c *C) seems(clause, format string, args ...any) {
+	c.mu.Lock()
+	if c.status == "" {
+		c.seeming = clause
+	}
+	c.mu.Unlock()
+	c.Failf(format, args...)
+}
+
 // under runs f. If f fails the check, that is a breach of clause.
 func (c *C) under(clause string, f func()) {
 	c.breaks(clause)
@@ -152,7 +164,9 @@ func (c *C) verdict(s Status, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.status != "" {
-		c.logs = append(c.logs, fmt.Sprintf("afterwards: %s: %s", s, reason))
+		if !strings.Contains(reason, context.Canceled.Error()) { // else it is this verdict that ended it
+			c.logs = append(c.logs, fmt.Sprintf("afterwards: %s: %s", s, reason))
+		}
 		return
 	}
 	c.status, c.reason = s, reason

@@ -61,6 +61,7 @@ func Checks() []Check {
 		metaChecks,
 		coreChecks,
 		heldChecks,
+		afterChecks,
 		ownerChecks,
 		pairChecks,
 		herdChecks,

@@ -29,10 +29,6 @@ func batchChecks() []Check {
 			Rule: "locks of one client with different TTLs are renewed for their own each: when the client dies, each name is free after its own",
 		},
 		{
-			ID: "batch/never-shortens", Clause: "H5", Mandatory: true, Run: batchNeverShortens,
-			Rule: "renewals in the background do not shorten a lease that Extend has made longer",
-		},
-		{
 			ID: "batch/fresh-beside-old", Clause: "E1", Mandatory: true, Run: batchFreshBesideOld,
 			Rule: "a lock that is taken while others of the client are about to be renewed has its whole TTL, and no more",
 		},

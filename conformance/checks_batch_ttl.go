@@ -74,38 +74,6 @@ func (c *C) mustShowRest(held []*lease, by *client) {
 	})
 }
 
-func batchNeverShortens(c *C) {
-	a, b := c.openMortal("A"), c.open("B")
-	stalls := c.stalls()
-	held := c.takeAll(a, c.names(4), "which is fresh")
-	long := c.extends(c.Unit(), 4*c.Unit())
-	ends, last := make([]time.Duration, len(held)), time.Duration(0)
-	for i, h := range held[:2] {
-		_, last = h.mustExtend(long)
-		ends[i] = h.Ends()
-	}
-	c.sleepUntil(held[0].ret + c.Unit()*7/4)
-	for i, h := range held {
-		c.mustLive(h, stalls, "having been renewed in the background")
-		if d := h.Ends(); d < ends[i] {
-			c.Failf("A extended %q by %v, until %s; by %s renewals have taken its Deadline back to %s", h.Name(), long, millis(ends[i]), millis(c.now()), millis(d))
-		}
-	}
-	queue := c.queueAll(b, held[:2])
-	if !a.cutOff() {
-		// Nobody has to die for it: by then the renewals have shown what they did.
-		c.mustShowRest(held[2:], b)
-		c.freeAll(held)
-		c.lacks(capProxy, "what a dead holder leaves cannot be seen without a Proxy")
-	}
-	cut := c.now()
-	for i, h := range held[:2] {
-		end := h.Ends()
-		h.mustEnd(queue[i], end, max(last+c.lasts(long), cut+c.lasts(h.asked)), fmt.Sprintf("it was extended by %v and renewed in the background before it was cut off at %s, its Deadline being %s",
-			long, millis(cut), millis(end)))
-	}
-}
-
 func batchFreshBesideOld(c *C) {
 	if _, ok := c.harness.(Proxy); !ok {
 		c.lacks(capProxy, "what a dead holder leaves cannot be seen without a Proxy")

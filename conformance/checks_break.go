@@ -13,10 +13,6 @@ import (
 func breakChecks() []Check {
 	return []Check{
 		{
-			ID: "break/ends-hold", Clause: "O2", Mandatory: true, Run: breakEndsHold,
-			Rule: "Break frees the name at once, the next token is higher, and the victim learns of it at its next renewal and ends nothing of the next holder's",
-		},
-		{
 			ID: "break/seen-token", Clause: "O2", Mandatory: true, Run: breakSeenToken,
 			Rule: "Break with another token than the holder's, or of a name that nobody holds, is ErrLost and changes nothing",
 		},
@@ -87,41 +83,6 @@ func (p *client) mustFollow(victim *lease) *lease {
 		p.c.Failf("%s held %q with token %d and was broken; the next grant has token %d, which must be greater", victim.p.who, victim.Name(), victim.Token(), next.Token())
 	}
 	return next
-}
-
-func breakEndsHold(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
-	a, b, third := c.open("A"), c.open("B"), c.open("C")
-	stalls := c.stalls()
-	taken := a.mustTry(c.Name("taken"), "which is fresh")
-	left := a.mustTry(c.Name("left"), "which is fresh")
-	early := a.mustTry(c.Name("early"), "which is fresh")
-	own := a.mustTry(c.Name("own"), "which is fresh")
-	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(3*c.Unit())))
-
-	fixed.mustExtend(c.fits(4 * c.Unit()))
-	since := b.mustBreak(taken)
-	after := []*lease{third.mustFollow(taken)}
-	b.mustBreak(left)
-	b.mustBreak(early)
-	after = append(after, third.mustFollow(early))
-	if err := early.unlock(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("A's lock of %q was broken and C has it now, but A's Unlock, its first sign of life since, returned %s; it must match ErrLost", early.Name(), describe(err))
-	}
-	a.mustBreak(own)
-	after = append(after, third.mustFollow(own))
-	b.mustBreak(fixed)
-	after = append(after, third.mustFollow(fixed))
-	fixed.mustBeVictim()
-	for _, h := range []*lease{taken, left, own} {
-		h.mustLearn(since, fmt.Sprintf("Break(%q) returned nil", h.Name()))
-		h.mustBeVictim()
-	}
-	c.records(left.Name(), "after it was broken and its holder was told so", 0)
-	after = append(after, third.mustFollow(left))
-	c.sleep(c.Unit() * 5 / 4)
-	c.mustKeep(after, b, stalls, "the holders before were broken, and have called Unlock and Extend")
-	c.freeAll(after)
 }
 
 func breakSeenToken(c *C) {

@@ -17,10 +17,6 @@ func expiryChecks() []Check {
 			Rule: "a holder that dies blocks the others for its whole TTL, whatever they try",
 		},
 		{
-			ID: "expiry/eventually", Clause: "E1", Mandatory: true, Run: eventuallyFree,
-			Rule: "a holder that dies blocks the others no longer than its TTL and the driver's ExpiryLag",
-		},
-		{
 			ID: "expiry/granted-honest", Clause: "E2", Mandatory: true, Run: grantedHonest,
 			Rule: "what is granted is at least what was asked for, and Deadline, counted from before the request, never lies after the end that the store sees",
 		},
@@ -121,33 +117,6 @@ func (c *C) notBefore(h, next *lease) {
 		c.Failf("B was granted %q at %s, %v before the lease of A could have ended: A asked for %v at %s and died holding it",
 			h.Name(), millis(next.ret), due-next.ret, h.asked, millis(h.call))
 	}
-}
-
-func eventuallyFree(c *C) {
-	b := c.open("B")
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		c.contain(func() { c.inherited(c.openMortal("A"), b, c.Name("fixed"), c.Unit()) })
-	})
-	wg.Go(func() {
-		c.contain(func() {
-			a, name := c.openMortal("A"), c.Name("renewed")
-			h := a.mustTry(name, "which is fresh")
-			if a.link == nil {
-				h.free() // a client that cannot be cut off does not die
-				return
-			}
-			c.sleep(c.Unit() / 2) // it has been renewed once by now
-			a.cutOff()
-			death := c.now()
-			due := h.Ends()
-			next := c.stalk(b, name, due, death+h.granted()+c.timing.ExpiryLag+c.soon(),
-				fmt.Sprintf("its holder having died at %s with a TTL of %v", millis(death), c.Unit()))
-			c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
-			next.free()
-		})
-	})
-	wg.Wait()
 }
 
 func ttlAtomic(c *C) {

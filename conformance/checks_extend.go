@@ -18,7 +18,7 @@ func extendFractions(c *C) {
 	}
 	b := c.open("B")
 	cases := len(eighths) * len(by)
-	long := []time.Duration{25 * day, 50 * day, c.longest()}
+	long := []time.Duration{25*day + 59*time.Second + 999*time.Millisecond, 50 * day, c.longest()}
 	if !c.Virtual() {
 		long = nil
 	}
@@ -60,32 +60,6 @@ func (c *C) extended(h *lease, ttl time.Duration) extension {
 			who, name, ttl, millis(call), millis(before), millis(after), after-ret-ttl)
 	}
 	return extension{call, ret}
-}
-
-// extendRenewed extends locks with renewal, lets some renewals go by, and their holder
-// die.
-func extendRenewed(c *C) {
-	by := []time.Duration{3 * c.Unit()}
-	if c.Virtual() {
-		by = append(by, 8*c.Unit(), time.Hour, 20*time.Hour)
-	}
-	b := c.open("B")
-	c.side(len(by), func(i int) {
-		ttl := c.extends(c.Unit(), by[i])
-		a := c.openVia(fmt.Sprint("A", i+1))
-		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh")
-		c.sleep(c.Unit() / 4)
-		e := c.extended(h, ttl)
-		c.sleep(ttl / 2)
-		if err := h.Err(); err != nil {
-			c.Failf("%s extended %q by %v at %s, and half of that later it has lost it: %v", a.who, h.Name(), ttl, millis(e.call), err)
-		}
-		a.cutOff()
-		death := c.now()
-		c.outlives(b, h, e.call+ttl, max(e.ret+c.atMost(ttl), death+h.granted()), fmt.Sprintf(
-			"%s held it with a TTL of %v, extended it by %v at %s, went on renewing it, and died at %s", a.who, h.asked, ttl, millis(e.call), millis(death)))
-		a.revive()
-	})
 }
 
 func renewalRhythm(c *C) {

@@ -13,10 +13,6 @@ import (
 func fairChecks() []Check {
 	return []Check{
 		{
-			ID: "fair/order", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: fairOrder,
-			Rule: "waiters of different clients get the name in the order in which they came",
-		},
-		{
 			ID: "fair/within-client", Clause: "W2", Mandatory: true, Run: fairWithinClient,
 			Rule: "goroutines that wait on one client get the name in the order in which they came",
 		},
@@ -97,18 +93,6 @@ func (c *C) serveInOrder(h *lease, queue []*pending, doubt func() string) {
 
 // certain is the doubt about an order that was seen in the store.
 func certain() string { return "" }
-
-func fairOrder(c *C) {
-	const n = 10
-	a := c.open("A")
-	var peers []*client
-	for i := range n {
-		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
-	}
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl)
-	c.serveInOrder(h, c.enqueue(name, peers, ttl), certain)
-}
 
 func fairWithinClient(c *C) {
 	a, b := c.open("A"), c.open("B")

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -16,14 +15,6 @@ func fenceChecks() []Check {
 			Rule: "the token rises from grant to grant, in whatever hands the name is",
 		},
 		{
-			ID: "fence/over-expiry", Clause: "F1", Mandatory: true, Run: fenceOverExpiry,
-			Rule: "the token rises over a lease that has run out",
-		},
-		{
-			ID: "fence/over-break", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverBreak,
-			Rule: "the token rises over an entry that an operator has removed",
-		},
-		{
 			ID: "fence/over-cleanup", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverCleanup,
 			Rule: "the token rises although the store was cleaned of what was left of the name",
 		},
@@ -32,16 +23,8 @@ func fenceChecks() []Check {
 			Rule: "the token rises over a restart of the server",
 		},
 		{
-			ID: "fence/stable-in-hold", Clause: "F1", Mandatory: true, Run: fenceStable,
-			Rule: "the token of a lock does not change while it is held, extended and renewed",
-		},
-		{
 			ID: "fence/unknown-gap", Clause: "F1", Needs: []Cap{capProxy}, Run: fenceUnknownGap,
 			Rule: "the token rises over attempts with an unknown outcome; gaps are fine",
-		},
-		{
-			ID: "fence/end-to-end", Clause: "F1", Mandatory: true, Run: fenceEndToEnd,
-			Rule: "a store that refuses lower tokens refuses the write of a holder that has been succeeded",
 		},
 	}
 }
@@ -64,46 +47,10 @@ func fenceIncreases(c *C) {
 	}
 }
 
-func fenceOverExpiry(c *C) {
-	a, b := c.openMortal("A"), c.open("B")
-	name, last := c.Name("x"), int64(0)
-	ttl := c.short()
-	for range 3 {
-		h := a.mustTry(name, "which nobody has", distlock.TTL(ttl), distlock.NoRenewal())
-		c.rises(&last, h, "a grant that was unlocked")
-		a.cutOff()
-		next := c.pollFor(b, name, h.gone()+c.soon()-c.now(), "the lease of the dead A had ended")
-		c.rises(&last, next, "a lease that ran out")
-		next.free()
-		if a.link != nil {
-			a.link.Heal()
-			c.sleepUntil(h.gone()) // the dead A wakes up and cleans up behind itself
-		}
-		c.warm(a)
-	}
-}
-
 // warm makes sure that a client has new connections after a fault.
 func (c *C) warm(p *client) {
 	name := c.Name("warm-" + p.who)
 	c.pollFor(p, name, patience, "nothing keeps it from its store any more").free()
-}
-
-func fenceOverBreak(c *C) {
-	c.unjudged("an entry is removed behind the back of its holder")
-	a, b := c.open("A"), c.open("B")
-	name, last := c.Name("x"), int64(0)
-	for range 3 {
-		h := a.mustTry(name, "which nobody has")
-		c.rises(&last, h, "a grant that was unlocked")
-		if err := c.inspector().Delete(c.ctx, name); err != nil {
-			c.Failf("the harness could not delete the entry of %q, which A holds: %v", name, err)
-		}
-		next := c.pollFor(b, name, c.soon(), "the entry of A was removed")
-		c.rises(&last, next, "the removal of an entry")
-		_ = h.unlock() // ErrLost, or nil: A may not know yet
-		next.free()
-	}
 }
 
 func fenceOverCleanup(c *C) {
@@ -143,20 +90,6 @@ func fenceOverRestart(c *C) {
 	h.free()
 }
 
-func fenceStable(c *C) {
-	a := c.open("A")
-	h := a.mustTry(c.Name("x"), "which is fresh")
-	token := h.Token()
-	for range 5 {
-		c.sleep(c.Unit() / 4)
-		h.mustExtend(c.Unit())
-		if now := h.Token(); now != token {
-			c.Failf("A's lock was granted with token %d, which has become %d", token, now)
-		}
-	}
-	h.free()
-}
-
 func fenceUnknownGap(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	name, last := c.Name("x"), int64(0)
@@ -175,26 +108,6 @@ func fenceUnknownGap(c *C) {
 		h.free()
 	}
 	c.requireFired(1)
-}
-
-func fenceEndToEnd(c *C) {
-	a, b := c.openMortal("A"), c.open("B")
-	name := c.Name("x")
-	store := new(register)
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))
-	if err := store.write("A, on time", h.Token()); err != nil {
-		c.Failf("the first write was refused: %v", err)
-	}
-	a.cutOff()
-	next := c.pollFor(b, name, h.gone()+c.soon()-c.now(), "the lease of A had ended")
-	if err := store.write("B", next.Token()); err != nil {
-		c.Failf("B holds %q and writes with token %d: %v", name, next.Token(), err)
-	}
-	if err := store.write("A, late", h.Token()); err == nil {
-		c.Failf("A, whose lease has ended, writes with token %d after B has written with %d, and nothing tells the two apart: %s",
-			h.Token(), next.Token(), fmt.Sprint(store.writes))
-	}
-	next.free()
 }
 
 // restart kills the server and brings it back on its data.

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -20,10 +19,6 @@ func handoverChecks() []Check {
 		{
 			ID: "handover/deadline", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverDeadline,
 			Rule: "the Deadline of a waiter is counted from before the store granted it the name, not from when it heard of that",
-		},
-		{
-			ID: "handover/identity", Clause: "F1", Needs: []Cap{capInspector}, Run: handoverIdentity,
-			Rule: "a grant to a waiter has a token and a holder of its own, like any other",
 		},
 		{
 			ID: "handover/chain", Clause: "W1", Mandatory: true, Run: handoverChain, span: time.Hour,
@@ -154,55 +149,6 @@ func (c *C) succession(p *client, name string, from, until, limit time.Duration,
 			c.Failf("%s still cannot have %q at %s; it had to be free by %s: %s: %v", p.who, name, millis(c.now()), millis(limit), how, a.err)
 		}
 		c.sleep(c.untilLook(began, from, until, limit))
-	}
-}
-
-func handoverIdentity(c *C) {
-	const n = 4
-	watch := c.open("D")
-	name, last := c.Name("x"), int64(0)
-	peers := make([]*client, n)
-	for i := range peers {
-		peers[i] = c.openMortal(fmt.Sprint("W", i+1))
-	}
-	var h *lease
-	for i := range 3 * n {
-		p := peers[i%n]
-		text := fmt.Sprintf("%s, round %d", p.who, i)
-		opts := []distlock.Option{distlock.TTL(c.long()), distlock.Holder(text)}
-		if i%3 == 2 { // the successor gets it by an expiry
-			opts = []distlock.Option{distlock.TTL(c.short()), distlock.Holder(text), distlock.NoRenewal()}
-		}
-		if h == nil {
-			h = p.mustTry(name, "which is fresh", opts...)
-		} else {
-			w := p.begin(name, opts...)
-			c.awaitQueued(name, 1)
-			if h.asked == c.long() {
-				h.free()
-			}
-			h = w.lease(max(h.gone()-c.now(), 0)+c.soon(), "the one before had unlocked it, or its lease was over")
-		}
-		c.rises(&last, h, "the one that was handed over")
-		c.mustBeKnown(watch, h, text)
-	}
-}
-
-// mustBeKnown demands that the store knows the holder of a name that has gone from
-// hand to hand.
-func (c *C) mustBeKnown(watch *client, h *lease, text string) {
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
-	defer cancel()
-	end := h.end()
-	st, err := watch.inspect(ctx, h.Name())
-	switch {
-	case c.now() >= end:
-	case err != nil:
-		c.breach("O1", "Inspect of %q, which %s holds, failed: %v", h.Name(), h.p.who, err)
-	case !st.Held || st.Holder != text:
-		c.breach("O1", "%s holds %q as %q, which it got from another waiter's or holder's hand; Inspect says: held %v, by %q", h.p.who, h.Name(), text, st.Held, st.Holder)
-	case st.Token != h.Token():
-		c.Failf("%s holds %q with token %d, which it got from another's hand; Inspect says token %d", h.p.who, h.Name(), h.Token(), st.Token)
 	}
 }
 

@@ -3,8 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
@@ -14,10 +12,6 @@ import (
 // heldChecks look at what a refusal says besides "held".
 func heldChecks() []Check {
 	return []Check{
-		{
-			ID: "held/holder", Clause: "A6", Mandatory: true, Run: heldHolder,
-			Rule: "what an ErrHeld says of the holder is so: its text, its token, and for how long the name stays taken",
-		},
 		{
 			ID: "held/woken", Clause: "W1", Needs: []Cap{capPush}, Run: heldWoken,
 			Rule: "a driver with notifications says to a waiter that it will be woken, as long as the store is in order",
@@ -68,31 +62,6 @@ func (p *client) mustBeTold(h *lease, text, when string, waited bool) {
 func noWake(err error) bool {
 	held, ok := errors.AsType[*driver.Held](err)
 	return ok && held.NoWake
-}
-
-func heldHolder(c *C) {
-	a, b, third := c.open("A"), c.open("B"), c.open("C")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl, distlock.Holder("A, first"))
-	b.mustBeTold(h, "A, first", "which it has just acquired", false)
-	w := third.begin(name, ttl, distlock.Holder("C, second"))
-	c.awaitQueued(name, 1)
-	b.mustBeTold(h, "A, first", "for which C waits", true)
-	h.free()
-	h = w.woken(c.soon(), "A had unlocked it")
-	b.mustBeTold(h, "C, second", "for which it has waited", false)
-	h.free()
-	h = a.mustTry(name, "which C has unlocked", distlock.Holder("A, third"))
-	for i := range 4 {
-		c.sleepUntil(h.ret + time.Duration(i)*c.Unit()*2/5)
-		b.mustBeTold(h, "A, third", fmt.Sprintf("which it has acquired again and renews (look %d)", i+1), false)
-	}
-	h.free()
-	for i, text := range holderTexts {
-		h := a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", ttl, distlock.Holder(text))
-		b.mustBeTold(h, text, "which it has just acquired", false)
-		h.free()
-	}
 }
 
 func heldWoken(c *C) {

@@ -14,14 +14,6 @@ import (
 func inspectChecks() []Check {
 	return []Check{
 		{
-			ID: "inspect/held", Clause: "O1", Mandatory: true, Run: inspectHeld,
-			Rule: "Inspect tells of a held name what is so now: holder text, token, when it was acquired, and how long its lease still runs",
-		},
-		{
-			ID: "inspect/handed-over", Clause: "O1", Mandatory: true, Run: inspectHandedOver,
-			Rule: "AcquiredAt of a lock that was waited for is when it was granted: not when the holder before was, nor when the wait began",
-		},
-		{
 			ID: "inspect/free", Clause: "O1", Mandatory: true, Run: inspectFree,
 			Rule: "a name that was never held, was unlocked, has expired or was broken is not held for Inspect, and not in List; to look changes nothing",
 		},
@@ -128,67 +120,6 @@ func (s *sight) checkRest(st distlock.Status, before, after, deadline time.Durat
 		wrong("was told that %v remain; they can be %v at the most, rounding and lag included", st.Remaining, most)
 	}
 	s.rest = true
-}
-
-func inspectHeld(c *C) {
-	a, b := c.open("A"), c.open("B")
-	ttl := c.fits(4 * c.Unit())
-	fixed := &sight{h: a.mustTry(c.Name("fixed"), "which is fresh", distlock.TTL(ttl), distlock.NoRenewal(), distlock.Holder("somebody")), holder: "somebody"}
-	fixed.until = fixed.h.ret + c.lasts(ttl)
-	renewed := &sight{h: a.mustTry(c.Name("renewed"), "which is fresh", distlock.Holder("some body")), holder: "some body"}
-	for i := range 6 {
-		c.sleepUntil(renewed.h.ret + time.Duration(i)*c.Unit()*2/5)
-		for _, p := range []*client{a, b} {
-			fixed.check(p, "as a fixed term")
-			renewed.check(p, "being renewed all the time")
-		}
-	}
-	// The first is as old as that when the second is acquired: the clock is the store's,
-	// but runs like ours.
-	between := c.now() - fixed.h.ret
-	later := &sight{h: a.mustTry(c.Name("later"), "which is fresh", distlock.Holder("")), holder: ""}
-	later.check(b, "being fresh")
-	const resolution = time.Second // of the clock that a store may write down
-	if passed := later.acquired.Sub(fixed.acquired); !later.acquired.IsZero() &&
-		(passed < between-resolution-c.skew(between) || passed > c.now()-fixed.h.call+resolution+c.skew(between)) {
-		c.Failf("A acquired %q %v after %q, but by AcquiredAt of Inspect it was %v", later.h.Name(), between, fixed.h.Name(), passed)
-	}
-	more := c.extends(ttl, ttl*5/4)
-	call, ret := fixed.h.mustExtend(more)
-	fixed.until = ret + c.lasts(more)
-	fixed.check(b, fmt.Sprintf("after it was extended at %s", millis(call)))
-	for _, s := range []*sight{fixed, renewed, later} {
-		s.h.free()
-	}
-}
-
-func inspectHandedOver(c *C) {
-	a, b, eye := c.open("A"), c.open("B"), c.open("C")
-	const resolution = time.Second // of the clock that a store may write down
-	pause := max(3*resolution/2, c.Unit()/4)
-	ttl := distlock.TTL(c.fits(max(c.long(), 6*pause)))
-	mark := a.mustTry(c.Name("mark"), "which is fresh", ttl)
-	from := eye.look(mark.Name()).AcquiredAt // the clock is the store's, but runs like ours
-	c.sleep(pause)
-	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
-	c.sleep(pause)
-	w := b.begin(h.Name(), ttl)
-	c.awaitQueued(h.Name(), 1)
-	c.sleep(pause)
-	freed := c.now()
-	h.free()
-	next := w.woken(c.soon(), "A had unlocked it")
-	at := eye.look(h.Name()).AcquiredAt
-	if from.IsZero() && at.IsZero() {
-		return // the store does not keep it
-	}
-	least, most := freed-mark.ret, next.ret-mark.call
-	grain := resolution + c.skew(most)
-	if passed := at.Sub(from); from.IsZero() || at.IsZero() || passed < least-grain || passed > most+grain {
-		c.Failf("A unlocked %q at %s, and B, which had waited for it, has it since %s; by AcquiredAt of Inspect, %v, that was %v after A acquired %q; it was between %v and %v",
-			h.Name(), millis(freed), millis(next.ret), at.Format(time.RFC3339Nano), passed, mark.Name(), least, most)
-	}
-	next.free()
 }
 
 // mustShowFree demands that name is not held, for Inspect and for List, and returns

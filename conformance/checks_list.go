@@ -85,6 +85,9 @@ func (c *C) mustList(got []distlock.Status, prefix string, want []string) {
 	if slices.Equal(names, want) {
 		return
 	}
+	if missing, extra := without(want, names), without(names, want); len(missing) > 0 && len(missing) == len(extra) {
+		c.breach("N1", "List(%q) returned %q, which nobody holds, and not %q, which is held: does it show the name in another way?", prefix, extra[0], missing[0])
+	}
 	for i, name := range names {
 		switch {
 		case !strings.HasPrefix(name, prefix):

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -28,6 +29,10 @@ func namesChecks() []Check {
 		{
 			ID: "names/escape", Clause: "N1", Mandatory: true, Run: distinct(escapes),
 			Rule: apart + " (what an encoding may use, quotes, wildcards, braces)",
+		},
+		{
+			ID: "names/numbers", Clause: "N1", Mandatory: true, Run: func(c *C) { c.apart(numbers(c.Rand())) },
+			Rule: apart + " (names that are nothing but a number, and read as the same one)",
 		},
 		{
 			ID: "names/internals", Clause: "N1", Mandatory: true, Run: distinct(internals),
@@ -155,8 +160,17 @@ func paths(base string) []string {
 }
 
 func escapes(base string) []string {
-	return with(base, "a/b", "a%2Fb", "a%2fb", "a%252Fb", "a__0x2f__b", "a:b", "a_b", "a-b", "a.b", "{a}b", "{a}c", "{}a", "}{",
+	return with(base, "a/b", "a%2Fb", "a%2fb", "a%252Fb", "a__0x2f__b", "a:b", "a_b", "a-b", "a.b", "{a}b", "{a}c", "{}a", "}{", "{a", "a}", "{{a}}", "{a}{b}", "a{b}", "{a}", "{}",
 		"a*?[b]", "a'b", `a";--`, `a";`, "a", "a$c", `a\b`, `a\\b`, "a+b", "a=b", "a~b", "a$b", "a#b", "a|b", "YS9i", "612f62")
+}
+
+// numbers returns names without any prefix of the run: so they are random, and long.
+func numbers(rng *rand.Rand) []string {
+	n := 1<<53 + 2*rng.Int64N(1<<53) // beyond what a float can tell from the next
+	short := fmt.Sprint(100_000_000 + rng.Int64N(900_000_000))
+	d := fmt.Sprint(n)
+	return []string{d, fmt.Sprint(n + 1), "0" + d, "+" + d, "-" + d, d + ".0", d + ".", d + "e0", " " + d, d + "_0", fmt.Sprintf("0x%x", n), fmt.Sprintf("%x", n), fmt.Sprintf("0%o", n),
+		short + "0000000", short + "e7", short + "E7", short + ".0e7", short, "00" + short, short + ".00", short + "n", short + "L"}
 }
 
 func internals(base string) []string {

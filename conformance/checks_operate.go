@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +15,6 @@ import (
 // older, longer and more alike than most.
 func operateChecks() []Check {
 	return []Check{
-		{
-			ID: "list/as-inspect", Clause: "O1", Mandatory: true, Run: listAsInspect, span: 40 * day,
-			Rule: "List and Inspect say the same of a lock, and all of it: be it extended for a month, handed over or waited for",
-		},
 		{
 			ID: "break/alike", Clause: "O2", Mandatory: true, Run: breakAlike,
 			Rule: "Break ends a hold by the whole of its token and the whole of its name, and not by what is alike in a part",
@@ -33,51 +28,6 @@ func operateChecks() []Check {
 			Rule: "Sweep counts the idle time in full, from the end of the last hold, and removes what has been idle for as long",
 		},
 	}
-}
-
-func listAsInspect(c *C) {
-	a, b, eye := c.open("A"), c.open("B"), c.open("C")
-	eye.list(c.Name("none")) // skips the check if not supported
-	month := c.fits(4 * c.Unit())
-	if c.Virtual() {
-		month = c.fits(30 * day)
-	}
-	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.Holder("fixed"))
-	fixed.mayExtend(month)
-	renewed := a.mustTry(c.Name("renewed"), "which is fresh", distlock.Holder("renewed"))
-	waited := a.mustTry(c.Name("waited"), "which is fresh", distlock.TTL(c.long()), distlock.Holder("waited"))
-	first := a.mustTry(c.Name("handed"), "which is fresh", distlock.TTL(c.long()), distlock.Holder("first"))
-	queue := c.queueAll(b, []*lease{first, waited})
-	first.free()
-	handed := queue[0].woken(c.soon(), "A had unlocked it")
-
-	c.sleepUntil(renewed.ret + c.Unit()/2)
-	held, ends := map[string]*lease{}, map[string]time.Duration{}
-	for _, h := range []*lease{fixed, renewed, waited, handed} {
-		held[h.Name()], ends[h.Name()] = h, h.Ends() // a renewal after List is no news that it had to have
-	}
-	knows := eye.look(renewed.Name()).Remaining > 0 // the store knows how long leases still run
-	began := c.now()
-	all := eye.list(c.Name(""))
-	for _, st := range all {
-		knows = knows || st.Remaining > 0
-	}
-	for _, st := range all {
-		if h := held[st.Name]; h != nil {
-			c.mustAgree(eye, h, st, began, ends[st.Name], knows)
-			delete(held, st.Name)
-		}
-	}
-	for name, h := range held {
-		c.Failf("%s holds %q, but List(%q) does not return it: %+v", h.p.who, name, c.Name(""), all)
-	}
-	names := []string{fixed.Name(), handed.Name(), renewed.Name(), waited.Name()}
-	slices.Sort(names)
-	c.mustList(all, c.Name(""), names)
-	for _, h := range []*lease{fixed, renewed, waited, handed} {
-		h.free()
-	}
-	queue[1].woken(c.soon(), "A had unlocked it").free()
 }
 
 // mustAgree compares what List said of a lock at began or later, when its deadline was known,

@@ -17,10 +17,6 @@ func ownerChecks() []Check {
 			Rule: "nobody but its holder can end a lock: not by a lock on a shorter name, not by an old handle of the same name, not by closing a client",
 		},
 		{
-			ID: "owner/stale-unlock-held", Clause: "H6", Mandatory: true, Run: staleUnlockHeld,
-			Rule: "Unlock of a lock that has run out returns ErrLost and does not touch its holder now",
-		},
-		{
 			ID: "owner/stale-unlock-free", Clause: "H6", Mandatory: true, Run: staleUnlockFree,
 			Rule: "Unlock of a lock that has run out returns ErrLost, also if nobody has taken the name since",
 		},
@@ -69,28 +65,6 @@ func unlockByStranger(c *C) {
 	}
 	d.mustBeBusy(name, h)
 	c.mustHold(h, "only strangers have tried to end it")
-	h.free()
-}
-
-// outlived lets A get a lock and go silent, and B take the name when A's lease is
-// over. Then A is back, with everything that it had wanted to tell the store.
-func (c *C) outlived(name string) (stale, h *lease) {
-	a, b := c.openMortal("A"), c.open("B")
-	stale = a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	a.cutOff()
-	c.sleepUntil(stale.gone())
-	h = c.pollFor(b, name, c.soon(), "the lease of A was over", distlock.TTL(c.long()))
-	if a.link != nil {
-		a.link.Heal()
-	}
-	return stale, h
-}
-
-func staleUnlockHeld(c *C) {
-	d, name := c.open("C"), c.Name("x")
-	stale, h := c.outlived(name)
-	c.mustBeLost(stale)
-	c.undisturbed(d, h, "A, whose lease had ended before, was back and unlocked its lock")
 	h.free()
 }
 

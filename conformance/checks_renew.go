@@ -15,24 +15,8 @@ import (
 func renewChecks() []Check {
 	return []Check{
 		{
-			ID: "renew/extends", Clause: "H5", Mandatory: true, Run: renewExtends,
-			Rule: "Extend keeps a fixed term alive beyond its TTL",
-		},
-		{
-			ID: "renew/from-now", Clause: "H5", Mandatory: true, Run: renewFromNow,
-			Rule: "Extend makes the lock last for its TTL from the call on, not less, and not much more",
-		},
-		{
-			ID: "renew/never-shortens", Clause: "H5", Mandatory: true, Run: renewNeverShortens,
-			Rule: "Extend by less than what is left changes nothing",
-		},
-		{
 			ID: "renew/expired-free", Clause: "H5", Mandatory: true, Run: renewExpiredFree,
 			Rule: "Extend does not revive a lock that has expired, even if nobody else has taken the name",
-		},
-		{
-			ID: "renew/expired-other", Clause: "H5", Mandatory: true, Run: renewExpiredOther,
-			Rule: "Extend of an expired lock fails and does not touch the lock of another",
 		},
 		{
 			ID: "renew/late-request", Clause: "H5", Needs: []Cap{capProxy}, Run: renewLateRequest,
@@ -51,49 +35,6 @@ func renewChecks() []Check {
 			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile",
 		},
 	}
-}
-
-func renewExtends(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.ret + c.Unit()/2)
-	c.extended(h, c.Unit())
-	h.mustTick("after Extend")
-	c.sleepUntil(h.ret + c.Unit()*5/4)
-	b.mustBeBusy(name, h)
-	h.free()
-}
-
-func renewFromNow(c *C) {
-	a, b := c.openMortal("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.ret + c.Unit()/2)
-	call, ret := h.mustExtend(c.Unit())
-	a.cutOff() // the end is the store's alone: the client must not help by releasing
-	end := call + c.Unit() - c.skew(c.Unit()) - c.timing.TTLGranularity
-	limit := ret + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon()
-	got := c.pollFor(b, name, limit-c.now(), fmt.Sprintf("the extension of A by %v, answered at %s, was over", c.Unit(), millis(ret)))
-	if got.ret < end {
-		c.Failf("A extended %q by %v at %s, but B was granted it at %s", name, c.Unit(), millis(call), millis(got.ret))
-	}
-	got.free()
-}
-
-func renewNeverShortens(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(3*c.Unit())))
-	before := h.Ends()
-	h.mustExtend(c.Unit())
-	if after := h.Ends(); after < before {
-		c.Failf("A had %q until %s; Extend by %v took the Deadline back to %s", name,
-			millis(before), c.Unit(), millis(after))
-	}
-	c.sleepUntil(h.ret + c.Unit()*3/2)
-	b.mustBeBusy(name, h)
-	h.free()
 }
 
 // mustNotRevive calls Extend on a lock that has expired.
@@ -118,16 +59,6 @@ func renewExpiredFree(c *C) {
 	c.sleepUntil(h.gone() + c.skew(c.Unit()))
 	h.mustNotRevive(c.fits(4 * c.Unit()))
 	c.pollFor(b, name, c.soon(), "the lease of A had ended and its Extend had failed").free()
-}
-
-func renewExpiredOther(c *C) {
-	a, b, third := c.open("A"), c.openMortal("B"), c.open("C")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.gone())
-	next := c.pollFor(b, name, c.soon(), "the lease of A had ended", distlock.NoRenewal())
-	h.mustNotRevive(c.fits(4 * c.Unit()))
-	c.untouched(next, third, "the Extend of A, whose lock had expired,")
 }
 
 // untouched demands that h, of a fixed term, is held still, and ends on its own

@@ -221,7 +221,7 @@ func stressPool(c *C) {
 	}{
 		{"extend a lock it holds", func() { own.mustExtend(c.long()) }},
 		{"unlock it", own.free},
-		{"take another name", func() { b.mustTry(c.Name("other"), "which is fresh", ttl).free() }},
+		{"take another name", func() { c.under("A3", func() { b.mustTry(c.Name("other"), "which is fresh", ttl).free() }) }},
 	} {
 		began := c.now()
 		step.do()

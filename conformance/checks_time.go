@@ -46,10 +46,6 @@ func timeChecks() []Check {
 			Rule: "Extend, at whatever moment of the lease and by whatever TTL, makes it last from the call on for that TTL, or for what was left if that is more",
 		},
 		{
-			ID: "time/extend-renewed", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: extendRenewed, span: day,
-			Rule: "renewals in the background do not shorten what Extend has confirmed",
-		},
-		{
 			ID: "time/rhythm", Clause: "H5", Needs: []Cap{capInspector}, Run: renewalRhythm,
 			Rule: "after a long Extend the lock is renewed as often as before: a loss is noticed within a period of its own TTL",
 		},

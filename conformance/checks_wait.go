@@ -15,14 +15,6 @@ import (
 func waitChecks() []Check {
 	return append([]Check{
 		{
-			ID: "wait/wakes-on-unlock", Clause: "W1", Mandatory: true, Run: wakesOnUnlock,
-			Rule: "a waiter gets the name soon after its holder has unlocked it, not at the end of a TTL or of a poll interval",
-		},
-		{
-			ID: "wait/wakes-on-expiry", Clause: "E1", Mandatory: true, Run: wakesOnExpiry,
-			Rule: "a waiter gets the name soon after the lease of a dead holder has ended, without anybody telling it",
-		},
-		{
 			ID: "wait/all-served", Clause: "A3", Mandatory: true, Run: allServed,
 			Rule: "all waiters get the name in the end",
 		},
@@ -47,34 +39,6 @@ func waitChecks() []Check {
 			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
 		},
 	}, turnChecks()...)
-}
-
-func wakesOnUnlock(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl)
-	for range 5 {
-		w := b.begin(name, ttl)
-		c.awaitQueued(name, 1)
-		h.free()
-		freed := c.now()
-		h = w.lease(c.soon(), fmt.Sprintf("%s had unlocked it (WakeLag plus slack; the TTL is %v)", a.who, c.long()))
-		c.bounds.observe(boundWake, h.ret-freed)
-		a, b = b, a
-	}
-	h.free()
-}
-
-func wakesOnExpiry(c *C) {
-	a, b := c.openMortal("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	w := b.begin(name, distlock.TTL(c.long()))
-	c.awaitQueued(name, 1)
-	a.cutOff()
-	until := h.gone() + c.soon()
-	w.lease(until-c.now(), fmt.Sprintf("the lease of the dead A was over (granted at %s for %v, ExpiryLag %v)",
-		millis(h.ret), h.granted(), c.timing.ExpiryLag)).free()
 }
 
 func allServed(c *C) {

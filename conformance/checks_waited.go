@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/pprof"
@@ -30,10 +29,6 @@ func waitedChecks() []Check {
 		{
 			ID: "fault/repeated-release", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRelease,
 			Rule: "a release that arrives a second time, when the name has gone to the next in the queue, ends nothing and hands nothing on",
-		},
-		{
-			ID: "lost/removed-term", Clause: "H6", Mandatory: true, Run: lostRemovedTerm,
-			Rule: "Unlock of a fixed term that was removed from the store returns ErrLost, as its first sign of life since",
 		},
 		{
 			ID: "isolate/stuck-holder", Clause: "H3", Mandatory: true, Run: isolateStuckHolder,
@@ -128,26 +123,6 @@ func repeatedRelease(c *C) {
 	next.mustExtend(c.long())
 	next.free()
 	queue[1-first].lease(c.soon(), "the one before had unlocked it").free()
-}
-
-func lostRemovedTerm(c *C) {
-	c.unjudged("the entry was removed behind the back of its holder, which may believe in it until the end of its term")
-	a, b, third := c.open("A"), c.open("B"), c.open("C")
-	for _, taken := range []bool{false, true} {
-		h := a.mustTry(c.Name(fmt.Sprint(taken)), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.long()))
-		c.strip(h, b)
-		var next *lease
-		if taken {
-			next = b.mustTry(h.Name(), "which was removed from the store", distlock.TTL(c.long()))
-		}
-		if err := h.unlock(); !errors.Is(err, distlock.ErrLost) {
-			c.Failf("the entry of %q, which A held for a fixed term, was removed from the store; A's Unlock, its first sign of life since, returned %s; it must match ErrLost", h.Name(), describe(err))
-		}
-		if next != nil {
-			third.mustBeBusyAfter(next.Name(), next, "A, whose fixed term was removed before, has called Unlock")
-			next.free()
-		}
-	}
 }
 
 func isolateStuckHolder(c *C) {

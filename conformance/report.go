@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -212,8 +213,8 @@ func (s *suite) result(c *C) Result {
 		ID: c.check.ID, Clause: c.check.Clause, Rule: c.check.Rule, Mandatory: c.check.Mandatory,
 		Status: c.status, Reason: c.reason, Missing: c.missing, Log: slices.Clone(c.logs),
 	}
-	if r.Status == Failed && c.clause != "" {
-		r.Clause = c.clause
+	if r.Status == Failed {
+		r.Clause = cmp.Or(c.clause, c.seeming, r.Clause)
 	}
 	for _, p := range c.clients {
 		if p.link != nil {

@@ -89,15 +89,15 @@ func queue(checks []*future) <-chan *future {
 // they begin in: what begins last decides when all have ended.
 var longest = []string{
 	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "auto/holds", "batch/own-ttl",
-	"elect/one-leader", "time/company", "fault/black-hole", "batch/never-shortens", "wait/holder-undisturbed",
-	"fault/lapse-and-return", "time/extend-stairs", "fence/over-idle", "time/extend-renewed", "handover/lease",
+	"elect/one-leader", "time/company", "fault/black-hole",
+	"fault/lapse-and-return", "fence/over-idle", "handover/lease",
 	"cancel/race-with-grant", "expiry/killed-holder", "close/dead-server", "once/long-run", "isolate/stuck-name",
 	"batch/late-answer", "time/extend-fractions", "batch/late-request", "batch/each-renewed", "batch/one-lost",
 	"expiry/wait-not-deducted", "fault/conn-cut-idle", "lost/before-successor", "handover/deadline",
-	"inspect/handed-over", "owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
+	"owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
 	"stress/boundary-history", "lost/paused-client", "time/untouched", "time/months", "renew/late-request",
-	"renew/expired-other", "fence/over-expiry", "pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",
-	"wait/for-days", "maxhold/cap", "inspect/held",
+	"pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",
+	"wait/for-days", "maxhold/cap",
 }
 
 // rank returns the place of a check in the queue.

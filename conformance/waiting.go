@@ -323,12 +323,6 @@ func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
 	return call, ret
 }
 
-// mayExtend extends a live lock by a term that the store may be unable to keep.
-func (h *lease) mayExtend(ttl time.Duration) (call, ret time.Duration, ok bool) {
-	call, ret, err := h.extend(ttl)
-	return call, ret, err == nil
-}
-
 // extend extends a live lock. An error is that the term is refused.
 func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	c := h.p.c
@@ -339,7 +333,10 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	err = h.Extend(ctx, ttl)
 	ret = c.now()
 	switch {
-	case err == nil || errors.Is(err, distlock.ErrInvalid):
+	case err == nil:
+		h.longest = max(h.longest, ret+c.atMost(ttl))
+		return call, ret, nil
+	case errors.Is(err, distlock.ErrInvalid):
 		return call, ret, err
 	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > min(c.Unit()/2, (end-call)/3):
 		// The engine waits for half of what is left at the most: a call that took a third had no answer.

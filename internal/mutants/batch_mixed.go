@@ -38,7 +38,7 @@ func mixedMutants() []Mutant {
 		},
 		{
 			Name: "BatchShortens", Flaw: "sets the expiry of every lock of a batch to its TTL from now, also where it was extended beyond that",
-			KilledBy: []Kill{{"batch/never-shortens", "before the lease of its dead holder can have ended"}},
+			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}},
 			MayTrip:  []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
 			design: batched(batchResets),
 		},

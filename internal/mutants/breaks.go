@@ -27,7 +27,7 @@ func tokenBreakers() []Mutant {
 		seen("BreaksFrom", "breaks every hold with the token that was seen, or a higher one", answer, func(held, token int64) bool { return held >= token }),
 		{
 			Name: "BreaksNothing", Flaw: "answers that a lock was broken, and does nothing",
-			KilledBy: []Kill{{"break/ends-hold", "which Break has freed"}},
+			KilledBy: []Kill{{"after/breaks", "for which nobody waits: the lock of A was broken"}},
 			MayTrip:  []string{"break/*", "inspect/free"}, Why: "locks are broken in them",
 			design: inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
 		},
@@ -92,25 +92,25 @@ func victimMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
-			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}, {"break/late-renewal", "returned nil although it was broken"}},
-			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free", "lost/taken-again"}, Why: "a renewal meets the end of a lock in them",
+			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}, {"break/late-renewal", "returned nil although it was broken"}},
+			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
 			design: inside(flaw{renew: renewAnew}),
 		},
 		{
 			Name: "BreakUnheard", Flaw: "does not tell the holder of a broken lock, as long as nobody else has the name",
-			KilledBy: []Kill{{"break/ends-hold", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*", "batch/*", "lost/taken-again"}, Why: "locks are broken in them",
+			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
+			MayTrip:  []string{"break/*", "batch/*"}, Why: "locks are broken in them",
 			design: inside(flaw{renew: renewUnlessTaken}),
 		},
 		{
 			Name: "BreakResetsToken", Flaw: "counts the tokens of a name from one again after its lock was broken",
-			KilledBy: []Kill{{"break/ends-hold", "which must be greater"}},
+			KilledBy: []Kill{{"after/breaks", "the last token, before that of A"}},
 			MayTrip:  []string{"break/*", "fence/*", "core/stale-residue"}, Why: "locks are broken in them",
 			design: inside(flaw{try: tryNumbered, status: statusCounting, breaks: breakAndReset}),
 		},
 		{
 			Name: "VictimUnlocks", Flaw: "lets the Unlock of a broken lock free the name for its next holder",
-			KilledBy: []Kill{{"break/ends-hold", "its first sign of life since"}, {"owner/stale-unlock-held", "was granted"}},
+			KilledBy: []Kill{{"after/breaks", "its first sign of life since"}, {"after/expires", "two holders at once"}},
 			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
 			design: inside(flaw{release: releaseBlindly}),
 		},

@@ -17,7 +17,7 @@ func comebackMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "SulksAfterLoss", Flaw: "refuses a client for a TTL the name that it has lost",
-			KilledBy: []Kill{{"lost/taken-again", "A has lost it, and knows it"}},
+			KilledBy: []Kill{{"after/frees", "which nobody holds"}},
 			MayTrip:  []string{"*/*"}, Why: "locks are lost in them, and the names taken again",
 			design: design{driver: sulking},
 		},
@@ -42,7 +42,7 @@ func comebackMutants() []Mutant {
 		},
 		{
 			Name: "CloseIsSilent", Flaw: "wakes nobody when Close releases what is held",
-			KilledBy: []Kill{{"wait/wakes-on-close", "is still waiting"}},
+			KilledBy: []Kill{{"after/closes", "is still waiting"}},
 			MayTrip:  []string{"close/*", "stress/*"}, Why: "clients are closed in them while others wait",
 			design: noting(fifoDesign(flaw{try: tryNoBarging, release: releaseSilently})),
 		},
@@ -85,17 +85,17 @@ func halfTruthMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "RefusalQuotes", Flaw: "shows the holder's text in refusals with its quotes and line breaks escaped",
-			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			KilledBy: []Kill{{"after/told", "told that the holder is"}},
 			design:   refusing(quoted),
 		},
 		{
 			Name: "RefusalCuts", Flaw: "shows 32 bytes of the holder's text in refusals",
-			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			KilledBy: []Kill{{"after/told", "told that the holder is"}},
 			design:   refusing(cut),
 		},
 		{
 			Name: "HeldForHalf", Flaw: "says with a refusal that the name stays taken for half of the time that is left",
-			KilledBy: []Kill{{"held/holder", "its holder may believe in it for"}},
+			KilledBy: []Kill{{"after/told", "although its holder may believe in it for"}},
 			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining /= 2 }),
 		},
 		{

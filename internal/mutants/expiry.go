@@ -10,7 +10,7 @@ import (
 )
 
 // timers is what a flaw in an expiry may trip besides: checks where a lease runs out.
-var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "wait/wakes-on-expiry", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
+var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
 	"batch/*", "break/*", "inspect/*", "isolate/*"}
 
 func expiryMutants() []Mutant {
@@ -36,7 +36,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "NeverExpires", Flaw: "ignores the TTL",
 			Seen:     "lock rows and files that only their owner removes",
-			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"wait/wakes-on-expiry", "the lease of the dead A was over"}, {"core/stale-residue", "nobody had touched it since"}},
+			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "because the lease of its dead holder was over"}, {"core/stale-residue", "nobody had touched it since"}},
 			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(flaw{

@@ -95,6 +95,7 @@ type claim struct {
 	asked    driver.Request // with the name as it is stored
 	began    time.Time      // of the first Try
 	won      bool           // a Try has returned a grant
+	refused  bool           // a Try was refused
 	token    int64          // of that grant
 	renewals int64          // that were asked for
 	until    time.Time      // the end of the last renewal

@@ -122,6 +122,13 @@ func toleratedBatches() []Tolerated {
 			}),
 		},
 		{
+			Name: "Lingering", Unusual: "has goroutines that sleep some milliseconds, and outlive a release by that",
+			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
+				go func() { time.Sleep(30 * time.Millisecond) }()
+				return c.inner.Release(ctx)
+			}}),
+		},
+		{
 			Name: "ShortMost", Unusual: "promises five minutes at the most, and declares it",
 			design: inside(flaw{caps: func(c *driver.Capabilities) { c.MaxTTL = 5 * time.Minute }}),
 		},

@@ -28,23 +28,23 @@ func successorMutants() []Mutant {
 		},
 		{
 			Name: "SuccessorToken", Flaw: "raises no token when a release hands the name on",
-			KilledBy: []Kill{{"handover/identity", "the last token, before the one that was handed over"}},
+			KilledBy: []Kill{{"after/tokens", "the last token, before that of A"}},
 			MayTrip:  append(successors, "fair/*", "fence/*", "core/*", "close/*", "isolate/*"), Why: "the oracles look at the tokens of every check",
 			design: relayed(relayFlaw{sameToken: true}),
 		},
 		{
 			Name: "SuccessorText", Flaw: "leaves the holder's text as it was when a release hands the name on",
-			KilledBy: []Kill{{"handover/identity", "Inspect says"}},
+			KilledBy: []Kill{{"after/shows", "told that the holder is"}},
 			design:   relayed(relayFlaw{sameText: true}),
 		},
 		{
 			Name: "SuccessorSince", Flaw: "leaves the time of the grant as it was when a release hands the name on",
-			KilledBy: []Kill{{"inspect/handed-over", "by AcquiredAt of Inspect"}},
+			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
 			design:   relayed(relayFlaw{since: func(last, _ *waiter) time.Time { return last.since }}),
 		},
 		{
 			Name: "SuccessorJoined", Flaw: "shows the time at which a waiter came for that of its grant",
-			KilledBy: []Kill{{"inspect/handed-over", "by AcquiredAt of Inspect"}},
+			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
 			design:   relayed(relayFlaw{since: func(_, next *waiter) time.Time { return next.joined }}),
 		},
 		{
@@ -96,7 +96,7 @@ func crowdMutants() []Mutant {
 		},
 		{
 			Name: "ByOwner", Flaw: "serves waiters in the order of their owners' digits",
-			KilledBy: []Kill{{"fair/order", "has got it before"}}, MayTrip: waits, Why: why, // by chance, few waiters are served in order
+			KilledBy: []Kill{{"after/order", "has got it before"}}, MayTrip: waits, Why: why, // by chance, few waiters are served in order
 			design: relayed(relayFlaw{next: func(queue []*waiter) int {
 				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.Owner, b.request.Owner) }))
 			}}),

@@ -62,6 +62,7 @@ type entry struct {
 	faults  int       // that its link had seen then
 	expires time.Time // of the last grant, as it was first set
 	ended   bool      // the last grant was released
+	seen    bool      // the occasion on which a generated mutant goes wrong
 	token   int64
 	queue   []*claim
 	subs    []chan struct{}
@@ -75,7 +76,9 @@ type env struct {
 	c    *conformance.C // nil outside of checks
 	id   int            // counts the clients from 1
 
-	closing atomic.Bool // Close has been called
+	closing atomic.Bool  // Close has been called
+	many    atomic.Int64 // the grants
+	mine    sync.Map     // the names that it holds, where that matters
 }
 
 func (d design) newWorld() *world {

@@ -13,13 +13,13 @@ func refusalMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "HeldByAsker", Flaw: "names the one that asks as the holder, in a refusal",
-			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			KilledBy: []Kill{{"after/told", "told that the holder is"}},
 			design:   refusing(func(c *claim, _ distlock.Status, held *driver.Held) { held.Holder = c.asked.Holder + "?" }),
 		},
 		{
 			Name: "HeldByFirst", Flaw: "names in refusals the first holder that a name had, whoever has it now",
 			Seen:     "a cache without an end",
-			KilledBy: []Kill{{"held/holder", "the holder is"}},
+			KilledBy: []Kill{{"after/told", "told that the holder is"}},
 			design: refusing(func(c *claim, st distlock.Status, held *driver.Held) {
 				c.driver.with(st.Name, func(e *entry) {
 					if e.holder == "" {
@@ -32,12 +32,12 @@ func refusalMutants() []Mutant {
 		{
 			Name: "HeldByNext", Flaw: "tells in a refusal the token that the next holder will have",
 			Seen:     "a counter that is read instead of the row",
-			KilledBy: []Kill{{"held/holder", "token is"}},
+			KilledBy: []Kill{{"after/told", "told that the holder's token is"}},
 			design:   refusing(func(_ *claim, st distlock.Status, held *driver.Held) { held.Token = st.Token + 1 }),
 		},
 		{
 			Name: "HeldForDays", Flaw: "says with a refusal that the name stays taken for as long as a lock may last",
-			KilledBy: []Kill{{"held/holder", "stays taken for"}},
+			KilledBy: []Kill{{"after/told", "that can be"}},
 			MayTrip:  []string{"wait/*", "batch/*", "lost/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
 			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining = distlock.MaxTTL }),
 		},

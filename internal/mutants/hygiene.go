@@ -61,15 +61,15 @@ func closeMutants() []Mutant {
 		{
 			Name: "CloseForgets", Flaw: "lets Close return without having unlocked what is held",
 			Seen:     "clients that leave it to the TTL",
-			KilledBy: []Kill{{"close/frees-held", "which A held when its client was closed"}, {"close/race-with-grant", "was closed while its call for it was in flight"}},
-			MayTrip:  []string{"close/*", "auto/stops-on-close", "leak/goroutines", "wait/wakes-on-close"},
+			KilledBy: []Kill{{"after/closes", "was closed"}, {"close/frees-held", "which A held when its client was closed"}, {"close/race-with-grant", "was closed while its call for it was in flight"}},
+			MayTrip:  []string{"close/*", "auto/stops-on-close", "leak/goroutines"},
 			Why:      "clients are closed in them while they hold a lock",
 			design:   forgetful(),
 		},
 		{
 			Name: "CloseIsNothing", Flaw: "does nothing on Close",
 			KilledBy: []Kill{{"close/use-after-close", "must match ErrClosed"}, {"close/waiters", "has not returned"}, {"close/dead-server", "but A still believes in its lock"}},
-			MayTrip:  []string{"close/*", "auto/*", "leak/*", "wait/wakes-on-close"},
+			MayTrip:  []string{"close/*", "auto/*", "leak/*"},
 			Why:      "clients are closed in them",
 			design: design{locker: func(e *env, c *driver.Client) distlock.Locker {
 				return &open{Client: c, env: e}

@@ -28,12 +28,12 @@ func statusMutants() []Mutant {
 		},
 		{
 			Name: "RestIsTTL", Flaw: "shows the TTL of a lock for what remains of it",
-			KilledBy: []Kill{{"inspect/held", "they can be"}},
+			KilledBy: []Kill{{"after/shows", "although its holder may believe in it for"}},
 			design:   inside(flaw{try: tryAndNote, status: noted(func(n *entry, st *distlock.Status) { st.Remaining = n.ttl })}),
 		},
 		{
 			Name: "RestOfGrant", Flaw: "shows what remains of the grant, whatever has been renewed since",
-			KilledBy: []Kill{{"inspect/held", "although its holder may believe in it for"}},
+			KilledBy: []Kill{{"after/shows", "although its holder may believe in it for"}},
 			MayTrip:  []string{"batch/*"}, Why: "they compare what remains with the Deadline",
 			design: inside(flaw{try: tryAndNote, status: noted(func(n *entry, st *distlock.Status) {
 				st.Remaining = max(time.Until(n.expires), time.Nanosecond)
@@ -41,14 +41,14 @@ func statusMutants() []Mutant {
 		},
 		{
 			Name: "AcquiredIsRenewed", Flaw: "shows the time of the last renewal for that of the grant",
-			KilledBy: []Kill{{"inspect/held", "was told that it was acquired at"}},
+			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
 			design: inside(flaw{try: tryAndNote, status: noted(func(n *entry, st *distlock.Status) {
 				st.AcquiredAt = time.Now().Add(st.Remaining - n.ttl)
 			})}),
 		},
 		{
 			Name: "AcquiredIsNow", Flaw: "shows the time of the first look at any name for that of each grant",
-			KilledBy: []Kill{{"inspect/held", "but by AcquiredAt of Inspect it was"}},
+			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
 			design: inside(flaw{status: func(e *env, st *distlock.Status) {
 				e.with("first look", func(n *entry) {
 					if n.expires.IsZero() {
@@ -97,18 +97,18 @@ func lookMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "FreeIfUnknown", Flaw: "answers that nobody holds a name, and that nothing is held, when the store cannot be reached",
-			KilledBy: []Kill{{"inspect/unanswered", "returned no error"}},
+			KilledBy: []Kill{{"after/unanswered", "nobody holds the name"}, {"inspect/unanswered", "returned no error"}},
 			design:   outside(flaw{inspect: inspectHoping, list: listHoping}),
 		},
 		{
 			Name: "LookProlongs", Flaw: "prolongs the lease that it looks at",
 			KilledBy: []Kill{{"inspect/free", "had to be told that nobody holds it"}},
-			MayTrip:  []string{"batch/*", "meta/*", "inspect/held"}, Why: "locks are looked at in them",
+			MayTrip:  []string{"batch/*", "meta/*"}, Why: "locks are looked at in them",
 			design: inside(flaw{try: tryAndNote, inspect: inspectAndRenew}),
 		},
 		{
 			Name: "OwnOnly", Flaw: "shows what its own client holds, and nothing else",
-			KilledBy: []Kill{{"inspect/held", "was told that nobody holds it"}},
+			KilledBy: []Kill{{"after/shows", "told that nobody holds it"}},
 			MayTrip:  []string{"inspect/*", "list/*"}, Why: "one client looks at what another holds in them",
 			design: inside(flaw{try: tryAndNote, inspect: inspectOwn}),
 		},
@@ -119,7 +119,6 @@ func textMutants() []Mutant {
 	text := func(name, flawed string, f func(string) string) Mutant {
 		return Mutant{
 			Name: name, Flaw: flawed, KilledBy: []Kill{{"inspect/holder-text", "the holder is"}},
-			MayTrip: []string{"inspect/held"}, Why: "holders have texts in it",
 			design: inside(flaw{status: heldStatus(func(st *distlock.Status) { st.Holder = f(st.Holder) })}),
 		}
 	}

@@ -16,23 +16,22 @@ func againMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "SkipsRenewal", Flaw: "confirms a renewal without asking the store when nine tenths of the lease are left",
-			KilledBy: []Kill{{"time/extend-early", "before the lease of"}},
+			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
 			design:   inside(flaw{renew: renewIfDue}),
 		},
 		{
 			Name: "MergesRenewals", Flaw: "answers a renewal that follows another at once with what that one was told, as if it had been asked just now",
-			KilledBy: []Kill{{"time/extend-early", "before the lease of"}},
-			MayTrip:  []string{"break/ends-hold"}, Why: extended,
-			design: inside(flaw{renew: renewMerged}),
+			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}},
+			design:   inside(flaw{renew: renewMerged}),
 		},
 		{
 			Name: "ExtendsOnce", Flaw: "takes a second Extend for a renewal by the TTL that was first asked for",
-			KilledBy: []Kill{{"time/extend-stairs", "it had extended it once before"}},
+			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
 			design:   inside(flaw{renew: renewLongOnce}),
 		},
 		{
 			Name: "WholeMinutes", Flaw: "extends by whole minutes where it is an hour or more, and confirms the rest",
-			KilledBy: []Kill{{"time/extend-stairs", "before the lease of"}},
+			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				if ttl < hour {
 					return c.inner.Renew(ctx, ttl)
@@ -90,27 +89,22 @@ func lastingMutants() []Mutant {
 func busyMutants() []Mutant {
 	return []Mutant{
 		{
-			Name: "ExtendsUnwaited", Flaw: "extends a lock that others wait for by its first TTL only, and confirms the whole",
-			KilledBy: []Kill{{"wait/holder-undisturbed", "before the lease of"}},
-			design:   inside(flaw{renew: renewShortIfWaited}),
-		},
-		{
 			Name: "YieldsToWaiters", Flaw: "ends a lock that others wait for after two terms",
-			KilledBy: []Kill{{"wait/holder-undisturbed", "while B waits for it"}, {"wait/for-days", "while B waited for it"}},
+			KilledBy: []Kill{{"wait/for-days", "while B waited for it"}},
 			MayTrip:  []string{"batch/*", "fair/*", "lost/*", "inspect/*", "break/*", "stress/*", "renew/*"}, Why: "others wait for what is renewed in them",
 			design: inside(flaw{renew: renewUnlessWaited}),
 		},
 		{
 			Name: "WaitingRenews", Flaw: "renews all that its client holds, fixed terms as well, when the client asks for a name that is held",
 			Seen:     "a session that any sign of life prolongs",
-			KilledBy: []Kill{{"expiry/busy-client", "for a fixed term of"}},
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
 			MayTrip:  []string{"*/*"}, Why: "clients hold fixed terms, and ask for other names, in them",
 			design: design{driver: func(e *env) driver.Driver { return e.inside(holding(onRefusal)) }},
 		},
 		{
 			Name: "ExtendsAll", Flaw: "extends all locks of its client that have the same TTL when one of them is extended",
 			Seen:     "a lease that the locks of a client share by TTL",
-			KilledBy: []Kill{{"batch/extend-one", "still cannot have"}},
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
 			MayTrip:  []string{"*/*"}, Why: "clients that hold several locks extend one in them",
 			design: design{driver: func(e *env) driver.Driver { return e.inside(holding(onExtend)) }},
 		},
@@ -151,15 +145,6 @@ func renewLongOnce(ctx context.Context, c *claim, ttl time.Duration) (driver.Gra
 		}
 	}
 	return c.inner.Renew(ctx, ttl)
-}
-
-func renewShortIfWaited(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
-	if ttl <= c.asked.TTL || c.rest(ctx).Waiters == 0 {
-		return c.inner.Renew(ctx, ttl)
-	}
-	g, err := c.inner.Renew(ctx, c.asked.TTL)
-	g.TTL = ttl
-	return g, err
 }
 
 func renewUnlessWaited(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {

@@ -31,7 +31,7 @@ const (
 )
 
 // extends has the checks that extend or renew locks.
-var extends = []string{"time/*", "renew/*", "fence/stable-in-hold", "stress/*", "batch/*", "inspect/held", "break/ends-hold"}
+var extends = []string{"time/*", "renew/*", "stress/*", "batch/*"}
 
 // longMutants get long or uneven TTLs wrong.
 func longMutants() []Mutant {
@@ -68,7 +68,7 @@ func longMutants() []Mutant {
 		},
 		{
 			Name: "RoundedFar", Flaw: "rounds TTLs up to whole minutes, and declares milliseconds",
-			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", "because the lease of its dead holder was over"}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return (ttl + time.Minute - 1).Truncate(time.Minute) })),
 		},
 	}
@@ -86,7 +86,7 @@ func lingerMutants() []Mutant {
 		},
 		{
 			Name: "LagTenth", Flaw: "lets go of a dead holder's name a twentieth of the TTL late, and declares no lag",
-			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return ttl * 21 / 20 })),
 		},
 		{
@@ -185,7 +185,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "RenewSets", Flaw: "sets the end of the lease when it renews in the background, also to an earlier one",
-			KilledBy: []Kill{{"time/extend-renewed", "before the lease of"}}, MayTrip: append(slices.Clone(extends), "expiry/*"), Why: extended,
+			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}}, MayTrip: append(slices.Clone(extends), "expiry/*"), Why: extended,
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, ttl)
 				if err == nil && ttl == c.asked.TTL {

@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -56,6 +57,23 @@ func nameMutants() []Mutant {
 			Seen:     "path elements with slashes turned into underscores",
 			KilledBy: []Kill{{"names/escape", held}, {"names/bytes", held}}, MayTrip: all, Why: why,
 			design: namesFlaw(strings.NewReplacer("/", "_").Replace),
+		},
+		{
+			Name: "NamesAsNumbers", Flaw: "takes names that read as the same number for one",
+			Seen:     "columns and languages without types",
+			KilledBy: []Kill{{"names/numbers", held}}, MayTrip: all, Why: why,
+			design: namesFlaw(func(s string) string {
+				if f, err := strconv.ParseFloat(s, 64); err == nil {
+					return strconv.FormatFloat(f, 'g', -1, 64)
+				}
+				return s
+			}),
+		},
+		{
+			Name: "DropsBraces", Flaw: "does not see the braces around a part of a name",
+			Seen:     "hash tags of a cluster, taken for syntax",
+			KilledBy: []Kill{{"names/escape", held}}, MayTrip: all, Why: why,
+			design: namesFlaw(strings.NewReplacer("{", "", "}", "").Replace),
 		},
 		{
 			Name: "PrefixClash", Flaw: "takes the entries of \"p/q\" for waiters of \"p\"",

@@ -15,7 +15,7 @@ func ownerMutants() []Mutant {
 		{
 			Name: "BlindUnlock", Flaw: "removes the entry on Unlock, whoever it belongs to",
 			Seen:     "ShedLock #74",
-			KilledBy: []Kill{{"owner/stale-unlock-held", "was granted"}, {"owner/same-client-stale", "although A held it until"}},
+			KilledBy: []Kill{{"after/expires", "two holders at once"}, {"owner/same-client-stale", "although A held it until"}},
 			MayTrip:  timers,
 			Why:      "a holder whose lease has ended cleans up in them, and removes its successor",
 			design:   inside(flaw{release: releaseBlindly}),

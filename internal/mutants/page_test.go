@@ -51,7 +51,7 @@ var byChance = map[string]string{
 // reason why none is given to it is known.
 func TestDesignated(t *testing.T) {
 	for _, k := range conformance.Checks() {
-		must := onServersKills(k.ID) || slices.ContainsFunc(mutants.All(), func(m mutants.Mutant) bool { return mustFail(m, k.ID) })
+		must := onServersKills(k.ID) || slices.ContainsFunc(append(mutants.All(), mutants.Generated()...), func(m mutants.Mutant) bool { return mustFail(m, k.ID) })
 		if _, excused := byChance[k.ID]; k.Mandatory && must == excused || excused && !k.Mandatory {
 			t.Errorf("%s: must it catch a mutant (%v), and has it an excuse (%v)? It needs one of both", k.ID, must, excused)
 		}
@@ -108,6 +108,8 @@ message that tells its flaw. The unusual drivers must fail none.
 	for _, m := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.Name, cell(m.Flaw), killersOf(m))
 	}
+	fmt.Fprintf(&b, "\n## Generated\n\n%d more go wrong in one way on one occasion, such as \"%s\"; `TestGenerated` has each fail the check of what it breaks.\n",
+		len(mutants.Generated()), mutants.Generated()[0].Flaw)
 	renderOnServers(&b)
 	renderByChance(&b)
 	renderRecord(&b, all)

@@ -36,7 +36,7 @@ func shownMutants() []Mutant {
 		{
 			Name: "ListsPerWaiter", Flaw: "lists a name once for its holder, and once for each that waits",
 			Seen:     "a join of the holders with the queue",
-			KilledBy: []Kill{{"list/as-inspect", "twice"}},
+			KilledBy: []Kill{{"after/shows", "returned it 3 times"}},
 			MayTrip:  []string{"inspect/holder-text"}, Why: "a name is listed in it that somebody waits for",
 			design: inside(flaw{list: func(ctx context.Context, d *flawed, prefix string) (rows []distlock.Status, err error) {
 				all, err := d.inner.List(ctx, prefix)

@@ -15,7 +15,7 @@ func tokenMutants() []Mutant {
 		{
 			Name: "TokenReset", Flaw: "counts tokens from one again when a lease has run out",
 			Seen:     "sequence nodes of ZooKeeper in container nodes, which are removed when they are empty, measured",
-			KilledBy: []Kill{{"fence/over-expiry", "the last token, before a lease that ran out"}, {"fence/end-to-end", "nothing tells the two apart"}},
+			KilledBy: []Kill{{"core/stale-residue", "it must be greater"}},
 			MayTrip:  append(tokens, "*/*"), Why: "the oracles demand rising tokens of every history in which a lease runs out",
 			design: inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting}),
 		},
@@ -42,8 +42,8 @@ func tokenMutants() []Mutant {
 		{
 			Name: "TokenOnRenew", Flaw: "has a new token after every renewal",
 			Seen:     "",
-			KilledBy: []Kill{{"fence/stable-in-hold", "which has become"}, {"auto/holds", "changed from"}},
-			MayTrip:  []string{"fence/*", "core/stale-residue", "break/*", "inspect/held"}, Why: "they compare tokens after a renewal",
+			KilledBy: []Kill{{"after/tokens", "but Inspect says"}, {"auto/holds", "changed from"}},
+			MayTrip:  []string{"fence/*", "core/stale-residue", "break/*"}, Why: "they compare tokens after a renewal",
 			design: inside(flaw{renew: renewCounting, wrap: wrapCounting}),
 		},
 	}

@@ -23,7 +23,7 @@ func tutorialMutants() []Mutant {
 		{
 			Name: "DelAnybodys", Flaw: "DEL without comparing the owner: whoever is late removes the lock of its successor",
 			Seen:     "tutorials",
-			KilledBy: []Kill{{"owner/stale-unlock-held", "was granted"}},
+			KilledBy: []Kill{{"after/expires", "two holders at once"}},
 			MayTrip:  timers,
 			Why:      "a holder whose lease has ended cleans up in them, and removes its successor",
 			design:   inside(plain(flaw{release: releaseBlindly})),
@@ -61,8 +61,8 @@ func tutorialTimers() []Mutant {
 		{
 			Name: "InsertRow", Flaw: "INSERT of a row, DELETE to unlock: the row of a dead holder stays",
 			Seen:     "tutorials",
-			KilledBy: []Kill{{"expiry/eventually", "still cannot have"}},
-			MayTrip:  append([]string{"wait/holder-undisturbed"}, timers...),
+			KilledBy: []Kill{{"after/expires", "because the lease of its dead holder was over"}},
+			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(plain(flaw{
 				request: func(_ *env, r *driver.Request) { r.TTL = distlock.MaxTTL },
@@ -81,7 +81,7 @@ func tutorialTimers() []Mutant {
 			Name: "Watchdog", Flaw: "renews every third of the TTL in a thread that Unlock does not end",
 			Seen:     "tutorials, with 30 s and a thread that sleeps for 20",
 			KilledBy: []Kill{{"auto/stops-on-unlock", "before it held anything"}, {"leak/goroutines", "are left"}},
-			MayTrip:  []string{"expiry/*", "owner/*", "lost/*", "fault/*", "renew/*", "fence/*", "core/stale-residue", "stress/*", "wait/wakes-on-expiry", "auto/*", "inspect/held"},
+			MayTrip:  []string{"expiry/*", "owner/*", "lost/*", "fault/*", "renew/*", "fence/*", "core/stale-residue", "stress/*", "auto/*"},
 			Why:      "a lock that nobody renews must end in them, and here somebody does",
 			design:   outside(plain(flaw{try: tryAndHaunt})),
 		},

@@ -23,7 +23,7 @@ func waitMutants() []Mutant {
 		{
 			Name: "NotifyOnly", Flaw: "relies on the notification of a release, and never looks by itself",
 			Seen:     "Redis pub/sub, which delivers at most once, taken for a queue",
-			KilledBy: []Kill{{"wait/wakes-on-expiry", "is still waiting"}, {"wait/notification-lost", "is still waiting"}},
+			KilledBy: []Kill{{"after/inherits", "is still waiting"}, {"wait/notification-lost", "is still waiting"}},
 			MayTrip:  []string{"wait/*", "stress/*", "fault/*", "fence/*", "expiry/*", "cancel/*", "lost/before-successor", "batch/*", "break/waiters-stay"},
 			Why:      "waiters must find out in them that a lease has run out",
 			design: design{
@@ -49,7 +49,7 @@ func waitMutants() []Mutant {
 		{
 			Name: "CapLiar", Flaw: "declares that it serves waiters in their order, and serves the last first",
 			Seen:     "",
-			KilledBy: []Kill{{"fair/order", "has got it before"}},
+			KilledBy: []Kill{{"after/order", "has got it before"}},
 			MayTrip:  []string{"wait/all-served", "fair/no-starvation", "stress/*", "break/waiters-stay"},
 			Why:      "the first to come may wait for long",
 			design:   fifoDesign(flaw{try: tryLastFirst}),
@@ -69,7 +69,7 @@ func loadMutants() []Mutant {
 		},
 		{
 			Name: "PushLiar", Flaw: "declares that its waiters are told of a release, and lets them poll",
-			KilledBy: []Kill{{"wait/wakes-on-unlock", "is still waiting"}, {"wait/all-served", "was not served"}, {"fair/no-starvation", "with 7 others who take and free it"}},
+			KilledBy: []Kill{{"after/woken", "is still waiting"}, {"wait/all-served", "was not served"}, {"fair/no-starvation", "with 7 others who take and free it"}},
 			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*", "core/*", "leak/*", "owner/same-client-stale", "expiry/wait-not-deducted", "reent/*", "break/waiters-stay", "inspect/*"},
 			Why:      "waiters must be woken in them",
 			design: inside(flaw{wait: func(ctx context.Context, _ *claim) error {

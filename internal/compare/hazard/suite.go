@@ -17,13 +17,13 @@ import (
 // else here.
 var (
 	exclusionChecks = []string{
-		"core/exclusive", "owner/stale-unlock-held", "pair/unlock", "renew/expired-other", "cancel/race-with-grant",
+		"core/exclusive", "after/expires", "pair/unlock", "cancel/race-with-grant",
 		"pair/reply-lost", "stress/counter", "stress/random-history", "stress/boundary-history",
 	}
 	cancelChecks = []string{
 		"cancel/leaves-nothing", "cancel/race-with-grant", "pair/left-late", "cancel/middle-of-queue", "handover/woken-leaves",
 	}
-	orderChecks = []string{"fair/order", "fair/cancelled-skipped"}
+	orderChecks = []string{"after/order", "fair/cancelled-skipped"}
 	herdChecks  = []string{"stress/herd", "wait/no-busy-loop"}
 )
 

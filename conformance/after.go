@@ -1,0 +1,392 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// situation is a state that a name can be in while somebody holds it.
+type situation struct {
+	what      string // in which state; it is a part of the name, so that each failure says it
+	needs     Cap    // without which there is no such state; empty for none
+	exact     bool   // it lasts for so short, or so long, that only virtual time shows anything
+	fixed     bool   // A holds it for a fixed term
+	ages      bool   // nobody waits for its end: others are renewed meanwhile
+	subSecond bool   // the TTL is a fraction of a second
+
+	before func(*scene) // what was before; it may set what A holds
+	during func(*scene) // what happens while A holds it
+}
+
+// scene is one situation, with those who are in it. A holds the name.
+type scene struct {
+	*C
+	situation
+	n           int
+	a, b, third *client
+	name, text  string
+	ttl         time.Duration
+	h           *lease        // what A holds
+	mark        *lease        // held by C since before A's; nil if nobody looks at times
+	queue       []*pending    // who waits for it, in their order
+	since       time.Duration // A cannot have got it before
+	last        int64         // the highest token of the name before A's
+	most        time.Duration
+	least       time.Duration // the lease cannot end before, nor later than most, if A dies and renews no more
+}
+
+// effect is what must be so in every situation.
+type effect struct {
+	id, clause, rule string
+	needs            []Cap
+	dies             bool // A dies: without a link only a fixed term shows it
+	breaks           bool // locks are broken: the oracles do not judge it
+	judge            func(*scene)
+}
+
+// sampled is how many situations a check looks at in real time, besides the plain one.
+// As DISTLOCK_CONFORMANCE_PAIRS says, it may be all.
+const sampled = 2
+
+// after judges an effect in each situation.
+func (c *C) after(e effect) {
+	if e.breaks {
+		c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	}
+	c.unmodelled() // many names and clients: the rules are enough
+	b, third := c.open("B"), c.open("C")
+	var table []situation
+	for _, s := range situations() {
+		if s.there(third) {
+			table = append(table, s)
+		}
+	}
+	if !c.Virtual() {
+		table = slices.DeleteFunc(table, func(s situation) bool { return s.exact })
+		if os.Getenv(pairsVariable) != "all" {
+			c.Rand().Shuffle(len(table)-1, func(i, j int) { table[i+1], table[j+1] = table[j+1], table[i+1] })
+			table = table[:min(len(table), 1+sampled)]
+		}
+	}
+	c.together(len(table), func(i int, rng *rand.Rand) {
+		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
+		if e.dies && s.ages {
+			return
+		}
+		if s.enter(); !e.dies || s.fixed || s.a.link != nil {
+			e.judge(s)
+		}
+	})
+}
+
+// What a driver can do besides, as situations need it. It is told by a call.
+const (
+	canBreak Cap = "break"
+	canSweep Cap = "sweep"
+)
+
+// there reports whether the situation can be with this harness and the driver of p.
+func (s situation) there(p *client) bool {
+	c := p.c
+	ctx, cancel := c.patiently()
+	defer cancel()
+	var err error
+	switch s.needs {
+	case "":
+	case canBreak:
+		err = p.breakHold(ctx, c.Name("nobody's"), 1)
+	case canSweep:
+		_, err = p.sweepIdle(ctx, time.Hour)
+	default:
+		support, _ := c.harness.Caps().of(s.needs)
+		has, _ := implements(c.harness, s.needs)
+		return support == Yes && has
+	}
+	return !errors.Is(err, distlock.ErrUnsupported)
+}
+
+// enter brings the name into the situation.
+func (s *scene) enter() {
+	s.name, s.ttl = s.Name(s.what), s.Unit()
+	if s.subSecond {
+		s.ttl = s.fits(300 * time.Millisecond)
+	}
+	if s.needs != capNamespaces {
+		s.a = s.openMortal(fmt.Sprint("A", s.n))
+	} else {
+		s.a, s.b, s.third = s.openIn("A*", "after"), s.openIn("B*", "after"), s.openIn("C*", "after")
+	}
+	if s.before != nil {
+		s.before(s)
+	}
+	if s.h == nil {
+		s.h = s.take(s.a)
+	}
+	s.since = max(s.since, s.h.call)
+	s.lasts(s.h.call, s.h.ret, s.ttl)
+	if s.during != nil {
+		s.during(s)
+	}
+}
+
+// opts are those that A holds it with.
+func (s *scene) opts() []distlock.Option {
+	opts := []distlock.Option{distlock.TTL(s.ttl), distlock.Holder(s.text)}
+	if s.fixed {
+		opts = append(opts, distlock.NoRenewal())
+	}
+	return opts
+}
+
+// take has p take the name, which has to be free.
+func (s *scene) take(p *client) *lease { return p.mustTry(s.name, "which nobody holds", s.opts()...) }
+
+// held has p take the name for long, as a holder before A or beside it.
+func (s *scene) had(p *client, opts ...distlock.Option) *lease {
+	h := p.mustTry(s.name, "which nobody holds", append([]distlock.Option{distlock.TTL(s.long()), distlock.Holder("before")}, opts...)...)
+	s.last = max(s.last, h.Token())
+	return h
+}
+
+// waits has p wait for the name.
+func (s *scene) waits(p *client, opts ...distlock.Option) *pending {
+	w := p.begin(s.name, append([]distlock.Option{distlock.TTL(s.long()), distlock.Holder("waiter")}, opts...)...)
+	if s.needs == capNamespaces { // the harness looks into another
+		s.sleep(quiet)
+	} else {
+		s.awaitQueued(s.name, len(s.queue)+1)
+	}
+	return w
+}
+
+// gave has A wait for the name until end has ended the hold of another, or its lease does; then
+// end is nil.
+func (s *scene) gave(end func(), bound time.Duration, why string) {
+	w := s.waits(s.a, s.opts()...)
+	if end != nil {
+		s.apart()
+		s.since = s.now()
+		end()
+	}
+	s.h = w.awaited("W1", bound+s.soon(), why)
+}
+
+// apart lets what follows have another time, for a clock of seconds.
+func (s *scene) apart() {
+	if s.Virtual() {
+		s.sleep(time.Minute)
+	}
+}
+
+// lasts notes for how long the lease lasts.
+func (s *scene) lasts(call, ret, ttl time.Duration) {
+	s.least, s.most = max(s.least, call+ttl), max(s.most, ret+s.atMost(ttl))
+}
+
+// extend extends A's lock. A lock that lives by a session gets what there is.
+func (s *scene) extend(times time.Duration) { s.extendBy(times * s.ttl) }
+
+func (s *scene) extendBy(ttl time.Duration) {
+	ttl = s.extends(s.ttl, ttl)
+	e := s.extended(s.h, ttl)
+	s.lasts(e.call, e.ret, ttl)
+}
+
+// dead is a client that held the name, until its lease was over.
+func (s *scene) dead() *lease {
+	p := s.openMortal(fmt.Sprint("D", s.n))
+	h := s.had(p, distlock.TTL(s.short()), distlock.NoRenewal())
+	p.cutOff()
+	return h
+}
+
+// broken breaks a lock by the word of C.
+func (s *scene) broken(h *lease) {
+	s.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	s.third.mustBreak(h)
+}
+
+// swept sweeps the store of all that is free.
+func (s *scene) swept() { s.third.sweep(time.Nanosecond) }
+
+// left has a waiter give up.
+func (s *scene) left(w *pending) {
+	cancelled := s.now()
+	w.cancel()
+	w.left(cancelled)
+}
+
+// situations are the rows of the table; the first is the plain one.
+func situations() []situation {
+	return slices.Concat(heldSituations(), pastSituations(), besideSituations())
+}
+
+// heldSituations are of the lock itself.
+func heldSituations() []situation {
+	return []situation{
+		{what: "fresh"},
+		{what: "of a fixed term", fixed: true},
+		{what: "of a short TTL", subSecond: true, exact: true},
+		{what: "of a short fixed term", subSecond: true, exact: true, fixed: true},
+		{what: "in a name space", needs: capNamespaces, before: func(s *scene) {
+			// Where the names are those of others: the same one is held there all the time.
+			s.unjudged("one name is two locks here, which the oracles cannot tell apart")
+			s.openIn(fmt.Sprint("O", s.n), "other").mustTry(s.name, "which nobody holds in this name space", distlock.TTL(s.long()))
+		}},
+		{what: "extended", during: func(s *scene) { s.extend(2) }},
+		{what: "a fixed term that was extended", fixed: true, during: func(s *scene) { s.extend(2) }},
+		{what: "extended twice", fixed: true, during: func(s *scene) { s.extend(2); s.sleep(s.ttl / 8); s.extend(2) }},
+		{what: "extended by as much, twice", fixed: true, during: func(s *scene) {
+			for range 2 {
+				s.sleep(s.ttl / 24)
+				s.extend(1)
+			}
+		}},
+		{what: "extended by a month", exact: true, fixed: true, ages: true, during: func(s *scene) { s.extendBy(30*day + 59*time.Second + 999*time.Millisecond) }},
+		{what: "extended by less", fixed: true, during: func(s *scene) { s.h.mustExtend(s.fits(s.ttl / 2)) }},
+		{what: "extended and renewed since", during: func(s *scene) { s.extend(3); s.sleep(s.ttl * 3 / 4) }},
+		{what: "extended again and again", exact: true, during: func(s *scene) {
+			for range 5 {
+				s.extend(1)
+				s.sleep(s.ttl / 2)
+			}
+		}},
+		{what: "renewed", during: func(s *scene) { s.sleep(s.ttl * 5 / 4) }},
+		{what: "held for an hour", exact: true, during: func(s *scene) { s.sleep(time.Hour) }},
+	}
+}
+
+// pastSituations are of what was before.
+func pastSituations() []situation {
+	return []situation{
+		{what: "released before", before: func(s *scene) { s.had(s.b).free() }},
+		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free() }},
+		{what: "lost by A before", before: func(s *scene) {
+			first := s.had(s.a, distlock.TTL(s.short()), distlock.NoRenewal())
+			s.sleepUntil(first.gone() + s.skew(first.asked))
+			s.h = s.pollFor(s.a, s.name, s.soon(), "A's own lease was over", s.opts()...)
+		}},
+		{what: "expired before", before: func(s *scene) {
+			dead := s.dead()
+			s.sleepUntil(dead.gone() + s.skew(dead.asked))
+			s.h = s.pollFor(s.a, s.name, s.soon(), "the lease of its dead holder was over", s.opts()...)
+		}},
+		{what: "inherited from the dead", before: func(s *scene) {
+			dead := s.dead()
+			s.gave(nil, dead.gone()-s.now(), "the lease of its dead holder was over")
+		}},
+		{what: "handed over", before: func(s *scene) {
+			first := s.had(s.b)
+			s.apart()
+			s.gave(func() { first.free() }, 0, "B had unlocked it")
+		}},
+		{what: "refused to A before", before: func(s *scene) {
+			first := s.had(s.b)
+			s.a.mustBeBusy(s.name, first)
+			w := s.waits(s.a)
+			s.left(w)
+			s.sleep(s.timing.CleanupBound) // it is taken out of the queue in the background
+			first.free()
+			s.h = s.take(s.a)
+		}},
+		{what: "broken before", needs: canBreak, before: func(s *scene) { s.broken(s.had(s.b)) }},
+		{what: "handed over by Break", needs: canBreak, before: func(s *scene) {
+			first := s.had(s.b)
+			s.gave(func() { s.broken(first) }, 0, "the lock of B was broken")
+		}},
+		{what: "removed before", needs: capInspector, before: func(s *scene) {
+			s.unjudged("an entry is removed behind the back of its holder")
+			s.strip(s.had(s.b), s.third)
+		}},
+		{what: "taken from A before", needs: capInspector, before: func(s *scene) {
+			s.unjudged("an entry is removed behind the back of its holder")
+			first := s.had(s.a, distlock.TTL(s.Unit()))
+			s.strip(first, s.third)
+			first.mustLearn(s.now(), fmt.Sprintf("the entry of %q was removed", s.name))
+		}},
+		{what: "swept before", needs: canSweep, before: func(s *scene) { s.had(s.b).free(); s.sleep(10 * s.poll()); s.swept() }},
+	}
+}
+
+// besideSituations are of what others do, or A does, besides.
+func besideSituations() []situation {
+	return []situation{
+		{what: "waited for", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third} {
+				s.queue = append(s.queue, s.waits(p))
+			}
+		}},
+		{what: "asked for in vain", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third, s.a} {
+				p.mustBeBusy(s.name, s.h)
+			}
+		}},
+		{what: "given up by a waiter", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third} {
+				s.left(s.waits(p))
+			}
+			s.sleep(s.timing.CleanupBound)
+		}},
+		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
+			p := s.openVia(fmt.Sprint("D", s.n))
+			s.waits(p, distlock.TTL(s.short()))
+			p.cutOff()
+			s.sleep(2*s.atMost(s.short()) + s.timing.ExpiryLag)
+		}},
+		{what: "left by a client that closed", during: func(s *scene) {
+			p := s.open(fmt.Sprint("D", s.n))
+			p.mustTry(s.Name("beside "+s.what), "which is fresh")
+			w := s.waits(p)
+			if err := p.close(); err != nil || !w.within(s.Slack()) {
+				s.breach("C1", "%s waited for %q and was closed: %v", p.who, s.name, err)
+			}
+		}},
+		{what: "looked at", during: func(s *scene) {
+			ctx, cancel := s.patiently()
+			defer cancel()
+			for _, p := range []*client{s.b, s.a} {
+				_, _ = p.inspect(ctx, s.name) // whatever it says, it changes nothing
+				_, _ = p.listed(ctx, s.Name(""))
+			}
+		}},
+		{what: "swept while held", needs: canSweep, during: (*scene).swept},
+		{what: "not broken", needs: canBreak, during: func(s *scene) {
+			s.third.mustNotBreak(s.name, s.h.Token()+1, "one more than the holder's")
+		}},
+		{what: "among sixty", before: func(s *scene) {
+			for i := range 60 {
+				s.a.mustTry(s.Name(fmt.Sprint("beside ", s.what, i)), "which is fresh")
+			}
+		}},
+		{what: "beside one unlocked", during: func(s *scene) {
+			s.a.mustTry(s.Name("beside "+s.what), "which is fresh").free()
+		}},
+		{what: "beside one extended", during: func(s *scene) {
+			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh")
+			beside.mustExtend(s.extends(s.Unit(), 2*s.Unit()))
+		}},
+		{what: "beside one that A waits for", during: func(s *scene) {
+			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			s.sleep(s.ttl / 4)
+			s.a.mustBeBusy(other.Name(), other)
+			s.a.begin(other.Name())
+			s.sleep(quiet)
+		}},
+		{what: "a term beside one that A waits for", fixed: true, during: func(s *scene) {
+			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			s.sleep(s.ttl / 4)
+			s.a.mustBeBusy(other.Name(), other)
+		}},
+		{what: "beside one that expired", during: func(s *scene) {
+			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.short()), distlock.NoRenewal())
+			s.sleepUntil(beside.gone())
+			_ = beside.unlock() // ErrLost
+		}},
+	}
+}

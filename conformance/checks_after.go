@@ -1,0 +1,393 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// afterChecks are a table: each of them is an effect, judged in each situation that a name
+// can be in.
+func afterChecks() []Check {
+	var all []Check
+	for _, e := range effects() {
+		all = append(all, Check{ID: "after/" + e.id, Clause: e.clause, Mandatory: true, Needs: e.needs, span: 3 * time.Hour, Run: func(c *C) { c.after(e) },
+			Rule: "whatever was before, and whatever happens meanwhile: " + e.rule})
+	}
+	return all
+}
+
+func effects() []effect {
+	return []effect{
+		{id: "excludes", clause: "H1", judge: excludes, rule: "nobody else gets a name that is held, nor does its holder a second time, and all are told so"},
+		{id: "told", clause: "A6", judge: told, rule: "what a refusal says of the holder is so"},
+		{id: "frees", clause: "H6", judge: frees, rule: "Unlock frees the name at once, for good, and for no other than the next"},
+		{id: "woken", clause: "W1", judge: woken, rule: "Unlock wakes the next, and that one's the next after it"},
+		{id: "order", clause: "W3", needs: []Cap{capFair, capInspector}, judge: inOrder, rule: "waiters are served in the order in which they came, and a TryLock does not overtake them"},
+		{id: "leaves", clause: "A4", judge: leavesNothing, rule: "a waiter that gives up leaves nothing that the name could be given to"},
+		{id: "lives", clause: "H5", judge: lives, rule: "a lock is renewed as long as nobody unlocks it, and a fixed term lasts for its TTL"},
+		{id: "extends", clause: "H5", dies: true, judge: extendsAfter, rule: "Extend makes it last from the call on for as long as was asked for, and no longer"},
+		{id: "expires", clause: "E1", dies: true, judge: expires, rule: "the name of a dead holder comes free at the end of its lease, neither before nor after the lag, and nothing that the holder does then touches the next"},
+		{id: "inherits", clause: "E1", dies: true, judge: inherits, rule: "one that waits for the name of a dead holder gets it then"},
+		{id: "shows", clause: "O1", needs: []Cap{capInspector}, judge: shows, rule: "Inspect and List tell the holder's text whole, its token, when it was acquired, how long its lease runs, and how many wait"},
+		{id: "tokens", clause: "F1", judge: tokensRise, rule: "the token is higher than all before, the same for lock and Inspect, and lower than that of the next grant"},
+		{id: "breaks", clause: "O2", breaks: true, judge: breaksAfter, rule: "Break by the token that is seen ends the hold, the next gets the name, and the victim is told"},
+		{id: "closes", clause: "C1", judge: closesAfter, rule: "Close frees the name and wakes the next"},
+		{id: "unanswered", clause: "O1", needs: []Cap{capProxy}, breaks: true, judge: unanswered, rule: "an answer to Inspect, List, Break or Sweep that is lost is an error, and says nothing of the name"},
+	}
+}
+
+// next is who gets the name within the bound: one of those who wait, or one that asks.
+func (s *scene) next(bound time.Duration, why string) *lease {
+	switch {
+	case len(s.queue) > 0:
+		return s.heir(bound, why)
+	case bound == 0:
+		return s.b.mustTry(s.name, "for which nobody waits: "+why, distlock.TTL(s.long()))
+	}
+	return s.pollFor(s.b, s.name, bound+s.soon(), why, distlock.TTL(s.long()))
+}
+
+// heir is the lock of the first of those who wait that is served.
+func (s *scene) heir(bound time.Duration, why string) *lease {
+	at := 0
+	s.eventually(bound+s.soon(), func() bool {
+		at = max(0, slices.IndexFunc(s.queue, func(w *pending) bool { return s.within(w.done, 0) }))
+		return s.within(s.queue[at].done, 0)
+	})
+	clause := "W1"
+	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
+		clause = "E1" // nobody has unlocked it
+	}
+	h := s.queue[at].awaited(clause, 0, why)
+	s.queue = append(s.queue[:at:at], s.queue[at+1:]...)
+	return h
+}
+
+// drain serves all who wait still. h is held now.
+func (s *scene) drain(h *lease) {
+	for h.free(); len(s.queue) > 0; h.free() {
+		h = s.next(0, h.p.who+" had unlocked it")
+	}
+}
+
+// alive is what the holder's belief has to be.
+func (s *scene) alive(stalls func() time.Duration, why string) {
+	if s.fixed {
+		s.mustHold(s.h, why)
+		return
+	}
+	s.mustLive(s.h, stalls, why)
+}
+
+func excludes(s *scene) {
+	for _, p := range []*client{s.b, s.a, s.third} {
+		p.mustBeBusy(s.name, s.h)
+	}
+	if s.drain(s.h); s.queue == nil {
+		s.third.mustTry(s.name, "which everybody has unlocked", distlock.TTL(s.long())).free()
+	}
+}
+
+func told(s *scene) {
+	s.b.mustBeTold(s.h, s.text, "which it has acquired", len(s.queue) > 0)
+	s.drain(s.h)
+}
+
+func frees(s *scene) {
+	stalls := s.stalls()
+	s.h.free()
+	next := s.next(0, "A had unlocked it")
+	for range 2 {
+		if err := s.h.unlock(); err != nil {
+			s.Failf("A unlocked %q, and a later Unlock of the same lock returned: %v", s.name, err)
+		}
+	}
+	ctx, cancel := s.patiently()
+	defer cancel()
+	if err := s.h.Extend(ctx, s.ttl); !errors.Is(err, distlock.ErrUnlocked) {
+		s.breach("H5", "A unlocked %q and extended it; the answer must match ErrUnlocked, it was %s", s.name, describe(err))
+	}
+	s.sleep(s.ttl / 2) // a renewal that was left behind would come
+	s.mustLive(next, stalls, "A had unlocked the name before")
+	s.third.mustBeBusyAfter(s.name, next, "A had unlocked the name")
+	if s.drain(next); s.C.inspector() != nil && s.needs != capNamespaces {
+		s.records(s.name, "after everybody has unlocked it", 0)
+	}
+}
+
+func woken(s *scene) {
+	for _, p := range []*client{s.b, s.third} {
+		s.queue = append(s.queue, s.waits(p))
+	}
+	for h := s.h; len(s.queue) > 0; {
+		s.stillWaiting(s.queue)
+		h.free()
+		freed := s.now()
+		h = s.heir(0, h.p.who+" had unlocked it")
+		s.observe(boundWake, max(h.ret-freed, 0))
+	}
+}
+
+func inOrder(s *scene) {
+	if s.needs == capNamespaces {
+		return // the harness does not see the queue
+	}
+	for i := range 3 {
+		s.queue = append(s.queue, s.waits(s.open(fmt.Sprintf("W%d-%d", s.n, i+1))))
+		if !s.awaitQueued(s.name, len(s.queue)) {
+			s.Inconclusivef("those who wait for %q are not to be seen in the queue of the store", s.name)
+		}
+		s.stillWaiting(s.queue)
+	}
+	s.third.mustBeBusy(s.name, s.h)
+	s.serveInOrder(s.h, s.queue, certain)
+}
+
+func leavesNothing(s *scene) {
+	w := s.waits(s.b)
+	s.left(w)
+	if w.a.err == nil {
+		s.breach("H1", "%s was granted %q, which A holds, when its call was cancelled", s.b.who, s.name)
+	}
+	s.h.free()
+	s.drain(s.next(s.timing.CleanupBound, "A had unlocked it, and B, which waited for it, had given up"))
+}
+
+func lives(s *scene) {
+	stalls := s.stalls()
+	end := s.now() + s.ttl*5/2
+	if s.fixed {
+		end = min(end, s.least-s.ttl/8)
+	}
+	for i := 0; s.now() < end; i++ {
+		s.sleep(min(s.ttl/5, max(end-s.now(), 1)))
+		s.alive(stalls, "being renewed, or within its term")
+		s.b.mustBeBusy(s.name, s.h)
+	}
+	s.drain(s.h)
+}
+
+func extendsAfter(s *scene) {
+	s.extend(2)
+	expires(s)
+}
+
+// die ends A, and returns between when its lease has to end.
+func (s *scene) die() (least, most time.Duration, how string) {
+	s.least = max(s.least, s.h.Ends())
+	s.a.cutOff()
+	cut := s.now()
+	if !s.fixed {
+		s.most = max(s.most, cut+s.atMost(s.ttl))
+	}
+	return s.least, s.most, fmt.Sprintf("A had it with a TTL of %v, its Deadline was %s, and it died at %s", s.ttl, millis(s.h.Ends()), millis(cut))
+}
+
+func expires(s *scene) {
+	if len(s.queue) > 0 {
+		inherits(s)
+		return
+	}
+	least, most, how := s.die()
+	next := s.succession(s.b, s.name, least, most, most+s.timing.ExpiryLag+s.soon(), how)
+	s.observe(boundExpiry, max(next.call-most, 0))
+	s.succeeded(next, least, how)
+}
+
+func inherits(s *scene) {
+	if len(s.queue) == 0 {
+		s.queue = append(s.queue, s.waits(s.b))
+	}
+	least, most, how := s.die()
+	s.succeeded(s.heir(most+s.timing.ExpiryLag-s.now(), how), least, how)
+}
+
+// succeeded judges a successor, and what A can do to it.
+func (s *scene) succeeded(next *lease, least time.Duration, how string) {
+	if next.ret < least-s.skew(s.ttl) {
+		s.Failf("%s was granted %q at %s, %v before the lease of A could end: %s", next.p.who, s.name, millis(next.ret), least-next.ret, how)
+	}
+	if err := s.h.Err(); !errors.Is(err, distlock.ErrLost) {
+		s.breach("H4", "%s was granted %q at %s, and A's Err is %s; it had to be ErrLost before that: %s", next.p.who, s.name, millis(next.ret), describe(err), how)
+	}
+	s.a.revive()
+	ctx, cancel := s.patiently()
+	defer cancel()
+	if err := s.h.Extend(ctx, s.ttl); !errors.Is(err, distlock.ErrLost) {
+		s.breach("H5", "A's lease of %q is over, and %s has it, but A's Extend returned %s; it must match ErrLost", s.name, next.p.who, describe(err))
+	}
+	if err := s.h.unlock(); !errors.Is(err, distlock.ErrLost) {
+		s.breach("H6", "A's lease of %q is over, and %s has it, but A's Unlock returned %s; it must match ErrLost", s.name, next.p.who, describe(err))
+	}
+	s.sleep(quiet)
+	s.third.mustBeBusyAfter(s.name, next, "A, whose lease was over, has called Extend and Unlock")
+	s.drain(next)
+}
+
+func shows(s *scene) {
+	see := &sight{h: s.h, holder: s.text}
+	if s.fixed {
+		see.until = s.most + s.timing.ExpiryLag + s.skew(s.ttl)
+	}
+	mark := s.third.mustTry(s.Name("mark "+s.what), "which is fresh", distlock.TTL(s.long()))
+	see.rest = s.third.look(mark.Name()).Remaining > 0 // the store knows how long leases run
+	for range 2 {
+		st := see.check(s.b, "the name being "+s.what)
+		s.mustCount(st)
+		began, ends := s.now(), s.h.Ends()
+		listed := s.b.list(s.name)
+		listed = slices.DeleteFunc(listed, func(st distlock.Status) bool { return st.Name != s.name })
+		if len(listed) != 1 {
+			s.Failf("A holds %q, but List(%q) returned it %d times", s.name, s.name, len(listed))
+		}
+		s.mustAgree(s.b, s.h, listed[0], began, ends, see.rest)
+		s.sleep(s.ttl / 8)
+	}
+	s.mustDate(see.acquired, s.third.look(mark.Name()).AcquiredAt, mark)
+	s.drain(s.h)
+}
+
+// mustCount compares the number of waiters with that of those who wait.
+func (s *scene) mustCount(st distlock.Status) {
+	fits := func() bool {
+		return st.Waiters == len(s.queue) || s.harness.Caps().Fair != Yes && st.Waiters >= -1 && st.Waiters <= len(s.queue)
+	}
+	// One that has left is taken out of the queue in the background.
+	if !s.eventually(s.timing.CleanupBound+s.Slack(), func() bool { st = s.b.look(s.name); return fits() }) {
+		s.Failf("%d clients wait for %q, but Inspect says %+v", len(s.queue), s.name, st)
+	}
+}
+
+// mustDate compares when A's lock was acquired with a mark: the clock is the store's, but
+// runs like ours.
+func (s *scene) mustDate(acquired, marked time.Time, mark *lease) {
+	const resolution = time.Second // of the clock that a store may write down
+	if acquired.IsZero() || marked.IsZero() {
+		return
+	}
+	least, most := mark.call-s.h.ret, mark.ret-s.since
+	grain := resolution + s.skew(most)
+	if passed := marked.Sub(acquired); passed < least-grain || passed > most+grain {
+		s.Failf("A was granted %q at %s and C %q at %s, between %v and %v later; by AcquiredAt of Inspect, %v and %v, it was %v",
+			s.name, millis(s.h.ret), mark.Name(), millis(mark.ret), least, most, acquired.Format(time.RFC3339Nano), marked.Format(time.RFC3339Nano), passed)
+	}
+}
+
+func tokensRise(s *scene) {
+	token := s.h.Token()
+	if token <= s.last {
+		s.Failf("A was granted %q with token %d; one before had %d", s.name, token, s.last)
+	}
+	if s.harness.Caps().Inspector == Yes {
+		if st := s.b.look(s.name); st.Held && st.Token != token {
+			s.Failf("A holds %q with token %d, but Inspect says %+v", s.name, token, st)
+		}
+	}
+	s.sleep(s.ttl / 2)
+	if now := s.h.Token(); now != token {
+		s.Failf("A was granted %q with token %d, which has become %d", s.name, token, now)
+	}
+	s.h.free()
+	next := s.next(0, "A had unlocked it")
+	s.rises(&token, next, "that of A")
+	s.drain(next)
+}
+
+func breaksAfter(s *scene) {
+	token := s.h.Token()
+	if s.harness.Caps().Inspector == Yes {
+		if st := s.third.look(s.name); st.Held {
+			token = st.Token
+		}
+	}
+	ctx, cancel := s.patiently()
+	defer cancel()
+	switch err := s.third.breakHold(ctx, s.name, token); {
+	case errors.Is(err, distlock.ErrUnsupported):
+		return
+	case err != nil:
+		s.Failf("A holds %q, %s sees the token %d and broke it with that, and Break returned: %v", s.name, s.third.who, token, err)
+	}
+	since := s.now()
+	var next *lease
+	if s.n%2 == 0 || len(s.queue) > 0 {
+		next = s.next(0, "the lock of A was broken")
+	}
+	if s.fixed {
+		if err := s.h.unlock(); !errors.Is(err, distlock.ErrLost) {
+			s.breach("H6", "A's lock of %q was broken, and its Unlock, its first sign of life since, returned %s; it must match ErrLost", s.name, describe(err))
+		}
+	} else {
+		s.h.mustLearn(since, fmt.Sprintf("Break(%q) returned nil", s.name))
+		s.h.mustBeVictim()
+	}
+	if next == nil {
+		next = s.next(0, "the lock of A was broken, and A has learned so")
+	}
+	s.rises(&token, next, "that of A, which was broken,")
+	s.third.mustBeBusyAfter(s.name, next, "A, whose lock was broken, has called Extend and Unlock")
+	s.drain(next)
+}
+
+func closesAfter(s *scene) {
+	if len(s.queue) == 0 && s.n%2 == 1 {
+		s.queue = append(s.queue, s.waits(s.b))
+	}
+	if err := s.a.close(); err != nil {
+		s.Failf("A held %q and closed its client, the server being in order: %v", s.name, err)
+	}
+	s.drain(s.next(0, "the client of A, which held it, was closed"))
+}
+
+// unanswered asks over a link that loses what is sent, or the reply.
+func unanswered(s *scene) {
+	if s.needs == capNamespaces {
+		return // the link is of another
+	}
+	p := s.openVia(fmt.Sprint("E", s.n))
+	for _, f := range []struct {
+		what string
+		arm  func()
+		all  bool // nothing comes back
+	}{
+		{"a reply is lost", func() { p.link.CutReply(1) }, false},
+		{"nothing passes", func() { p.link.Drop(true, true) }, true},
+		{"no reply passes", func() { p.link.Drop(false, true) }, true},
+	} {
+		for op, ask := range map[string]func(context.Context) (nothing bool, err error){
+			"Inspect": func(ctx context.Context) (bool, error) { st, err := p.inspect(ctx, s.name); return !st.Held, err },
+			"List":    func(ctx context.Context) (bool, error) { all, err := p.listed(ctx, s.name); return len(all) == 0, err },
+			"Sweep":   func(ctx context.Context) (bool, error) { _, err := p.sweepIdle(ctx, time.Hour); return f.all, err },
+		} {
+			s.warm(p)
+			f.arm()
+			s.mustBeUnknown(op, f.what, f.all, ask)
+			p.link.Heal()
+		}
+	}
+	s.warm(p)
+	p.link.Drop(false, true)
+	s.mustBeUnknown("Break", "no reply passes", true, func(ctx context.Context) (bool, error) { return true, p.breakHold(ctx, s.name, s.h.Token()) })
+	p.link.Heal()
+}
+
+// mustBeUnknown asks for something whose answer is lost; silent is whether none can come.
+func (s *scene) mustBeUnknown(op, what string, silent bool, ask func(context.Context) (nothing bool, err error)) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/8)
+	defer cancel()
+	switch nothing, err := ask(ctx); {
+	case errors.Is(err, distlock.ErrUnsupported):
+	case err == nil && (nothing || silent) && s.h.Err() == nil:
+		s.breach(clauseOf[op], "A holds %q; B called %s while %s, which returned no error, as if it had heard that all is in order, or that nobody holds the name", s.name, op, what)
+	case errors.Is(err, distlock.ErrLost), errors.Is(err, distlock.ErrHeld):
+		s.breach(clauseOf[op], "A holds %q; B called %s while %s, and was told %q: the store has said nothing of the kind", s.name, op, what, err)
+	}
+}
+
+// clauseOf says which clause an operation of operators is about.
+var clauseOf = map[string]string{"Inspect": "O1", "List": "O1", "Break": "O2", "Sweep": "O4"}
