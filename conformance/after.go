@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -35,6 +35,7 @@ type scene struct {
 	h           *lease        // what A holds
 	mark        *lease        // held by C since before A's; nil if nobody looks at times
 	queue       []*pending    // who waits for it, in their order
+	lost        int           // who waited for it and died: a store that declares no order may count them still
 	since       time.Duration // A cannot have got it before
 	last        int64         // the highest token of the name before A's
 	most        time.Duration
@@ -50,8 +51,7 @@ type effect struct {
 	judge            func(*scene)
 }
 
-// sampled is how many situations a check looks at in real time, besides the plain one.
-// As DISTLOCK_CONFORMANCE_PAIRS says, it may be all.
+// sampled is how many situations a check looks at, besides the plain one, if it looks at a sample.
 const sampled = 2
 
 // after judges an effect in each situation.
@@ -61,19 +61,8 @@ func (c *C) after(e effect) {
 	}
 	c.unmodelled() // many names and clients: the rules are enough
 	b, third := c.open("B"), c.open("C")
-	var table []situation
-	for _, s := range situations() {
-		if s.there(third) {
-			table = append(table, s)
-		}
-	}
-	if !c.Virtual() {
-		table = slices.DeleteFunc(table, func(s situation) bool { return s.exact })
-		if os.Getenv(pairsVariable) != "all" {
-			c.Rand().Shuffle(len(table)-1, func(i, j int) { table[i+1], table[j+1] = table[j+1], table[i+1] })
-			table = table[:min(len(table), 1+sampled)]
-		}
-	}
+	c.findQueue(b, third)
+	table := c.situations(third)
 	c.together(len(table), func(i int, rng *rand.Rand) {
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
 		if e.dies && s.ages {
@@ -83,6 +72,28 @@ func (c *C) after(e effect) {
 			e.judge(s)
 		}
 	})
+}
+
+// situations are those that can be here, or a sample of them.
+func (c *C) situations(p *client) []situation {
+	table := slices.DeleteFunc(situations(), func(s situation) bool { return s.exact && !c.Virtual() || !s.there(p) })
+	if c.samples() {
+		c.Rand().Shuffle(len(table)-1, func(i, j int) { table[i+1], table[j+1] = table[j+1], table[i+1] })
+		table = table[:min(len(table), 1+sampled)]
+	}
+	return table
+}
+
+// findQueue finds out whether waiters are to be seen in the store, before somebody waits for a name of a short lease.
+func (c *C) findQueue(a, b *client) {
+	if c.inspector() == nil || c.harness.Caps().Fair == Yes {
+		return
+	}
+	h := a.mustTry(c.Name("queue"), "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(h.Name())
+	c.awaitQueued(h.Name(), 1)
+	w.cancel()
+	h.free()
 }
 
 // What a driver can do besides, as situations need it. It is told by a call.
@@ -129,7 +140,7 @@ func (s *scene) enter() {
 		s.h = s.take(s.a)
 	}
 	s.since = max(s.since, s.h.call)
-	s.lasts(s.h.call, s.h.ret, s.ttl)
+	s.runs(s.h.call, s.h.ret, s.ttl)
 	if s.during != nil {
 		s.during(s)
 	}
@@ -165,6 +176,24 @@ func (s *scene) waits(p *client, opts ...distlock.Option) *pending {
 	return w
 }
 
+// inTime ends the scene without a verdict if the fixed term of A is over: to get here has taken too long.
+func (s *scene) inTime() {
+	if s.fixed && s.now() >= s.h.Ends() {
+		runtime.Goexit()
+	}
+}
+
+// undisturbed demands that nobody has got the name while h held it.
+func (s *scene) undisturbed(h *lease) {
+	for _, w := range s.queue {
+		if s.within(w.done, 0) && w.a.ret >= h.Ends() {
+			s.inTime()
+			s.Inconclusivef("%s waits for %q, and has an answer only since %s, when the lease of %s was over", w.p.who, s.name, millis(w.a.ret), h.p.who)
+		}
+	}
+	s.stillWaiting(s.queue)
+}
+
 // gave has A wait for the name until end has ended the hold of another, or its lease does; then
 // end is nil.
 func (s *scene) gave(end func(), bound time.Duration, why string) {
@@ -184,8 +213,8 @@ func (s *scene) apart() {
 	}
 }
 
-// lasts notes for how long the lease lasts.
-func (s *scene) lasts(call, ret, ttl time.Duration) {
+// runs notes for how long the lease lasts.
+func (s *scene) runs(call, ret, ttl time.Duration) {
 	s.least, s.most = max(s.least, call+ttl), max(s.most, ret+s.atMost(ttl))
 }
 
@@ -195,7 +224,7 @@ func (s *scene) extend(times time.Duration) { s.extendBy(times * s.ttl) }
 func (s *scene) extendBy(ttl time.Duration) {
 	ttl = s.extends(s.ttl, ttl)
 	e := s.extended(s.h, ttl)
-	s.lasts(e.call, e.ret, ttl)
+	s.runs(e.call, e.ret, ttl)
 }
 
 // dead is a client that held the name, until its lease was over.
@@ -338,6 +367,7 @@ func besideSituations() []situation {
 			s.waits(p, distlock.TTL(s.short()))
 			p.cutOff()
 			s.sleep(2*s.atMost(s.short()) + s.timing.ExpiryLag)
+			s.lost++
 		}},
 		{what: "left by a client that closed", during: func(s *scene) {
 			p := s.open(fmt.Sprint("D", s.n))

@@ -25,6 +25,7 @@ type C struct {
 	timing   Timing
 	cal      Calibration // Unit doubles from one attempt to the next
 	seed     uint64
+	sparse   bool // as Options.Sample
 	prefix   string
 	recorder *oracle.Recorder
 	bounds   *bounds

@@ -70,6 +70,9 @@ func (s *scene) heir(bound time.Duration, why string) *lease {
 
 // drain serves all who wait still. h is held now.
 func (s *scene) drain(h *lease) {
+	if h == s.h {
+		s.inTime()
+	}
 	for h.free(); len(s.queue) > 0; h.free() {
 		h = s.next(0, h.p.who+" had unlocked it")
 	}
@@ -125,7 +128,8 @@ func woken(s *scene) {
 		s.queue = append(s.queue, s.waits(p))
 	}
 	for h := s.h; len(s.queue) > 0; {
-		s.stillWaiting(s.queue)
+		s.undisturbed(h)
+		s.inTime()
 		h.free()
 		freed := s.now()
 		h = s.heir(0, h.p.who+" had unlocked it")
@@ -142,16 +146,17 @@ func inOrder(s *scene) {
 		if !s.awaitQueued(s.name, len(s.queue)) {
 			s.Inconclusivef("those who wait for %q are not to be seen in the queue of the store", s.name)
 		}
-		s.stillWaiting(s.queue)
+		s.undisturbed(s.h)
 	}
 	s.third.mustBeBusy(s.name, s.h)
+	s.inTime()
 	s.serveInOrder(s.h, s.queue, certain)
 }
 
 func leavesNothing(s *scene) {
 	w := s.waits(s.b)
 	s.left(w)
-	if w.a.err == nil {
+	if s.inTime(); w.a.err == nil {
 		s.breach("H1", "%s was granted %q, which A holds, when its call was cancelled", s.b.who, s.name)
 	}
 	s.h.free()
@@ -162,12 +167,14 @@ func lives(s *scene) {
 	stalls := s.stalls()
 	end := s.now() + s.ttl*5/2
 	if s.fixed {
-		end = min(end, s.least-s.ttl/8)
+		end = min(end, min(s.least, s.h.Ends())-s.ttl/8)
 	}
-	for i := 0; s.now() < end; i++ {
-		s.sleep(min(s.ttl/5, max(end-s.now(), 1)))
+	for took := time.Duration(0); s.now()+took < end; {
+		s.sleep(min(s.ttl/5, end-took-s.now()))
 		s.alive(stalls, "being renewed, or within its term")
+		asked := s.now()
 		s.b.mustBeBusy(s.name, s.h)
+		took = s.now() - asked
 	}
 	s.drain(s.h)
 }
@@ -255,7 +262,7 @@ func shows(s *scene) {
 // mustCount compares the number of waiters with that of those who wait.
 func (s *scene) mustCount(st distlock.Status) {
 	fits := func() bool {
-		return st.Waiters == len(s.queue) || s.harness.Caps().Fair != Yes && st.Waiters >= -1 && st.Waiters <= len(s.queue)
+		return st.Waiters == len(s.queue) || s.harness.Caps().Fair != Yes && st.Waiters >= -1 && st.Waiters <= len(s.queue)+s.lost
 	}
 	// One that has left is taken out of the queue in the background.
 	if !s.eventually(s.timing.CleanupBound+s.Slack(), func() bool { st = s.b.look(s.name); return fits() }) {

@@ -43,6 +43,10 @@ type Options struct {
 	// the environment variable DISTLOCK_CONFORMANCE_SEED, or a random seed.
 	Seed uint64
 
+	// Sample has the checks of the group after/ look at some of the situations that a name can be in, by the
+	// seed, also in virtual time. In real time they do so unless DISTLOCK_CONFORMANCE_PAIRS is "all".
+	Sample bool
+
 	// Unit is the least TTL that the checks work with. The default is derived from
 	// the speed of the server.
 	Unit time.Duration

@@ -30,6 +30,9 @@ func (c *C) thorough() bool {
 	return !c.Virtual() && (os.Getenv(pairsVariable) == "all" || !steps && !wire)
 }
 
+// samples reports whether a check that goes through a table looks at a sample of it, by the seed.
+func (c *C) samples() bool { return (c.sparse || !c.Virtual()) && os.Getenv(pairsVariable) != "all" }
+
 // brief reports whether such a check leaves out leases that end where it can: it need not be thorough, and they end late here.
 func (c *C) brief() bool { return !c.thorough() && c.timing.ExpiryLag >= time.Second }
 

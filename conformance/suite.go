@@ -104,6 +104,7 @@ func (s *suite) newC(k Check) *C {
 		timing:  s.timing,
 		cal:     s.Calibration,
 		seed:    s.opts.Seed,
+		sparse:  s.opts.Sample,
 		prefix:  "conf-" + hex.EncodeToString(random[:]) + "-",
 		bounds:  &s.bounds,
 		delays:  s.delays(),

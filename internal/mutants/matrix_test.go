@@ -19,9 +19,15 @@ const seed = 1
 // examine runs the checks that keep returns true for against a harness.
 func examine(t *testing.T, h conformance.Harness, keep func(conformance.Check) bool) conformance.Report {
 	t.Helper()
-	o := conformance.Options{VirtualTime: true, Filter: keep, Artifacts: t.TempDir()}
-	if os.Getenv("DISTLOCK_CONFORMANCE_SEED") == "" {
-		o.Seed = seed
+	return examineBy(t, h, conformance.Options{Filter: keep, Seed: seed})
+}
+
+// examineBy is examine with more options than the filter.
+func examineBy(t *testing.T, h conformance.Harness, o conformance.Options) conformance.Report {
+	t.Helper()
+	o.VirtualTime, o.Artifacts = true, t.TempDir()
+	if os.Getenv("DISTLOCK_CONFORMANCE_SEED") != "" {
+		o.Seed = 0
 	}
 	return conformance.Collect(t, h, &o)
 }

@@ -88,7 +88,7 @@ func variants(p *part) []*part {
 	unusual := *p
 	unusual.name += " (unusual)"
 	p.args = []string{"-test.short", "-test.skip=TestTolerated"}
-	unusual.args = []string{"-test.skip=TestMatrix"}
+	unusual.args = []string{"-test.skip=TestMatrix|TestGenerated"}
 	return []*part{p, &unusual}
 }
 
