@@ -51,8 +51,13 @@ type effect struct {
 	judge            func(*scene)
 }
 
-// sampled is how many situations a check looks at, besides the plain one, if it looks at a sample.
-const sampled = 2
+const (
+	// sampled is how many situations a check looks at, besides the plain one, if it looks at a sample.
+	sampled = 2
+
+	// scenes is how many it looks at side by side in real time.
+	scenes = 6
+)
 
 // after judges an effect in each situation.
 func (c *C) after(e effect) {
@@ -63,7 +68,13 @@ func (c *C) after(e effect) {
 	b, third := c.open("B"), c.open("C")
 	c.findQueue(b, third)
 	table := c.situations(third)
+	places := make(chan struct{}, len(table))
+	if !c.Virtual() {
+		places = make(chan struct{}, scenes)
+	}
 	c.together(len(table), func(i int, rng *rand.Rand) {
+		places <- struct{}{}
+		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
 		if e.dies && s.ages {
 			return
@@ -227,10 +238,18 @@ func (s *scene) extendBy(ttl time.Duration) {
 	s.runs(e.call, e.ret, ttl)
 }
 
+// earlier is the TTL of a lease that is over before A's.
+func (s *scene) earlier() time.Duration {
+	if s.Virtual() {
+		return s.short()
+	}
+	return s.fits(s.Unit() / 4)
+}
+
 // dead is a client that held the name, until its lease was over.
 func (s *scene) dead() *lease {
 	p := s.openMortal(fmt.Sprint("D", s.n))
-	h := s.had(p, distlock.TTL(s.short()), distlock.NoRenewal())
+	h := s.had(p, distlock.TTL(s.earlier()), distlock.NoRenewal())
 	p.cutOff()
 	return h
 }
@@ -297,7 +316,7 @@ func pastSituations() []situation {
 		{what: "released before", before: func(s *scene) { s.had(s.b).free() }},
 		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free() }},
 		{what: "lost by A before", before: func(s *scene) {
-			first := s.had(s.a, distlock.TTL(s.short()), distlock.NoRenewal())
+			first := s.had(s.a, distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(first.gone() + s.skew(first.asked))
 			s.h = s.pollFor(s.a, s.name, s.soon(), "A's own lease was over", s.opts()...)
 		}},
@@ -364,9 +383,9 @@ func besideSituations() []situation {
 		}},
 		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
 			p := s.openVia(fmt.Sprint("D", s.n))
-			s.waits(p, distlock.TTL(s.short()))
+			s.waits(p, distlock.TTL(s.earlier()))
 			p.cutOff()
-			s.sleep(2*s.atMost(s.short()) + s.timing.ExpiryLag)
+			s.sleep(2*s.atMost(s.earlier()) + s.timing.ExpiryLag)
 			s.lost++
 		}},
 		{what: "left by a client that closed", during: func(s *scene) {
@@ -414,7 +433,7 @@ func besideSituations() []situation {
 			s.a.mustBeBusy(other.Name(), other)
 		}},
 		{what: "beside one that expired", during: func(s *scene) {
-			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.short()), distlock.NoRenewal())
+			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(beside.gone())
 			_ = beside.unlock() // ErrLost
 		}},

@@ -88,6 +88,7 @@ func queue(checks []*future) <-chan *future {
 // longest lists checks that take four units or more on real servers, in the order that
 // they begin in: what begins last decides when all have ended.
 var longest = []string{
+	"after/lives", "after/extends", "after/inherits", "after/expires", "after/woken",
 	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "auto/holds", "batch/own-ttl",
 	"elect/one-leader", "time/company", "fault/black-hole",
 	"fault/lapse-and-return", "fence/over-idle", "handover/lease",

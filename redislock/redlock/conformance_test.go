@@ -35,7 +35,7 @@ func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error
 // the whole suite, which takes minutes.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	groups := []string{"meta", "core", "held", "owner", "fence", "cancel", "inspect", "list", "break", "pair"}
+	groups := []string{"meta", "core", "held", "after", "owner", "fence", "cancel", "inspect", "list", "break", "pair"}
 	all := os.Getenv("DISTLOCK_REDLOCK_CONFORMANCE") == "all"
 	g := five(t)
 	h := pin.OnStore(t, pin.Store{Servers: g.servers, Addrs: g.addrs(), URL: func(addrs ...string) string { return urlOf(addrs) }}, openURL)
