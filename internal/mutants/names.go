@@ -21,60 +21,35 @@ func nameMutants() []Mutant {
 		why  = "names of different meaning are told apart in them"
 	)
 	all := []string{"names/*", "batch/*", "list/*", "break/*", "inspect/*", "isolate/*", "close/frees-held"}
+	spells := func(name, flaw, seen string, encode func(string) string, checks ...string) Mutant {
+		m := Mutant{Name: name, Flaw: flaw, Seen: seen, MayTrip: all, Why: why, design: namesFlaw(encode)}
+		for _, check := range checks {
+			m.KilledBy = append(m.KilledBy, Kill{check, held})
+		}
+		return m
+	}
 	return []Mutant{
-		{
-			Name: "FoldCase", Flaw: "does not tell upper from lower case",
-			Seen:     "the default collations of MySQL, measured",
-			KilledBy: []Kill{{"names/case-accent", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(strings.ToLower),
-		},
-		{
-			Name: "TrimSpace", Flaw: "ignores white space at the end of a name",
-			Seen:     "the PAD SPACE collations of SQL, measured",
-			KilledBy: []Kill{{"names/spaces", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(strings.TrimSpace),
-		},
-		{
-			Name: "Truncate", Flaw: "keeps 255 bytes of a name",
-			Seen:     "VARCHAR(255) without strict mode, measured",
-			KilledBy: []Kill{{"names/long", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(func(s string) string {
-				s = s[:min(len(s), 255)]
-				for !utf8.ValidString(s) {
-					s = s[:len(s)-1]
-				}
-				return s
-			}),
-		},
-		{
-			Name: "Normalize", Flaw: "does not tell the two Unicode spellings of one letter apart",
-			Seen:     "file systems and collations that compose",
-			KilledBy: []Kill{{"names/case-accent", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(strings.NewReplacer("o\u0308", "\u00f6").Replace),
-		},
-		{
-			Name: "LossyEscape", Flaw: "replaces what its keys cannot have, so that two names share one key",
-			Seen:     "path elements with slashes turned into underscores",
-			KilledBy: []Kill{{"names/escape", held}, {"names/bytes", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(strings.NewReplacer("/", "_").Replace),
-		},
-		{
-			Name: "NamesAsNumbers", Flaw: "takes names that read as the same number for one",
-			Seen:     "columns and languages without types",
-			KilledBy: []Kill{{"names/numbers", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(func(s string) string {
-				if f, err := strconv.ParseFloat(s, 64); err == nil {
-					return strconv.FormatFloat(f, 'g', -1, 64)
-				}
-				return s
-			}),
-		},
-		{
-			Name: "DropsBraces", Flaw: "does not see the braces around a part of a name",
-			Seen:     "hash tags of a cluster, taken for syntax",
-			KilledBy: []Kill{{"names/escape", held}}, MayTrip: all, Why: why,
-			design: namesFlaw(strings.NewReplacer("{", "", "}", "").Replace),
-		},
+		spells("FoldCase", "does not tell upper from lower case", "the default collations of MySQL, measured", strings.ToLower, "names/case-accent"),
+		spells("TrimSpace", "ignores white space at the end of a name", "the PAD SPACE collations of SQL, measured", strings.TrimSpace, "names/spaces"),
+		spells("Truncate", "keeps 255 bytes of a name", "VARCHAR(255) without strict mode, measured", func(s string) string {
+			s = s[:min(len(s), 255)]
+			for !utf8.ValidString(s) {
+				s = s[:len(s)-1]
+			}
+			return s
+		}, "names/long"),
+		spells("Normalize", "does not tell the two Unicode spellings of one letter apart", "file systems and collations that compose",
+			strings.NewReplacer("o\u0308", "\u00f6").Replace, "names/case-accent"),
+		spells("LossyEscape", "replaces what its keys cannot have, so that two names share one key", "path elements with slashes turned into underscores",
+			strings.NewReplacer("/", "_").Replace, "names/escape", "names/bytes"),
+		spells("NamesAsNumbers", "takes names that read as the same number for one", "columns and languages without types", func(s string) string {
+			if f, err := strconv.ParseFloat(s, 64); err == nil {
+				return strconv.FormatFloat(f, 'g', -1, 64)
+			}
+			return s
+		}, "names/numbers"),
+		spells("DropsBraces", "does not see the braces around a part of a name", "hash tags of a cluster, taken for syntax",
+			strings.NewReplacer("{", "", "}", "").Replace, "names/escape"),
 		{
 			Name: "PrefixClash", Flaw: "takes the entries of \"p/q\" for waiters of \"p\"",
 			Seen:     "etcd's concurrency.Mutex, which lists its keys by prefix, measured",

@@ -1,0 +1,185 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// situations are the rows of the table; the first is the plain one.
+func situations() []situation {
+	return slices.Concat(heldSituations(), pastSituations(), crowdSituations(), besideSituations())
+}
+
+// heldSituations are of the lock itself.
+func heldSituations() []situation {
+	return []situation{
+		{what: "fresh"},
+		{what: "of a fixed term", fixed: true},
+		{what: "of a short TTL", subSecond: true, exact: true},
+		{what: "of a short fixed term", subSecond: true, exact: true, fixed: true},
+		{what: "in a name space", needs: capNamespaces, before: func(s *scene) {
+			// Where the names are those of others: the same one is held there all the time.
+			s.unjudged("one name is two locks here, which the oracles cannot tell apart")
+			s.openIn(fmt.Sprint("O", s.n), "other").mustTry(s.name, "which nobody holds in this name space", distlock.TTL(s.long()))
+		}},
+		{what: "extended", during: func(s *scene) { s.extend(2) }},
+		{what: "a fixed term that was extended", fixed: true, during: func(s *scene) { s.extend(2) }},
+		{what: "extended twice", fixed: true, during: func(s *scene) { s.extend(2); s.sleep(s.ttl / 8); s.extend(2) }},
+		{what: "extended by as much, twice", fixed: true, during: func(s *scene) {
+			for range 2 {
+				s.sleep(s.ttl / 24)
+				s.extend(1)
+			}
+		}},
+		{what: "extended by a month", exact: true, fixed: true, ages: true, during: func(s *scene) { s.extendBy(30*day + 59*time.Second + 999*time.Millisecond) }},
+		{what: "extended by less", fixed: true, during: func(s *scene) { s.h.mustExtend(s.fits(s.ttl / 2)) }},
+		{what: "extended and renewed since", during: func(s *scene) { s.extend(3); s.sleep(s.ttl * 3 / 4) }},
+		{what: "extended again and again", exact: true, during: func(s *scene) {
+			for range 5 {
+				s.extend(1)
+				s.sleep(s.ttl / 2)
+			}
+		}},
+		{what: "renewed", during: func(s *scene) { s.sleep(s.ttl * 5 / 4) }},
+		{what: "held for an hour", exact: true, during: func(s *scene) { s.sleep(time.Hour) }},
+	}
+}
+
+// pastSituations are of what was before.
+func pastSituations() []situation {
+	return []situation{
+		{what: "released before", before: func(s *scene) { s.had(s.b).free() }},
+		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free() }},
+		{what: "lost by A before", before: func(s *scene) {
+			first := s.had(s.a, distlock.TTL(s.earlier()), distlock.NoRenewal())
+			s.sleepUntil(first.gone() + s.skew(first.asked))
+			s.h = s.pollFor(s.a, s.name, s.soon(), "A's own lease was over", s.opts()...)
+		}},
+		{what: "expired before", before: func(s *scene) {
+			dead := s.dead()
+			s.sleepUntil(dead.gone() + s.skew(dead.asked))
+			s.h = s.pollFor(s.a, s.name, s.soon(), "the lease of its dead holder was over", s.opts()...)
+		}},
+		{what: "inherited from the dead", before: func(s *scene) {
+			dead := s.dead()
+			s.gave(nil, dead.gone()-s.now(), "the lease of its dead holder was over")
+		}},
+		{what: "handed over", before: func(s *scene) {
+			first := s.had(s.b)
+			s.apart()
+			s.gave(func() { first.free() }, 0, "B had unlocked it")
+		}},
+		{what: "refused to A before", before: func(s *scene) {
+			first := s.had(s.b)
+			s.a.mustBeBusy(s.name, first)
+			w := s.waits(s.a)
+			s.left(w)
+			s.sleep(s.timing.CleanupBound) // it is taken out of the queue in the background
+			first.free()
+			s.h = s.take(s.a)
+		}},
+		{what: "broken before", needs: canBreak, before: func(s *scene) { s.broken(s.had(s.b)) }},
+		{what: "handed over by Break", needs: canBreak, before: func(s *scene) {
+			first := s.had(s.b)
+			s.gave(func() { s.broken(first) }, 0, "the lock of B was broken")
+		}},
+		{what: "removed before", needs: capInspector, before: func(s *scene) {
+			s.unjudged("an entry is removed behind the back of its holder")
+			s.strip(s.had(s.b), s.third)
+		}},
+		{what: "taken from A before", needs: capInspector, before: func(s *scene) {
+			s.unjudged("an entry is removed behind the back of its holder")
+			first := s.had(s.a, distlock.TTL(s.Unit()))
+			s.strip(first, s.third)
+			first.mustLearn(s.now(), fmt.Sprintf("the entry of %q was removed", s.name))
+		}},
+		{what: "swept before", needs: canSweep, before: func(s *scene) { s.had(s.b).free(); s.sleep(10 * s.poll()); s.swept() }},
+	}
+}
+
+// crowdSituations are of what others do about the name meanwhile.
+func crowdSituations() []situation {
+	return []situation{
+		{what: "waited for", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third} {
+				s.queue = append(s.queue, s.waits(p))
+			}
+		}},
+		{what: "asked for in vain", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third, s.a} {
+				p.mustBeBusy(s.name, s.h)
+			}
+		}},
+		{what: "given up by a waiter", during: func(s *scene) {
+			for _, p := range []*client{s.b, s.third} {
+				s.left(s.waits(p))
+			}
+			s.sleep(s.timing.CleanupBound)
+		}},
+		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
+			p := s.openVia(fmt.Sprint("D", s.n))
+			s.waits(p, distlock.TTL(s.earlier()))
+			p.cutOff()
+			s.sleep(2*s.atMost(s.earlier()) + s.timing.ExpiryLag)
+			s.lost++
+		}},
+		{what: "left by a client that closed", during: func(s *scene) {
+			p := s.open(fmt.Sprint("D", s.n))
+			p.mustTry(s.Name("beside "+s.what), "which is fresh")
+			w := s.waits(p)
+			if err := p.close(); err != nil || !w.within(s.Slack()) {
+				s.breach("C1", "%s waited for %q and was closed: %v", p.who, s.name, err)
+			}
+		}},
+		{what: "looked at", during: func(s *scene) {
+			ctx, cancel := s.patiently()
+			defer cancel()
+			for _, p := range []*client{s.b, s.a} {
+				_, _ = p.inspect(ctx, s.name) // whatever it says, it changes nothing
+				_, _ = p.listed(ctx, s.Name(""))
+			}
+		}},
+		{what: "swept while held", needs: canSweep, during: (*scene).swept},
+		{what: "not broken", needs: canBreak, during: func(s *scene) {
+			s.third.mustNotBreak(s.name, s.h.Token()+1, "one more than the holder's")
+		}},
+	}
+}
+
+// besideSituations are of what A has besides.
+func besideSituations() []situation {
+	return []situation{
+		{what: "among sixty", before: func(s *scene) {
+			for i := range 60 {
+				s.a.mustTry(s.Name(fmt.Sprint("beside ", s.what, i)), "which is fresh")
+			}
+		}},
+		{what: "beside one unlocked", during: func(s *scene) {
+			s.a.mustTry(s.Name("beside "+s.what), "which is fresh").free()
+		}},
+		{what: "beside one extended", during: func(s *scene) {
+			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh")
+			beside.mustExtend(s.extends(s.Unit(), 2*s.Unit()))
+		}},
+		{what: "beside one that A waits for", during: func(s *scene) {
+			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			s.sleep(s.ttl / 4)
+			s.a.mustBeBusy(other.Name(), other)
+			s.a.begin(other.Name())
+			s.sleep(quiet)
+		}},
+		{what: "a term beside one that A waits for", fixed: true, during: func(s *scene) {
+			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			s.sleep(s.ttl / 4)
+			s.a.mustBeBusy(other.Name(), other)
+		}},
+		{what: "beside one that expired", during: func(s *scene) {
+			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.earlier()), distlock.NoRenewal())
+			s.sleepUntil(beside.gone())
+			_ = beside.unlock() // ErrLost
+		}},
+	}
+}
