@@ -106,7 +106,7 @@ func TestHazardsConvict(t *testing.T) {
 	}{
 		{report.CutOffHolder, silent(), "NOT told"},
 		{report.CutOffHolder, boastful(), "told"},
-		{report.Fairness, lastFirst(), "fails fair/"},
+		{report.Fairness, lastFirst(), "fails after/order"},
 		{report.DoubleGrants, generous(), "fails core/exclusive"},
 		{report.ServerRestart, restartable(true), "lost and NOT told"},
 	} {
