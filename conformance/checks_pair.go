@@ -64,7 +64,8 @@ func fates() []fate {
 			rule: "whichever request of an operation is lost: nobody else gets in, the client does not mistake its own entry for another's, and nothing stays behind"},
 		{id: "reply-lost", clause: "A5", what: "the reply to it was lost", ways: []way{{arm: netfault.Link.CutReply}, {arm: netfault.Link.DropReply, silent: true}},
 			rule: "whichever reply of an operation is lost: the same"},
-		{id: "left-late", clause: "A4", late: true, what: "its request arrived after A had given up", ways: []way{{arm: netfault.Link.HoldRequest, silent: true}, {arm: netfault.Link.HoldRequest, silent: true, between: true}},
+		{id: "left-late", clause: "A4", late: true, what: "its request arrived after A had given up", ways: []way{{arm: netfault.Link.HoldRequest, silent: true}, {arm: netfault.Link.HoldRequest, silent: true, between: true},
+			{arm: netfault.Link.HoldRequest, silent: true, undone: true}},
 			rule: "whichever request of an operation arrives when its caller has given up: what it gets is undone, and what another has meanwhile is not touched"},
 	}
 }

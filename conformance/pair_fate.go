@@ -52,6 +52,7 @@ type way struct {
 	arm     func(netfault.Link, int)
 	silent  bool // A hears nothing, and gives up
 	between bool // B asks for the name before the message arrives
+	undone  bool // it arrives behind what A does about it, which goes another way
 }
 
 // fated runs each operation with a fault in its k-th message, for each k, and looks what
@@ -113,6 +114,9 @@ func (s *pairScene) suffer(f fate, w way) {
 		next = s.b.try(s.name, distlock.TTL(c.long()))
 	}
 	if f.late {
+		if w.undone && !apart {
+			c.sleep(quiet)
+		}
 		s.gate.release()
 		c.sleep(quiet) // what was on its way takes effect now, if it does
 		if apart {
