@@ -11,10 +11,6 @@ import (
 func autoChecks() []Check {
 	return []Check{
 		{
-			ID: "auto/holds", Clause: "H5", Mandatory: true, Run: autoHolds,
-			Rule: "a lock that nobody unlocks is renewed in the background and outlives its TTL",
-		},
-		{
 			ID: "auto/stops-on-unlock", Clause: "H5", Mandatory: true, Run: autoStopsOnUnlock,
 			Rule: "renewal ends before the release is sent: the entry does not come back, and no request is sent for it any more",
 		},
@@ -23,23 +19,6 @@ func autoChecks() []Check {
 			Rule: "nothing is sent to the server for a client that has been closed",
 		},
 	}
-}
-
-func autoHolds(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	stalls := c.stalls()
-	h := a.mustTry(name, "which is fresh")
-	token := h.Token()
-	for c.now() < h.ret+5*c.Unit() {
-		c.sleep(c.Unit() / 3)
-		c.mustLive(h, stalls, "while it was renewed in the background")
-		b.mustBeBusy(name, h)
-		if h.Token() != token {
-			c.Failf("the token of A's lock changed from %d to %d while it was held", token, h.Token())
-		}
-	}
-	h.free()
 }
 
 func autoStopsOnUnlock(c *C) {

@@ -24,10 +24,6 @@ func coreChecks() []Check {
 			Rule: "while a name is held, everybody else is told ErrHeld, and nothing but that",
 		},
 		{
-			ID: "core/reacquire-now", Clause: "H6", Mandatory: true, Run: reacquireNow,
-			Rule: "when Unlock has returned nil, the name is free for everybody, at once",
-		},
-		{
 			ID: "core/independent-names", Clause: "N1", Mandatory: true, Run: independentNames,
 			Rule: "a lock on one name neither blocks nor delays a lock on another",
 		},
@@ -145,16 +141,6 @@ func exclusive(c *C) {
 		c.sleep(c.Unit() / 6)
 	}
 	h.free()
-}
-
-func reacquireNow(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	for range 20 {
-		h := a.mustTry(name, "which its last holder has unlocked", distlock.TTL(c.long()))
-		h.free()
-		a, b = b, a
-	}
 }
 
 func independentNames(c *C) {

@@ -11,10 +11,6 @@ import (
 func fenceChecks() []Check {
 	return []Check{
 		{
-			ID: "fence/increases", Clause: "F1", Mandatory: true, Run: fenceIncreases,
-			Rule: "the token rises from grant to grant, in whatever hands the name is",
-		},
-		{
 			ID: "fence/over-cleanup", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverCleanup,
 			Rule: "the token rises although the store was cleaned of what was left of the name",
 		},
@@ -35,16 +31,6 @@ func (c *C) rises(last *int64, h *lease, over string) {
 		c.Failf("%s was granted %q with token %d; the last token, before %s, was %d", h.p.who, h.Name(), h.Token(), over, *last)
 	}
 	*last = h.Token()
-}
-
-func fenceIncreases(c *C) {
-	peers := []*client{c.open("A"), c.open("B"), c.open("C")}
-	name, last := c.Name("x"), int64(0)
-	for i := range c.rounds(100) {
-		h := peers[i%len(peers)].mustTry(name, "which nobody has")
-		c.rises(&last, h, "a grant that was unlocked")
-		h.free()
-	}
 }
 
 // warm makes sure that a client has new connections after a fault.

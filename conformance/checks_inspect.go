@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance/netfault"
 )
 
 func inspectChecks() []Check {
@@ -24,10 +23,6 @@ func inspectChecks() []Check {
 		{
 			ID: "inspect/waiters", Clause: "O1", Mandatory: true, Run: inspectWaiters,
 			Rule: "Inspect counts the processes that wait, where the store keeps a queue, and tells of the holder and not of them",
-		},
-		{
-			ID: "inspect/unanswered", Clause: "O1", Mandatory: true, Needs: []Cap{capProxy}, Run: inspectUnanswered,
-			Rule: "Inspect and List of a store that does not answer are an error, and never say that nothing is held",
 		},
 	}
 }
@@ -262,43 +257,5 @@ func inspectWaiters(c *C) {
 	var st distlock.Status
 	if !c.eventually(patience, func() bool { st = eye.look(name); return st.Waiters <= 0 }) {
 		c.Failf("nobody holds %q or waits for it, but Inspect says %+v", name, st)
-	}
-}
-
-func inspectUnanswered(c *C) {
-	c.requireFired(2)
-	a, b := c.open("A"), c.openVia("B")
-	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
-	b.look(h.Name())
-	for k := range 3 {
-		for what, arm := range map[string]func(netfault.Link){
-			"the reply":   func(l netfault.Link) { l.CutReply(k + 1) },
-			"the request": func(l netfault.Link) { l.CutRequest(k + 1) },
-			"everything":  func(l netfault.Link) { l.Drop(true, true) },
-			"each reply":  func(l netfault.Link) { l.Drop(false, true) },
-		} {
-			arm(b.link)
-			b.mustNotShowFree(h, fmt.Sprintf("%s got lost on the way (number %d)", what, k+1))
-			b.link.Heal()
-			c.warm(b)
-		}
-	}
-	h.free()
-}
-
-// mustNotShowFree looks at the name of h over a broken link.
-func (p *client) mustNotShowFree(h *lease, fault string) {
-	c := p.c
-	ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/8)
-	defer cancel()
-	st, err := p.inspect(ctx, h.Name())
-	switch {
-	case err == nil && !st.Held:
-		c.Failf("A holds %q, %s, and Inspect returned no error but said that nobody holds it", h.Name(), fault)
-	case errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrHeld):
-		c.Failf("A holds %q, %s, and Inspect returned %v: the store has said nothing of the kind", h.Name(), fault, err)
-	}
-	if all, err := p.listed(ctx, h.Name()); err == nil && len(all) == 0 {
-		c.Failf("A holds %q, %s, and List returned no error, but nothing at all", h.Name(), fault)
 	}
 }

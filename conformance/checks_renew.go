@@ -23,10 +23,6 @@ func renewChecks() []Check {
 			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder",
 		},
 		{
-			ID: "renew/after-unlock", Clause: "H5", Mandatory: true, Run: renewAfterUnlock,
-			Rule: "Extend after Unlock fails with ErrUnlocked and leaves the name free",
-		},
-		{
 			ID: "renew/reply-lost", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: renewReplyLost,
 			Rule: "an extension that was not confirmed does not move the Deadline",
 		},
@@ -132,19 +128,6 @@ func (h *lease) extendLate(ttl time.Duration) func(because string) {
 		}
 		c.sleep(quiet) // for the late renewal to take effect, if it does
 	}
-}
-
-func renewAfterUnlock(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	h.free()
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
-	defer cancel()
-	if err := h.Extend(ctx, c.Unit()); !errors.Is(err, distlock.ErrUnlocked) {
-		c.Failf("A unlocked %q and extended it; the answer must match ErrUnlocked, it was %s", name, describe(err))
-	}
-	b.mustTry(name, "which A has unlocked, and tried to extend after that").free()
 }
 
 func renewReplyLost(c *C) {

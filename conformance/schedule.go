@@ -89,7 +89,7 @@ func queue(checks []*future) <-chan *future {
 // they begin in: what begins last decides when all have ended.
 var longest = []string{
 	"after/lives", "after/extends", "after/inherits", "after/expires", "after/woken",
-	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "auto/holds", "batch/own-ttl",
+	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "batch/own-ttl",
 	"elect/one-leader", "time/company", "fault/black-hole",
 	"fault/lapse-and-return", "fence/over-idle", "handover/lease",
 	"cancel/race-with-grant", "expiry/killed-holder", "close/dead-server", "once/long-run", "isolate/stuck-name",

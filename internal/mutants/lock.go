@@ -17,7 +17,7 @@ func lockMutants() []Mutant {
 		{
 			Name: "LazyUnlock", Flaw: "keeps the name for five seconds after Unlock",
 			Seen:     "ShedLock's lockAtLeastFor, taken for a default",
-			KilledBy: []Kill{{"core/acquire-release", "after A has unlocked it"}, {"core/reacquire-now", "was refused"}},
+			KilledBy: []Kill{{"core/acquire-release", "after A has unlocked it"}, {"after/frees", "was refused"}},
 			MayTrip:  []string{"*/*"}, Why: "names are unlocked and taken again in nearly all",
 			design: inside(flaw{release: releaseLater}),
 		},
@@ -41,13 +41,13 @@ func extendMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "ExtendRevives", Flaw: "acquires the name anew if it is extended after its end",
-			KilledBy: []Kill{{"renew/expired-free", "the answer must match ErrLost"}, {"renew/after-unlock", "the answer must match ErrUnlocked"}, {"after/expires", "but A's Extend returned"}},
+			KilledBy: []Kill{{"renew/expired-free", "the answer must match ErrLost"}, {"after/frees", "the answer must match ErrUnlocked"}, {"after/expires", "but A's Extend returned"}},
 			MayTrip:  []string{"owner/*", "renew/*", "stress/*", "break/*"}, Why: "locks are extended after their end",
 			design: inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return reviving{h, c} }}),
 		},
 		{
 			Name: "ExtendNothing", Flaw: "confirms renewals that it has not sent",
-			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}, {"auto/holds", "was granted"}},
+			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}, {"after/lives", "was granted"}},
 			MayTrip:  []string{"*/*"}, Why: "locks outlive their TTL in most",
 			design: inside(flaw{renew: func(_ context.Context, _ *claim, ttl time.Duration) (driver.Grant, error) {
 				return driver.Grant{TTL: ttl}, nil

@@ -22,7 +22,7 @@ func tokenMutants() []Mutant {
 		{
 			Name: "TokenPerClient", Flaw: "counts tokens in the client",
 			Seen:     "",
-			KilledBy: []Kill{{"fence/increases", "was granted"}},
+			KilledBy: []Kill{{"after/tokens", "was granted"}},
 			MayTrip:  []string{"*/*"}, Why: "the oracles demand rising tokens of every history with two clients",
 			design: design{driver: func(e *env) driver.Driver {
 				var n atomic.Int64
@@ -42,7 +42,7 @@ func tokenMutants() []Mutant {
 		{
 			Name: "TokenOnRenew", Flaw: "has a new token after every renewal",
 			Seen:     "",
-			KilledBy: []Kill{{"after/tokens", "but Inspect says"}, {"auto/holds", "changed from"}},
+			KilledBy: []Kill{{"after/tokens", "but Inspect says"}},
 			MayTrip:  []string{"fence/*", "core/stale-residue", "break/*"}, Why: "they compare tokens after a renewal",
 			design: inside(flaw{renew: renewCounting, wrap: wrapCounting}),
 		},
