@@ -148,7 +148,7 @@ func (s *scene) enter() {
 		s.before(s)
 	}
 	if s.h == nil {
-		s.h = s.take(s.a)
+		s.h = s.take(s.a, s.opts()...)
 	}
 	s.since = max(s.since, s.h.call)
 	s.runs(s.h.call, s.h.ret, s.ttl)
@@ -167,11 +167,32 @@ func (s *scene) opts() []distlock.Option {
 }
 
 // take has p take the name, which has to be free.
-func (s *scene) take(p *client) *lease { return p.mustTry(s.name, "which nobody holds", s.opts()...) }
+func (s *scene) take(p *client, opts ...distlock.Option) *lease {
+	clause := "N1"
+	if s.last > 0 { // somebody had it before
+		clause = "H6"
+	}
+	return s.gets(clause, p, s.name, "which nobody holds", opts...)
+}
 
-// held has p take the name for long, as a holder before A or beside it.
+// fresh has p take another name, which nobody has ever held.
+func (s *scene) fresh(p *client, label string, opts ...distlock.Option) *lease {
+	return s.gets("N1", p, s.Name("beside "+s.what+label), "which is fresh", opts...)
+}
+
+// gets has p get a name, and names the clause that a refusal breaks: it says nothing of the effect.
+func (s *scene) gets(clause string, p *client, name, why string, opts ...distlock.Option) *lease {
+	a := p.try(name, opts...)
+	if a.err != nil {
+		s.breaks(clause)
+		s.refused(p, a, name, why)
+	}
+	return a.lease
+}
+
+// had has p take the name for long, as a holder before A or beside it.
 func (s *scene) had(p *client, opts ...distlock.Option) *lease {
-	h := p.mustTry(s.name, "which nobody holds", append([]distlock.Option{distlock.TTL(s.long()), distlock.Holder("before")}, opts...)...)
+	h := s.take(p, append([]distlock.Option{distlock.TTL(s.long()), distlock.Holder("before")}, opts...)...)
 	s.last = max(s.last, h.Token())
 	return h
 }

@@ -61,11 +61,11 @@ func (h *lease) mustLearn(since time.Duration, what string) {
 	c := h.p.c
 	bound := h.asked/2 + c.Slack()
 	if !c.within(h.Done(), since+bound-c.now()) {
-		c.Failf("%s at %s; %s's Done is not closed by %s although a renewal period is %v: no renewal has told it so",
+		c.breach("H1", "%s at %s; %s's Done is not closed by %s although a renewal period is %v: no renewal has told it so",
 			what, millis(since), h.p.who, millis(c.now()), h.asked/3)
 	}
 	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("%s at %s; %s's Err must match ErrLost, it is %s", what, millis(since), h.p.who, describe(err))
+		c.breach("H1", "%s at %s; %s's Err must match ErrLost, it is %s", what, millis(since), h.p.who, describe(err))
 	}
 }
 

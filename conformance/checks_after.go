@@ -92,7 +92,7 @@ func excludes(s *scene) {
 		p.mustBeBusy(s.name, s.h)
 	}
 	if s.drain(s.h); s.queue == nil {
-		s.third.mustTry(s.name, "which everybody has unlocked", distlock.TTL(s.long())).free()
+		s.gets("H6", s.third, s.name, "which everybody has unlocked", distlock.TTL(s.long())).free()
 	}
 }
 

@@ -79,7 +79,7 @@ func pastSituations() []situation {
 			s.left(w)
 			s.sleep(s.timing.CleanupBound) // it is taken out of the queue in the background
 			first.free()
-			s.h = s.take(s.a)
+			s.h = s.take(s.a, s.opts()...)
 		}},
 		{what: "broken before", needs: canBreak, before: func(s *scene) { s.broken(s.had(s.b)) }},
 		{what: "handed over by Break", needs: canBreak, before: func(s *scene) {
@@ -128,7 +128,7 @@ func crowdSituations() []situation {
 		}},
 		{what: "left by a client that closed", during: func(s *scene) {
 			p := s.open(fmt.Sprint("D", s.n))
-			p.mustTry(s.Name("beside "+s.what), "which is fresh")
+			s.fresh(p, "")
 			w := s.waits(p)
 			if err := p.close(); err != nil || !w.within(s.Slack()) {
 				s.breach("C1", "%s waited for %q and was closed: %v", p.who, s.name, err)
@@ -154,30 +154,30 @@ func besideSituations() []situation {
 	return []situation{
 		{what: "among sixty", before: func(s *scene) {
 			for i := range 60 {
-				s.a.mustTry(s.Name(fmt.Sprint("beside ", s.what, i)), "which is fresh")
+				s.fresh(s.a, fmt.Sprint(i))
 			}
 		}},
 		{what: "beside one unlocked", during: func(s *scene) {
-			s.a.mustTry(s.Name("beside "+s.what), "which is fresh").free()
+			s.fresh(s.a, "").free()
 		}},
 		{what: "beside one extended", during: func(s *scene) {
-			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh")
+			beside := s.fresh(s.a, "")
 			beside.mustExtend(s.extends(s.Unit(), 2*s.Unit()))
 		}},
 		{what: "beside one that A waits for", during: func(s *scene) {
-			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			other := s.fresh(s.third, "", distlock.TTL(s.long()))
 			s.sleep(s.ttl / 4)
 			s.a.mustBeBusy(other.Name(), other)
 			s.a.begin(other.Name())
 			s.sleep(quiet)
 		}},
 		{what: "a term beside one that A waits for", fixed: true, during: func(s *scene) {
-			other := s.third.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.long()))
+			other := s.fresh(s.third, "", distlock.TTL(s.long()))
 			s.sleep(s.ttl / 4)
 			s.a.mustBeBusy(other.Name(), other)
 		}},
 		{what: "beside one that expired", during: func(s *scene) {
-			beside := s.a.mustTry(s.Name("beside "+s.what), "which is fresh", distlock.TTL(s.earlier()), distlock.NoRenewal())
+			beside := s.fresh(s.a, "", distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(beside.gone())
 			_ = beside.unlock() // ErrLost
 		}},

@@ -318,7 +318,7 @@ func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
 	call, ret, err := h.extend(ttl)
 	if err != nil {
-		h.p.c.Failf("%s held %q and extended it at %s by %v, but Extend returned: %v", h.p.who, h.Name(), millis(call), ttl, err)
+		h.p.c.breach("H5", "%s held %q and extended it at %s by %v, but Extend returned: %v", h.p.who, h.Name(), millis(call), ttl, err)
 	}
 	return call, ret
 }
@@ -343,7 +343,7 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
 	}
-	c.Failf("%s held %q until %s and extended it at %s by %v, but Extend returned: %v",
+	c.breach("H5", "%s held %q until %s and extended it at %s by %v, but Extend returned: %v",
 		h.p.who, h.Name(), millis(end), millis(call), ttl, err)
 	return
 }
