@@ -15,12 +15,12 @@ import (
 // errNoClock is what Jump returns for a server that shares the clock of the machine.
 var errNoClock = errors.New("servers: this server's clock cannot be moved: start it with StartClocked")
 
-// StartClocked is [Start] for a local process with a wall clock that [Server.Jump] can move: Redis or MySQL, under
+// StartClocked is [Start] for a local process with a wall clock that [Server.Jump] can move: Redis, MySQL or Postgres, under
 // libfaketime. Reading the clock takes it longer, so nothing is to be measured on it. ZooKeeper and etcd end leases by
 // a monotonic clock. No jump moves that. The error is [ErrUnavailable] where the server or libfaketime is not
 // installed.
 func StartClocked(ctx context.Context, kind Kind) (*Server, error) {
-	if kind != Redis && kind != MySQL {
+	if kind == ZooKeeper || kind == Etcd {
 		return nil, fmt.Errorf("servers: a %s server has no clock that could be moved", kind)
 	}
 	r := recipes[kind]
@@ -76,13 +76,13 @@ func (s *Server) Jump(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-// setClock is one rename, so that the server never reads half an offset.
+// setClock is one rename, so that the server never reads half an offset. The server may run as another user.
 func setClock(file string, ahead time.Duration) error {
 	text := strconv.FormatFloat(ahead.Seconds(), 'f', 6, 64)
 	if ahead >= 0 {
 		text = "+" + text
 	}
-	if err := os.WriteFile(file+".new", []byte(text+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file+".new", []byte(text+"\n"), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)

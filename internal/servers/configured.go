@@ -18,15 +18,15 @@ import (
 // SparePort in a setting stands for another free port of the server, each time for another one.
 const SparePort = "{{spare-port}}"
 
-// StartConfigured is [Start] for a local process with settings of its own: lines of the configuration file of Redis
-// or MySQL. A Redis so started writes nothing to disk unless they say so: a kill takes its data. A line "sentinel
+// StartConfigured is [Start] for a local process with settings of its own: lines of the configuration file of Redis,
+// MySQL or Postgres. A Redis so started writes nothing to disk unless they say so: a kill takes its data. A line "sentinel
 // monitor …" makes it a sentinel. The error is [ErrUnavailable] where the server is not installed.
 func StartConfigured(ctx context.Context, kind Kind, settings ...string) (*Server, error) {
 	r := recipes[kind]
 	switch local := r.local; kind {
 	case Redis:
 		r.local = func(_ context.Context, at site) (launch, error) { return configuredRedis(at, settings) }
-	case MySQL:
+	case MySQL, Postgres:
 		r.local = func(ctx context.Context, at site) (launch, error) {
 			run, err := local(ctx, at)
 			for _, line := range settings {
@@ -35,7 +35,7 @@ func StartConfigured(ctx context.Context, kind Kind, settings ...string) (*Serve
 			return run, err
 		}
 	default:
-		return nil, fmt.Errorf("servers: a %s server takes no settings here: allowed are %s and %s", kind, Redis, MySQL)
+		return nil, fmt.Errorf("servers: a %s server takes no settings here: allowed are %s, %s and %s", kind, Redis, MySQL, Postgres)
 	}
 	sweepOnce.Do(func() { sweep(ctx) })
 	s, err := r.startLocal(ctx)

@@ -9,11 +9,12 @@ import (
 var withoutFsync = map[Kind][]string{
 	Redis:     redisArgs,
 	MySQL:     {"--innodb-flush-log-at-trx-commit=2"},
+	Postgres:  {"--fsync=off"},
 	ZooKeeper: {"-Dzookeeper.forceSync=no"},
 	Etcd:      {"--unsafe-no-fsync"},
 }
 
-// StartDurable is [Start] for a local process with the default durability of its store. MySQL, ZooKeeper and etcd
+// StartDurable is [Start] for a local process with the default durability of its store. MySQL, Postgres, ZooKeeper and etcd
 // wait for the disk at each write, Redis takes snapshots now and then. The error is [ErrUnavailable] where the server
 // is not installed.
 func StartDurable(ctx context.Context, kind Kind) (*Server, error) {

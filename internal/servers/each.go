@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// LockURL is URL for those that open a Locker: on MySQL it creates the table.
+// LockURL is URL for those that open a Locker: on MySQL and Postgres it creates the table.
 func (s *Server) LockURL() string {
-	if s.kind != MySQL {
+	if s.kind != MySQL && s.kind != Postgres {
 		return s.URL()
 	}
 	separator := "?"

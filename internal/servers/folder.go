@@ -86,6 +86,7 @@ func (f *folder) name() string { return filepath.Base(f.path) }
 
 // remove deletes the folder, then gives up the lock: in this order, so that no sweeper finds it unlocked.
 func (f *folder) remove() error {
+	freeShared(filepath.Join(f.path, "data", "postmaster.pid"))
 	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
 }
 

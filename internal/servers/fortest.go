@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -53,7 +52,7 @@ func required(list string, kind Kind) (bool, error) {
 		case name == "":
 		case name == "all", name == string(kind):
 			must = true
-		case !slices.Contains(Kinds, Kind(name)):
+		case recipes[Kind(name)].kind == "":
 			return false, fmt.Errorf("servers: DISTLOCK_REQUIRE names %q: allowed are all and %v", name, Kinds)
 		}
 	}

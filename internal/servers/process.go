@@ -104,6 +104,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ETCD_") })
 	cmd.Env = append(cmd.Env, p.launch.env...)
 	cmd.Stdout, cmd.Stderr = log, log
+	runAs(cmd, p.launch.user)
 	untie, err := startTied(cmd)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.launch.path, err)
@@ -125,6 +126,11 @@ func (p *process) pause(ctx context.Context) error {
 	if err := awaitStopped(p.cmd.Process.Pid); err != nil {
 		return err
 	}
+	if p.launch.family { // no child is born any more
+		if err := signalChildren(p.cmd.Process.Pid, sigPause); err != nil {
+			return err
+		}
+	}
 	select {
 	case <-p.ended:
 		return fmt.Errorf("it had ended by itself%s", p.logTail(ctx))
@@ -133,11 +139,23 @@ func (p *process) pause(ctx context.Context) error {
 	}
 }
 
-func (p *process) resume(context.Context) error { return p.cmd.Process.Signal(sigResume) }
+func (p *process) resume(context.Context) error {
+	if p.launch.family {
+		if err := signalChildren(p.cmd.Process.Pid, sigResume); err != nil {
+			return err
+		}
+	}
+	return p.cmd.Process.Signal(sigResume)
+}
 
 func (p *process) kill(context.Context) error {
 	if p.cmd == nil {
 		return nil
+	}
+	if p.launch.family {
+		if err := killChildren(p.cmd.Process.Pid, p.ended); err != nil {
+			return err
+		}
 	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -183,9 +201,15 @@ func tail(log []byte) string {
 // runTool runs a program to its end, and kills it and its children if ctx ends first. Its output becomes part of the
 // error, nothing else.
 func runTool(ctx context.Context, dir, path string, args ...string) ([]byte, error) {
+	return runToolAs(ctx, 0, dir, path, args...)
+}
+
+// runToolAs is runTool as another user, if that is not 0.
+func runToolAs(ctx context.Context, user int, dir, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
 	ownGroup(cmd)
+	runAs(cmd, user)
 	cmd.Cancel = func() error { return killGroup(cmd) }
 	cmd.WaitDelay = time.Second // a grandchild that left the group must not keep the output open for ever
 	out, err := cmd.CombinedOutput()

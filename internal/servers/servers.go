@@ -1,7 +1,7 @@
-// Package servers gives tests and tools a real Redis, MySQL, ZooKeeper or etcd, and the power to do it harm.
+// Package servers gives tests and tools a real Redis, MySQL, Postgres, ZooKeeper or etcd, and the power to do it harm.
 //
 // [Start] takes the first of three ways that works. [Server.Origin] names it. First comes a URL the user gave in
-// DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_ZK_URL or DISTLOCK_ETCD_URL. Second comes a container, where a
+// DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL or DISTLOCK_ETCD_URL. Second comes a container, where a
 // Docker engine answers and has or can pull the image. Third comes a local process on a free loopback port with its
 // data in a temporary folder. DISTLOCK_SERVERS=container or =local leaves only that way (a given URL still comes
 // first); =auto is the default.
@@ -38,6 +38,7 @@ type Kind string
 const (
 	Redis     Kind = "redis"
 	MySQL     Kind = "mysql"
+	Postgres  Kind = "pg"
 	ZooKeeper Kind = "zk"
 	Etcd      Kind = "etcd"
 )
@@ -100,7 +101,7 @@ type Server struct {
 func (s *Server) Kind() Kind { return s.kind }
 
 // URL returns the URL a locker is opened with, password included: redis://…, mysql://user:pw@host:port/distlock,
-// zk://host:port or etcd://host:port. A given URL is returned as it was given, missing ports filled in.
+// postgres://user:pw@host:port/postgres, zk://host:port or etcd://host:port. A given URL is returned as it was given, missing ports filled in.
 func (s *Server) URL() string { return s.url.String() }
 
 // URLVia returns the same URL with the server's address (all of them, if a given URL lists several) replaced by addr,
@@ -108,7 +109,7 @@ func (s *Server) URL() string { return s.url.String() }
 func (s *Server) URLVia(addr string) string { return s.url.at(addr).String() }
 
 // AdminURL returns the URL of a user with the right to create other users, for tests of missing rights. It is empty
-// except for a MySQL or MariaDB server started here.
+// except for a MySQL, MariaDB or Postgres server started here.
 func (s *Server) AdminURL() string { return s.admin }
 
 // Addr returns the host:port clients connect to; of several in a given URL, the first.

@@ -47,6 +47,9 @@ type launch struct {
 
 	// again gives the arguments of a start that is not the first; nil if they are the same.
 	again func(ctx context.Context) ([]string, error)
+
+	user   int  // it runs as, if we are root; 0 means us
+	family bool // it does its work in child processes, each in a group of its own
 }
 
 // containerSpec is what a container needs beyond its image.
@@ -62,6 +65,7 @@ type probe func(ctx context.Context, at endpoint) (version string, err error)
 var recipes = map[Kind]recipe{
 	Redis:     redisRecipe,
 	MySQL:     mysqlRecipe,
+	Postgres:  postgresRecipe,
 	ZooKeeper: zookeeperRecipe,
 	Etcd:      etcdRecipe,
 }

@@ -35,6 +35,41 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
+// nobody is the user for a server that refuses to run as root.
+const nobody = 65534
+
+// runAs has a command run as another user, if that is not 0.
+func runAs(cmd *exec.Cmd, user int) {
+	if user == 0 {
+		return
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}
+}
+
+// killChildren kills the children of a process, which is not to have any more: it is stopped before. They would go on
+// for a moment without it, and with its port.
+func killChildren(parent int, ended <-chan struct{}) error {
+	select {
+	case <-ended: // its number may be another's by now
+		return nil
+	default:
+	}
+	err := syscall.Kill(parent, sigPause)
+	if err == nil {
+		err = awaitStopped(parent)
+	}
+	if err == nil {
+		err = signalChildren(parent, syscall.SIGKILL)
+	}
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ECHILD) {
+		return nil
+	}
+	return err
+}
+
 // killGroup kills a command started in its own group, with whatever it has started.
 func killGroup(cmd *exec.Cmd) error {
 	return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

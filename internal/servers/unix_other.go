@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 )
 
 // startTied starts a command and beside it a shell that kills it when this process dies, by whatever cause. Only we
@@ -42,3 +43,13 @@ func freeSpace(string) (int64, bool) { return 0, false }
 // awaitStopped has no portable equivalent of Linux's: the stop takes effect at each thread's next return from the
 // kernel, and nothing here can see that.
 func awaitStopped(int) error { return nil }
+
+// signalChildren sends a signal to the children of a process.
+func signalChildren(parent int, signal syscall.Signal) error {
+	// It finds none, or is not there: then nothing is to be done, or can be.
+	_ = exec.Command("pkill", "-"+strconv.Itoa(int(signal)), "-P", strconv.Itoa(parent)).Run()
+	return nil
+}
+
+// freeShared leaves the shared memory of a killed Postgres, some bytes, to the next start of the system.
+func freeShared(string) {}
