@@ -46,6 +46,7 @@ var importRules = []importRule{
 	// anyway, so its use here makes no binary larger. Nothing here knows of locks; of driver it has the words for a fate.
 	{dir: "redislock/internal/...", imports: []string{".", "driver", "internal/openurl", "internal/stack", "github.com/redis/go-redis/v9/..."}},
 	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "github.com/go-sql-driver/mysql"}},
+	{dir: "pglock", imports: []string{".", "driver", "internal/openurl", "github.com/jackc/pgx/v5/..."}},
 	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "zklock/internal/...", "github.com/go-zookeeper/zk"}},
 	// The connection to the servers, with the flaws of the library worked around. It knows nothing of locks.
 	{dir: "zklock/internal/...", imports: []string{"github.com/go-zookeeper/zk"}},
@@ -57,7 +58,7 @@ var importRules = []importRule{
 	// What the etcd client does not do well. Nothing here knows of locks.
 	{dir: "etcdlock/internal/...", imports: []string{"go.etcd.io/etcd/...", "google.golang.org/grpc/..."}, tests: []string{"go.uber.org/zap"}},
 	{dir: "backends",
-		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "redislock/redlock", "mysqllock", "zklock", "etcdlock"},
+		imports: []string{".", "driver", "internal/openurl", "memlock", "redislock", "redislock/redlock", "mysqllock", "pglock", "zklock", "etcdlock"},
 		// Decodes a Config as a user's loader would, and compiles the code of the README.
 		tests: []string{"go.yaml.in/yaml/v3", "fence"}},
 	// Knows no store: what a table or a script has to compare is the same for all clients. Its tests are the
@@ -83,7 +84,7 @@ var importRules = []importRule{
 	{dir: "internal/testkit", testing: true, imports: []string{"internal/canary"}},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
 	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault",
-		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk",
+		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/...", "github.com/go-zookeeper/zk",
 		"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "golang.org/x/sys/...",
 		"github.com/testcontainers/testcontainers-go/...", "github.com/containerd/errdefs/...", "github.com/moby/moby/...",
 	}},

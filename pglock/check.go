@@ -1,0 +1,175 @@
+package pglock
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// validTable allows what can be quoted as it is. 63 bytes is the limit of Postgres.
+var validTable = regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_]{0,62})\.)?([A-Za-z_][A-Za-z0-9_]{0,62})$`)
+
+// quote returns a table as the server wants it; an error if its name is not allowed.
+func quote(table string) (string, error) {
+	m := validTable.FindStringSubmatch(table)
+	if m == nil {
+		return "", fmt.Errorf("%w: the table is %q, allowed are letters, digits and _, 63 at most, not beginning with a digit, as table or schema.table",
+			distlock.ErrInvalid, table)
+	}
+	if m[1] != "" {
+		return pgx.Identifier{m[1], m[2]}.Sanitize(), nil
+	}
+	return pgx.Identifier{m[2]}.Sanitize(), nil
+}
+
+// statements returns the texts of sql/*.sql for a table that was quoted.
+func statements(table, channel string) map[string]string {
+	words := strings.NewReplacer(
+		"{table}", table,
+		"{now}", "clock_timestamp()",
+		"{us}", "interval '1 microsecond'",
+		"{token}", "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+		"{remaining}", "(extract(epoch from expires - clock_timestamp()) * 1000000)::bigint",
+		"{bounded}", fmt.Sprintf("set_config('lock_timeout', '%d', true) AS bounded", rowWait.Milliseconds()),
+		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",
+		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
+			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",
+		"{tell}", fmt.Sprintf("CASE WHEN woken <> '' THEN pg_notify('%s', encode(woken, 'hex'))::text END", channel))
+	text := make(map[string]string)
+	entries, _ := files.ReadDir("sql") // they are part of the program
+	for _, e := range entries {
+		raw, _ := files.ReadFile(path.Join("sql", e.Name()))
+		var lines []string
+		for line := range strings.Lines(string(raw)) {
+			if !strings.HasPrefix(line, "--") {
+				lines = append(lines, line)
+			}
+		}
+		text[strings.TrimSuffix(e.Name(), ".sql")] = words.Replace(strings.Join(lines, ""))
+	}
+	return text
+}
+
+// Schema returns the statement that creates the table, given as "table" or
+// "schema.table", for programs that do not leave that to Options.Create. It
+// fails with distlock.ErrInvalid if the name is not allowed.
+func Schema(table string) (string, error) {
+	quoted, err := quote(table)
+	return statements(quoted, "")["schema"], err
+}
+
+// columns are the types that correctness rests on.
+var columns = []string{"name bytea", "owner bytea", "token bigint", "expires timestamp with time zone", "acquired timestamp with time zone",
+	"released boolean", "waiters bytea", "woken bytea", "holder bytea", "undone bytea"}
+
+// session is what session.sql answers.
+type session struct {
+	schema, table, columns, commit string
+	logged, rights, direct         bool
+}
+
+// start makes sure that the table can be used, and finds out what the server can do.
+func (d *store) start(ctx context.Context, o *Options) error {
+	quoted, err := quote(o.Table)
+	if err != nil {
+		return err
+	}
+	d.text = statements(quoted, "")
+	s, err := d.session(ctx, quoted)
+	if err == nil && !s.direct && d.own {
+		// The next request may go to another session: nothing is prepared there.
+		config := d.pool.Config()
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		d.closePools()
+		err = d.connect(config)
+	}
+	if err == nil && s.table == "" && o.Create {
+		// Others may be creating it at this moment: then the next look finds it.
+		err = d.send(ctx, d.pool, query{d.text["schema"], nil, nothing})
+		if err == nil || driver.FateOf(err) == driver.Again {
+			s, err = d.session(ctx, quoted)
+		}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	switch have := strings.Split(s.columns, ", "); {
+	case s.table == "":
+		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and %s has the statement", o.Table, page)
+	case !s.logged:
+		return fmt.Errorf("%w: %s must be a table that is neither temporary nor unlogged", distlock.ErrInvalid, o.Table)
+	case slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(have, c) }):
+		return fmt.Errorf("%w: the table %s has the columns %s, it must have %s", distlock.ErrInvalid, o.Table, s.columns, strings.Join(columns, ", "))
+	case !s.rights:
+		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, DELETE for Sweep; see %s#permissions", o.Table, page)
+	}
+	// From here on, no search_path can lead to another table.
+	sum := sha256.Sum256([]byte(s.schema + "." + s.table))
+	channel := fmt.Sprintf("distlock_%x", sum[:8])
+	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize(), channel)
+	// Without a wait for the log, a crash loses what was answered.
+	if d.durability = driver.Restart; s.commit == "off" {
+		d.durability = driver.Volatile
+	}
+	if s.direct {
+		d.listener = newListener(d.pool, channel)
+	} else if o.Logger != nil {
+		o.Logger.Info("a pooler is between this client and the server, so waiters poll", "see", page)
+	}
+	return explain(d.probe(ctx))
+}
+
+func nothing(pgx.Rows) error { return nil }
+
+const page = "https://github.com/distlock-go/distlock/blob/main/docs/postgres.md"
+
+// session asks the server. A pooler tells its clients a process number of its own.
+func (d *store) session(ctx context.Context, table string) (s session, err error) {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return s, fault(err, driver.NotSent)
+	}
+	defer conn.Release()
+	var pid uint32
+	err = conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
+		Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns)
+	s.direct = pid == conn.Conn().PgConn().PID()
+	return s, fault(err, driver.Unknown)
+}
+
+// probe takes a lock and undoes it, to see that the server takes writes, and the table has its key. The name is no UTF-8,
+// so that no lock can have it.
+func (d *store) probe(ctx context.Context) error {
+	name, owner := []byte{0xff}, []byte("probe")
+	return d.send(ctx, d.pool,
+		query{"BEGIN", nil, nothing},
+		query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},
+		query{d.text["undo"], []any{name, owner}, nothing},
+		query{"ROLLBACK", nil, nothing})
+}
+
+// explain adds to a server's error what to do about it.
+func explain(err error) error {
+	switch {
+	case hasCode(err, readOnly):
+		return fmt.Errorf("the server is read-only, as a standby is, and locks need the one that takes writes: %w", err)
+	case hasCode(err, "42501"):
+		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table, CREATE on its schema if it is to be created, DELETE for Sweep; see %s#permissions: %w", page, err)
+	case hasCode(err, "42P10"):
+		return fmt.Errorf("the primary key of the table must be the column name alone: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,241 @@
+package pglock
+
+import (
+	"context"
+	"encoding/hex"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+const (
+	// MinTTL is the shortest lease: a commit may take tens of milliseconds on a busy
+	// disk, and a renewal every third of the TTL must get through in time.
+	MinTTL = 100 * time.Millisecond
+
+	// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
+	minIdle = time.Second
+)
+
+// store sends the statements. It is safe for concurrent use.
+type store struct {
+	pool, renewals *pgxpool.Pool // renewals may have a pool to themselves
+	own            bool          // they were opened here
+	text           map[string]string
+	listener       *listener // nil if waiters poll
+	durability     driver.Durability
+}
+
+var (
+	_ driver.Driver      = (*store)(nil)
+	_ driver.Inspector   = (*store)(nil)
+	_ driver.Breaker     = (*store)(nil)
+	_ driver.Sweeper     = (*store)(nil)
+	_ driver.LockWrapper = (*store)(nil)
+	_ driver.Claim       = (*claim)(nil)
+)
+
+// Capabilities implements driver.Driver.
+func (d *store) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Backend: "postgres", Push: d.listener != nil, Durability: d.durability, MinTTL: MinTTL}
+}
+
+// Claim implements driver.Driver.
+func (d *store) Claim(r driver.Request) driver.Claim {
+	owner, _ := hex.DecodeString(r.Owner) // the engine has made it
+	return &claim{store: d, request: r, owner: owner, woken: make(chan struct{}, 1)}
+}
+
+// WrapLock implements driver.LockWrapper.
+func (d *store) WrapLock(h *driver.Handle, c driver.Claim) distlock.Lock {
+	return &Lock{Handle: h, claim: c.(*claim)}
+}
+
+// claim is one acquisition of a name. Its fields are used by one call at a time.
+type claim struct {
+	store     *store
+	request   driver.Request
+	owner     []byte
+	won       bool          // a Try has returned a grant
+	ambiguous bool          // a Try has failed without an answer: its statement may be applied yet
+	refused   bool          // a Try has found the name held
+	listed    bool          // it is on the row's list, or may be
+	told      bool          // of a release, once
+	woken     chan struct{} // a release was told since the last Try
+}
+
+// Where a claim that is refused wants to be on the row's list.
+const (
+	nowhere = iota
+	last
+	first
+)
+
+func (c *claim) name() []byte { return []byte(c.request.Name) }
+
+// Try implements driver.Claim.
+//
+// A row that was inserted has the time and the token of the start of the statement, which may
+// then have waited: for another's insert that was rolled back, or a sweep. Its lease is then
+// partly over, and a sweep may have removed a row with a higher token. Such a grant is asked for
+// again, with a fresh token. A sweep leaves rows that are younger than minIdle, so the token of
+// a quick one is not old. What a Try has left that had no answer may be as old as that Try.
+func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
+	for fresh := c.ambiguous; ; fresh = true {
+		sent := time.Now()
+		grant, inserted, err := c.try(ctx, fresh)
+		if err != nil || !inserted || time.Since(sent) <= min(c.request.TTL/8, minIdle/2) {
+			grant.Sent = sent
+			c.won = c.won || err == nil
+			return grant, err
+		}
+	}
+}
+
+func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, inserted bool, err error) {
+	d, place := c.store, nowhere
+	if d.listener != nil && !c.request.NoWait && d.listener.join(c) {
+		place = last
+		if c.told {
+			place = first
+		}
+	}
+	ttl := roundUp(c.request.TTL)
+	refusal := &driver.Held{NoWake: true}
+	var remaining int64
+	var holder []byte
+	err = d.send(ctx, d.pool,
+		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), fresh},
+			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
+		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
+			var listed bool
+			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
+			refusal.NoWake = !listed || place == nowhere
+			return err
+		}})
+	switch {
+	case err != nil:
+		c.ambiguous = c.ambiguous || driver.FateOf(err) == driver.Unknown
+		if c.refused && hasCode(err, noTable) { // it was there, so it may be being made anew
+			err = &driver.Fault{Fate: driver.NotNow, Err: err}
+		}
+		return driver.Grant{}, false, err
+	case grant.Token != 0:
+		grant.TTL = ttl
+		return grant, inserted, nil
+	case refusal.Token == 0:
+		return driver.Grant{}, false, errMoved
+	}
+	c.refused, c.listed = true, c.listed || !refusal.NoWake
+	if d.listener != nil && !c.request.NoWait {
+		d.listener.begin()
+	}
+	refusal.Remaining, refusal.Holder = time.Duration(remaining)*time.Microsecond, string(holder)
+	return driver.Grant{}, false, refusal
+}
+
+// roundUp brings a TTL to what the server counts in. A lease must not be shorter than the
+// caller asked for.
+func roundUp(ttl time.Duration) time.Duration {
+	return (ttl + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+// Wait implements driver.Claim.
+func (c *claim) Wait(ctx context.Context) error {
+	select {
+	case <-c.woken:
+		c.told = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Release implements driver.Claim. A claim that was told "held" at every Try has left nothing but
+// its place among those who wait. Where a late request may come, undo.sql keeps it from being
+// applied.
+func (c *claim) Release(ctx context.Context) error {
+	d := c.store
+	if d.listener != nil {
+		d.listener.leave(c)
+	}
+	statement, held := "release", false
+	switch {
+	case c.ambiguous:
+		statement = "undo"
+	case !c.won && c.listed:
+		statement = "leave"
+	case !c.won:
+		return nil
+	}
+	err := d.send(ctx, d.pool, query{d.text[statement], []any{c.name(), c.owner}, func(row pgx.Rows) error {
+		var told *string
+		return row.Scan(&held, &told)
+	}})
+	switch {
+	case err != nil:
+		return err
+	case c.won && !held:
+		return distlock.ErrLost
+	}
+	c.won, c.ambiguous, c.listed = false, false, false
+	return nil
+}
+
+// Renew implements driver.Driver. The statement for many passes over locked rows; what it has
+// not renewed is renewed alone, side by side: each of these statements waits for its row, and
+// says whether the lock is lost.
+func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
+	var names, owners [][]byte
+	var ttls []int64
+	at := make(map[string]int) // by owner, the place in batch
+	for i, r := range batch {
+		c := r.Claim.(*claim)
+		names, owners, ttls = append(names, c.name()), append(owners, c.owner), append(ttls, roundUp(r.TTL).Microseconds())
+		at[string(c.owner)] = i
+	}
+	renewed := make([]bool, len(batch))
+	pool := d.renewals
+	if pool.Stat().IdleConns() == 0 { // a dial takes longer than what may be left
+		pool = d.pool
+	}
+	err := d.send(ctx, pool, query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
+		var owner []byte
+		err := row.Scan(&owner)
+		if i, ok := at[string(owner)]; ok && err == nil {
+			renewed[i] = true
+		}
+		return err
+	}})
+	rest := 0
+	for i := range batch {
+		switch {
+		case err != nil:
+			batch[i].Answer(driver.Grant{}, err)
+		case renewed[i]:
+			batch[i].Answer(driver.Grant{TTL: roundUp(batch[i].TTL)}, nil)
+		default:
+			batch[rest], batch[i] = batch[i], batch[rest]
+			rest++
+		}
+	}
+	if rest > 0 {
+		driver.RenewEach(ctx, batch[:rest], d.renewAlone)
+	}
+}
+
+// renewAlone uses the common pool: locks on stuck rows must not keep the others' from being renewed.
+func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
+	c, held := claimed.(*claim), false
+	ttl = roundUp(ttl)
+	err := d.send(ctx, d.pool, query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
+		func(row pgx.Rows) error { return row.Scan(&held) }})
+	if err == nil && !held {
+		err = distlock.ErrLost
+	}
+	return driver.Grant{TTL: ttl}, err
+}

@@ -1,0 +1,155 @@
+package pglock
+
+import (
+	"context"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/distlock-go/distlock/driver"
+)
+
+const (
+	listenTimeout = 10 * time.Second // to have a connection that listens
+	quiet         = 15 * time.Second // after which that is asked whether it still lives
+	alive         = 5 * time.Second  // for the answer
+)
+
+// listener has the one connection that hears of releases, from when a claim first waits.
+//
+//	waiter    join, then held.sql: on the list       Wait
+//	holder                              release.sql: off the list, and NOTIFY
+//	listener                                                 wakes the waiter
+//
+// The row is the truth, and a notification a hint. While there is no connection, join says so, and
+// the engine polls; when one comes or goes, all look again.
+type listener struct {
+	pool    *pgxpool.Pool
+	channel string
+
+	ctx     context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+	start   sync.Once
+
+	mu      sync.Mutex
+	live    bool
+	waiting map[string]*claim // by owner
+}
+
+func newListener(pool *pgxpool.Pool, channel string) *listener {
+	l := &listener{pool: pool, channel: channel, waiting: make(map[string]*claim)}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// join has a claim woken by what is told to it, until leave, and reports whether a connection
+// listens. A wake-up of before is forgotten: what comes next is a look.
+func (l *listener) join(c *claim) (live bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-c.woken:
+		c.told = true
+	default:
+	}
+	l.waiting[string(c.owner)] = c
+	return l.live
+}
+
+// begin has a connection made, if there was none yet.
+func (l *listener) begin() { l.start.Do(func() { l.running.Go(l.run) }) }
+
+func (l *listener) leave(c *claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, string(c.owner))
+}
+
+// tell wakes the claim of an owner.
+func (l *listener) tell(owner string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.waiting[owner]; c != nil {
+		c.wake()
+	}
+}
+
+// set wakes all claims: those that were told of releases, and those that polled.
+func (l *listener) set(live bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.live = live
+	for _, c := range l.waiting {
+		c.wake()
+	}
+}
+
+func (c *claim) wake() {
+	select {
+	case c.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a connection until close.
+func (l *listener) run() {
+	for retry := (driver.Retry{}); l.ctx.Err() == nil; {
+		conn, err := l.connect()
+		if err != nil {
+			_ = retry.Pause(l.ctx)
+			continue
+		}
+		retry = driver.Retry{}
+		l.set(true)
+		l.listen(conn)
+		l.set(false)
+		gone, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = conn.Close(gone)
+		cancel()
+	}
+}
+
+// connect takes a connection out of the pool, so that it is made as the others are.
+func (l *listener) connect() (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, listenTimeout)
+	defer cancel()
+	pooled, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pooled.Exec(ctx, "LISTEN "+l.channel); err != nil {
+		pooled.Release()
+		return nil, err
+	}
+	return pooled.Hijack(), nil
+}
+
+// listen returns when the connection is of no use any more.
+func (l *listener) listen(conn *pgx.Conn) {
+	for l.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(l.ctx, quiet)
+		n, err := conn.WaitForNotification(ctx)
+		cancel()
+		if err == nil {
+			if owner, err := hex.DecodeString(n.Payload); err == nil {
+				l.tell(string(owner))
+			}
+			continue
+		}
+		ctx, cancel = context.WithTimeout(l.ctx, alive)
+		err = conn.Ping(ctx) // what it hears meanwhile, the next wait returns
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (l *listener) close() {
+	l.end()
+	l.running.Wait()
+}

@@ -1,0 +1,156 @@
+package pglock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/openurl"
+)
+
+// DefaultTable is the table where Options name none.
+const DefaultTable = "distlock"
+
+const (
+	defaultConns = 16
+	maxConns     = 10_000
+	renewConns   = 3
+	idleTime     = time.Minute      // after which a connection is closed; servers and firewalls do so after longer
+	dialTimeout  = 5 * time.Second  // by default
+	checkTimeout = 10 * time.Second // of what New asks the server
+)
+
+// rowWait is for how long a statement waits for a row that is locked, before it is undone and the
+// engine asks again. A connection is busy meanwhile.
+const rowWait = 250 * time.Millisecond
+
+// Open returns a Locker with connections of its own, closed by Close, for a URL
+//
+//	postgres://user:password@host:port/database?table=locks&create=true
+//
+// Parameters are table, create, max_conns, dial_timeout, ttl, holder, token_base and those of TLS;
+// one that contradicts o is an error. Of several hosts, host:port,host:port, it takes the one that
+// accepts writes. A server that cannot be reached, or a table that cannot be used, fails here; ctx
+// bounds that. Behind a pooler, such as PgBouncer, waiters poll.
+func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+	config, opts, err := parseURL(rawURL, orNone(o))
+	if err != nil {
+		return nil, opened(err)
+	}
+	d := &store{own: true}
+	config.MaxConns, config.MaxConnIdleTime, config.PingTimeout = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime, config.ConnConfig.ConnectTimeout
+	if err := d.connect(config); err != nil {
+		return nil, opened(errors.Join(err, d.Close()))
+	}
+	return open(ctx, d, opts, config.ConnConfig.ConnectTimeout+checkTimeout)
+}
+
+func orNone(o *Options) Options {
+	if o == nil {
+		return Options{}
+	}
+	return *o
+}
+
+func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
+	u, err := openurl.Parse(rawURL, "postgres", "postgresql")
+	if err != nil {
+		return nil, opts, err
+	}
+	u.Common(&opts.Options)
+	openurl.Merge(u, "table", u.Text("table", DefaultTable), &opts.Table)
+	openurl.Merge(u, "max_conns", u.Int("max_conns", defaultConns, 1, maxConns), &opts.MaxConns)
+	opts.Create = u.Bool("create", opts.Create)
+	timeout := u.Duration("dial_timeout", dialTimeout, time.Millisecond, time.Minute)
+	secure, hosts := u.TLS(), u.HostsDefault("5432")
+	if err := u.Err(); err != nil {
+		return nil, opts, err
+	}
+	plain := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path(), RawQuery: "sslmode=disable"}
+	if name, password, ok := u.User(); ok {
+		plain.User = url.UserPassword(name, password)
+	}
+	if len(hosts) > 1 {
+		plain.RawQuery += "&target_session_attrs=read-write"
+	}
+	config, err := pgxpool.ParseConfig(plain.String())
+	if err != nil { // its text may quote the password
+		return nil, opts, fmt.Errorf("%w: the URL %s is not one that pgx can parse", distlock.ErrInvalid, u)
+	}
+	c := config.ConnConfig
+	c.ConnectTimeout, c.RuntimeParams["application_name"] = timeout, "distlock"
+	if secure != nil {
+		c.TLSConfig = secure.Clone()
+		c.TLSConfig.ServerName = cmp.Or(secure.ServerName, c.Host)
+		for _, f := range c.Fallbacks {
+			f.TLSConfig = secure.Clone()
+			f.TLSConfig.ServerName = cmp.Or(secure.ServerName, f.Host)
+		}
+	}
+	return config, opts, nil
+}
+
+// connect makes the pools. Connections are opened when they are needed.
+func (d *store) connect(config *pgxpool.Config) (err error) {
+	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return err
+	}
+	config = config.Copy()
+	config.MaxConns, config.MinIdleConns = renewConns, 1 // there at once: the first renewal may have less time than a dial takes
+	// Nor has it any to prepare a statement, or to ask first whether the connection still lives.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	d.renewals, err = pgxpool.NewWithConfig(context.Background(), config)
+	return err
+}
+
+// Close gives back what the store has on the server.
+func (d *store) Close() error {
+	if d.listener != nil {
+		d.listener.close()
+	}
+	if d.own {
+		d.closePools()
+	}
+	return nil
+}
+
+func (d *store) closePools() {
+	for _, p := range []*pgxpool.Pool{d.pool, d.renewals} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// open returns a Locker on a store that has its pools. It closes them if it fails.
+func open(ctx context.Context, d *store, o Options, limit time.Duration) (*Locker, error) {
+	o.Table = cmp.Or(o.Table, DefaultTable)
+	err := driver.CheckOptions(d, &o.Options)
+	if err == nil && (o.MaxConns < 0 || o.MaxConns > maxConns) {
+		err = fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
+	}
+	if err == nil {
+		err = bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) })
+		if err != nil {
+			err = opened(err)
+		}
+	}
+	var c *driver.Client
+	if err == nil {
+		c, err = driver.New(d, &o.Options) // last: it asks once for what its driver can do
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return &Locker{c}, nil
+}

@@ -1,0 +1,85 @@
+package pglock
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/distlock-go/distlock"
+)
+
+const (
+	rowTimeout  = 10 * time.Second // of an operator's request about one row
+	manyTimeout = time.Minute      // of one about many
+)
+
+// ask is send with a bound.
+func (d *store) ask(ctx context.Context, limit time.Duration, statement string, scan func(pgx.Rows) error, args ...any) error {
+	return bounded(ctx, limit, func(ctx context.Context) error {
+		return d.send(ctx, d.pool, query{d.text[statement], args, scan})
+	})
+}
+
+// Inspect implements driver.Inspector.
+func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
+	found, err := d.statuses(ctx, rowTimeout, "inspect", name)
+	if err != nil || len(found) == 0 {
+		return distlock.Status{Name: name, Waiters: -1}, err
+	}
+	return found[0], nil
+}
+
+// List implements driver.Inspector.
+func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
+	return d.statuses(ctx, manyTimeout, "list", prefix)
+}
+
+func (d *store) statuses(ctx context.Context, limit time.Duration, statement, name string) (found []distlock.Status, err error) {
+	err = d.ask(ctx, limit, statement, func(row pgx.Rows) error {
+		st := distlock.Status{Waiters: -1}
+		var name, holder []byte
+		var acquired time.Time
+		var remaining int64
+		if err := row.Scan(&name, &st.Token, &acquired, &remaining, &st.Held, &holder, &st.Wanted); err != nil {
+			return err
+		}
+		st.Name = string(name)
+		if st.Held {
+			st.Holder, st.AcquiredAt, st.Remaining = string(holder), acquired, time.Duration(remaining)*time.Microsecond
+		}
+		found = append(found, st)
+		return nil
+	}, []byte(name))
+	return found, err
+}
+
+// Break implements driver.Breaker.
+func (d *store) Break(ctx context.Context, name string, token int64) error {
+	broken := false
+	err := d.ask(ctx, rowTimeout, "break", func(row pgx.Rows) error {
+		var told *string
+		return row.Scan(&broken, &told)
+	}, []byte(name), token)
+	if err == nil && !broken {
+		err = distlock.ErrLost
+	}
+	return err
+}
+
+// Sweep implements driver.Sweeper.
+func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err error) {
+	for last := ""; ; {
+		before := removed
+		err := d.ask(ctx, manyTimeout, "sweep", func(row pgx.Rows) error {
+			var name []byte
+			err := row.Scan(&name)
+			last = max(last, string(name))
+			removed++
+			return err
+		}, []byte(last), max(idle, minIdle).Microseconds())
+		if err != nil || removed == before {
+			return removed, explain(err)
+		}
+	}
+}

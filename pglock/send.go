@@ -1,0 +1,114 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// query is a statement with its arguments, and what is done with each row.
+type query struct {
+	text string
+	args []any
+	scan func(pgx.Rows) error
+}
+
+// send sends statements in one round trip and one transaction.
+func (d *store) send(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return fault(err, driver.NotSent)
+	}
+	defer conn.Release()
+	var batch pgx.Batch
+	for _, q := range queries {
+		batch.Queue(q.text, q.args...).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := q.scan(rows); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+	err = conn.SendBatch(ctx, &batch).Close()
+	if hasCode(err, readOnly) {
+		// After a fail-over it is to a replica: the next request asks for the address anew.
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = conn.Conn().Close(gone)
+	}
+	return fault(err, driver.Unknown)
+}
+
+// Codes of the server, called SQLSTATE, and classes of them.
+const (
+	readOnly = "25006"
+	noTable  = "42P01"
+)
+
+var fates = []struct {
+	fate  driver.Fate
+	codes []string
+}{
+	// Undone for a reason that has nothing to do with the claim: a failure to serialize, a deadlock, a row that was not
+	// to be had in time, a statement_timeout of others or a cancel, a table or plan that has changed, an idle
+	// connection that the server had closed.
+	{driver.Again, []string{"40001", "40P01", "55P03", "57014", "23505", "0A000", "57P05"}},
+	// Read-only, starting or stopping, or without memory, space or connections.
+	{driver.NotNow, []string{readOnly, "57P03", "53"}},
+	// Syntax and rights, a login, no such database or schema, a value that does not fit.
+	{driver.Answered, []string{"42", "28", "3D", "3F", "22"}},
+}
+
+// fault gives an error its fate; unsaid is that of one that says nothing. A code that is not
+// listed may be one of a proxy, or of a shutdown in the midst of a commit.
+func fault(err error, unsaid driver.Fate) error {
+	if err == nil {
+		return nil
+	}
+	fate := unsaid
+	if pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError)) {
+		fate = driver.NotSent
+	}
+	for _, f := range fates {
+		if hasCode(err, f.codes...) {
+			fate = f.fate
+		}
+	}
+	// What the library says of a pool that was closed by its owner is in a package that is not ours to import.
+	if err.Error() == "closed pool" {
+		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
+	}
+	return &driver.Fault{Fate: fate, Err: err}
+}
+
+// hasCode reports whether err is the server's, with one of these codes, or of one of these classes.
+func hasCode(err error, codes ...string) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && len(e.Code) == 5 && (slices.Contains(codes, e.Code) || slices.Contains(codes, e.Code[:2]))
+}
+
+// errMoved is of a claim whose name was let go of between the look at it and the question who has it.
+var errMoved = &driver.Fault{Fate: driver.Again, Err: errors.New("the name was let go of meanwhile")}
+
+// bounded calls f with a context that ends after limit: a stopped server says nothing, and the
+// caller's context may have no end.
+func bounded(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	inner, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := f(inner)
+	if err != nil && inner.Err() != nil && ctx.Err() == nil {
+		return &driver.NoAnswer{From: "the server", After: limit}
+	}
+	return err
+}
