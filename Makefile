@@ -6,12 +6,12 @@ help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 .PHONY: servers
-servers: ## install what is missing of Redis, MariaDB, ZooKeeper and etcd (local binaries; nothing keeps running)
+servers: ## install what is missing of Redis, MariaDB, Postgres, ZooKeeper and etcd (local binaries; nothing keeps running)
 	@scripts/install-servers.sh
 
 .PHONY: tools
 tools: ## what the tests need: the same, and a C compiler for -race
-	@scripts/install-servers.sh redis mysql zk etcd cc
+	@scripts/install-servers.sh redis mysql pg zk etcd cc
 
 .PHONY: compare
 compare: servers ## the comparison of all four backends on this machine (5 minutes)
@@ -43,7 +43,7 @@ test-short: ## the tests that need no server and no C compiler, without the muta
 
 STORE ?= redis
 .PHONY: quick
-quick: test-short ## while working: test-short, and the driver of one store (STORE=redis, mysql, zk or etcd; some minutes)
+quick: test-short ## while working: test-short, and the driver of one store (STORE=redis, mysql, pg, zk or etcd; some minutes)
 	@scripts/install-servers.sh $(STORE)
 	DISTLOCK_REQUIRE=$(STORE) $(GO) test -count 1 $(ARGS) ./$(STORE)lock
 
@@ -62,10 +62,10 @@ matrix: ## each broken driver by the whole suite: besides its killers it trips n
 	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated' -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, each situation that a name can be in, herds at the end of a lease, stopped processes: on all four stores, Redlock and memlock; it says what was reached (3 to 5 minutes)
+pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, each situation that a name can be in, herds at the end of a lease, stopped processes: on all five stores, Redlock and memlock; it says what was reached (3 to 5 minutes)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 \
 		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left|hand-over|herd|stopped)|Test(Conformance|Memlock)/after|TestConformance/serving/after' $(ARGS) \
-		./conformance ./redislock ./redislock/redlock ./mysqllock ./zklock ./etcdlock
+		./conformance ./redislock ./redislock/redlock ./mysqllock ./pglock ./zklock ./etcdlock
 
 .PHONY: look-then-act
 look-then-act: tools ## drivers that look in one request and act in another, ROUNDS=10 times each on Redis, MySQL, etcd and files: the suite has to fail all of them, and none that is right (20 seconds a round)

@@ -1,13 +1,13 @@
 // Package backends opens a Locker by URL or from a configuration. The choice of the
 // store is made where the program runs:
 //
-//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
+//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, postgres://, zk://, etcd://, mem://
 //
 // The schemes, their parameters and the fields of Config:
 // https://github.com/distlock-go/distlock/blob/main/docs/config.md
 //
 // This package imports every driver. A program that knows its store and wants one
-// client library only imports redislock, mysqllock, zklock or etcdlock instead.
+// client library only imports redislock, mysqllock, pglock, zklock or etcdlock instead.
 package backends
 
 import (
@@ -24,6 +24,7 @@ import (
 	"github.com/distlock-go/distlock/etcdlock"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/mysqllock"
+	"github.com/distlock-go/distlock/pglock"
 	"github.com/distlock-go/distlock/redislock"
 	"github.com/distlock-go/distlock/redislock/redlock"
 	"github.com/distlock-go/distlock/zklock"
@@ -45,6 +46,9 @@ func newDefault() *Registry {
 	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
 		return locker(mysqllock.Open(ctx, url, &mysqllock.Options{Options: *o}))
 	}, "mysql", "mysqls")
+	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
+		return locker(pglock.Open(ctx, url, &pglock.Options{Options: *o}))
+	}, "postgres", "postgresql")
 	r.Register(func(ctx context.Context, url string, o *distlock.Options) (distlock.Locker, error) {
 		return locker(zklock.Open(ctx, url, &zklock.Options{Options: *o}))
 	}, "zk", "zks")
@@ -163,11 +167,11 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlo
 
 // otherNames are the schemes that people write for ours.
 var otherNames = map[string]string{
-	"zookeeper": "zk", "mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "redis+tls": "rediss", "memory": "mem", "sentinel": "redis+sentinel",
+	"zookeeper": "zk", "mariadb": "mysql", "pg": "postgres", "pgsql": "postgres", "valkey": "redis", "valkeys": "rediss", "redis+tls": "rediss", "memory": "mem", "sentinel": "redis+sentinel",
 }
 
 // ports are where the servers listen by default.
-var ports = map[string]string{"6379": "redis", "3306": "mysql", "2181": "zk", "2379": "etcd", "26379": "redis+sentinel"}
+var ports = map[string]string{"6379": "redis", "3306": "mysql", "5432": "postgres", "2181": "zk", "2379": "etcd", "26379": "redis+sentinel"}
 
 // meant guesses the scheme that was meant, and words it as the end of an error. It
 // repeats nothing of the URL but a scheme: any other part may be a password.

@@ -25,6 +25,7 @@ import (
 var kinds = map[string]servers.Kind{
 	"redis": servers.Redis, "rediss": servers.Redis, "redis+sentinel": servers.Redis,
 	"mysql": servers.MySQL, "mysqls": servers.MySQL,
+	"postgres": servers.Postgres, "postgresql": servers.Postgres,
 	"zk": servers.ZooKeeper, "zks": servers.ZooKeeper,
 	"etcd": servers.Etcd, "etcds": servers.Etcd,
 }
@@ -69,6 +70,7 @@ func TestOpen(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		urls[string(kind)] = func(t *testing.T) string { return servers.ForTest(t, kind).LockURL() }
 	}
+	urls["postgres"] = func(t *testing.T) string { return servers.ForTest(t, servers.Postgres).LockURL() }
 	for scheme, url := range urls {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

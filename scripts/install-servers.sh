@@ -3,19 +3,19 @@
 # there already: Debian and Ubuntu by apt-get, macOS by Homebrew; elsewhere it says what to install. etcd is built from
 # its Go module, for Debian's is too old. No service is started or enabled. It is quiet when nothing is missing.
 #
-#   scripts/install-servers.sh              all four
-#   scripts/install-servers.sh redis etcd   only these (redis, mysql, zk, etcd)
+#   scripts/install-servers.sh              all five
+#   scripts/install-servers.sh redis etcd   only these (redis, mysql, pg, zk, etcd)
 #   scripts/install-servers.sh cc           a C compiler with the headers of libc, without which Go has no -race
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec:/opt/homebrew/bin:/usr/local/bin # where internal/servers looks, too
 
-kinds=${*:-redis mysql zk etcd}
+kinds=${*:-redis mysql pg zk etcd}
 for kind in $kinds; do
   case $kind in
-  redis | mysql | zk | etcd | cc) ;;
+  redis | mysql | pg | zk | etcd | cc) ;;
   *)
-    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, zk, etcd, cc" >&2
+    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, pg, zk, etcd, cc" >&2
     exit 2
     ;;
   esac
@@ -29,6 +29,11 @@ say() { echo "install-servers.sh: $*" >&2; }
 
 has_mysql() { has mysqld || { has mariadbd && has mariadb-install-db; }; }
 
+has_postgres() {
+  compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || compgen -G '/usr/pgsql-*/bin/initdb' >/dev/null ||
+    compgen -G '/opt/homebrew/opt/postgresql*/bin/initdb' >/dev/null || has initdb
+}
+
 has_java() {
   [[ -n ${JAVA_HOME:-} && -x $JAVA_HOME/bin/java ]] || [[ -x /opt/homebrew/opt/openjdk/bin/java ]] ||
     [[ -x /usr/local/opt/openjdk/bin/java ]] || { has java && java -version >/dev/null 2>&1; }
@@ -39,7 +44,7 @@ has_zookeeper() {
     [[ -d /opt/homebrew/opt/zookeeper || -d /usr/local/opt/zookeeper ]]
 }
 
-# has_faketime: tests move the clocks of Redis and MySQL with it, on Linux.
+# has_faketime: tests move the clocks of Redis, MySQL and Postgres with it, on Linux.
 has_faketime() {
   compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null
 }
@@ -63,7 +68,9 @@ missing() {
   local apt=() brew=()
   if wanted redis && ! has redis-server; then apt+=(redis-server) brew+=(redis); fi
   if wanted mysql && ! has_mysql; then apt+=(mariadb-server) brew+=(mariadb); fi
-  if { wanted redis || wanted mysql; } && ! has_faketime; then apt+=(libfaketime); fi
+  if wanted pg && ! has_postgres; then apt+=(postgresql) brew+=(postgresql); fi
+  if wanted pg && [[ $(uname) == Linux ]] && ! has pgbouncer; then apt+=(pgbouncer); fi
+  if { wanted redis || wanted mysql || wanted pg; } && ! has_faketime; then apt+=(libfaketime); fi
   if wanted zk && ! has_zookeeper; then apt+=(zookeeper) brew+=(zookeeper); fi
   if wanted zk && ! has_java; then apt+=(default-jre-headless) brew+=(openjdk); fi
   if wanted cc && ! has_compiler; then apt+=(gcc libc6-dev) brew+=(gcc); fi
@@ -129,6 +136,8 @@ apt_install() {
   }
   [[ " $* " != *" redis-server "* ]] || services+=(redis-server)
   [[ " $* " != *" mariadb-server "* ]] || services+=(mariadb)
+  [[ " $* " != *" postgresql "* ]] || services+=(postgresql)
+  [[ " $* " != *" pgbouncer "* ]] || services+=(pgbouncer)
   disable_services "${services[@]}"
 }
 

@@ -30,7 +30,7 @@ type part struct {
 
 // longFirst has the packages that take longest, in the order in which they start. The whole ends soonest if nothing
 // long begins late.
-var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "redislock", "zklock", "etcdlock", "conformance",
+var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "redislock", "pglock", "zklock", "etcdlock", "conformance",
 	"internal/chaos", "examples/ticks", "examples/account", "redislock/redlock", "internal/compare/measure"}
 
 // heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer
