@@ -92,7 +92,7 @@ var importRules = []importRule{
 		imports: []string{"./...", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/..."},
 		tests:   []string{"go.uber.org/zap"}},
 	// Makes and removes a part of a server of its own, by the server's own client.
-	{dir: "internal/sandbox", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql",
+	{dir: "internal/sandbox", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/...",
 		"github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/..."}},
 	{dir: "internal/sandbox/lookinto", testing: true, imports: []string{"internal/openurl", "internal/servers", "github.com/redis/go-redis/v9/...",
 		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},

@@ -29,7 +29,7 @@ type deployment struct {
 type capable interface{ Capabilities() driver.Capabilities }
 
 // defaultPorts are those of the schemes that a proxy can stand before.
-var defaultPorts = map[string]string{"redis": "6379", "mysql": "3306", "zk": "2181", "etcd": "2379"}
+var defaultPorts = map[string]string{"redis": "6379", "mysql": "3306", "postgres": "5432", "postgresql": "5432", "zk": "2181", "etcd": "2379"}
 
 func newDeployment(c backends.Config, admin distlock.Locker) *deployment {
 	d := &deployment{config: c, admin: admin}

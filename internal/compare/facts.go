@@ -96,6 +96,14 @@ var storeFacts = map[string]map[string]string{
 		"clock":          "leases by the wall clock of the server: a jump forward ends them early, unnoticed until the next renewal",
 		"replication":    "a fail-over to an asynchronous or semi-synchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
 	},
+	"postgres": {
+		"exclusion":      "a unique index: one upsert decides on owner, expiry and token of a row",
+		"crashed_holder": "the expiry column, judged by the server's clock",
+		"durability":     "unless synchronous_commit is off",
+		"token":          "a column that each grant raises; the row stays until it is swept",
+		"clock":          "leases by the wall clock of the server: a jump forward ends them early, unnoticed until the next renewal",
+		"replication":    "a fail-over to an asynchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
+	},
 	"zookeeper": {
 		"exclusion":      "ephemeral sequential nodes: the lowest number holds",
 		"crashed_holder": "the end of its session, of about twice its TTL, four ticks at the least",

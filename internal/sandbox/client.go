@@ -34,12 +34,14 @@ type Client interface {
 
 // MadeByOpen reports whether Open makes the sandbox, a table or a node. Keys are there as
 // soon as somebody writes one.
-func (s *Sandbox) MadeByOpen() bool { return s.Store == "mysql" || s.Store == "zk" }
+func (s *Sandbox) MadeByOpen() bool {
+	return s.Store == "mysql" || s.Store == "postgres" || s.Store == "zk"
+}
 
 // Open connects to the store of the sandbox with its client library alone. The
 // maker of a table or a node knows what was there before, so it must come before all others.
 func (s *Sandbox) Open(ctx context.Context) (Client, error) {
-	u, err := openurl.Parse(s.URL(""), s.Store, s.Store+"s", "redis+sentinel")
+	u, err := openurl.Parse(s.URL(""), s.Store, s.Store+"s", "redis+sentinel", "postgresql")
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +52,8 @@ func (s *Sandbox) Open(ctx context.Context) (Client, error) {
 		return openBareRedlock(u, s.prefix)
 	case "mysql":
 		return openBareMySQL(ctx, u, s.prefix)
+	case "postgres":
+		return openBarePostgres(ctx, u, s.prefix)
 	case "zk":
 		return openBareZooKeeper(ctx, u, s.prefix)
 	case "etcd":

@@ -19,7 +19,7 @@ import (
 // or a node of a random name. It lies within what the URL names: its user may have
 // rights on nothing else.
 type Sandbox struct {
-	Store string // "redis", "redlock", "mysql", "zk", "etcd"; empty for what has no servers or is not known here
+	Store string // "redis", "redlock", "mysql", "postgres", "zk", "etcd"; empty for what has no servers or is not known here
 	What  string // "keys that begin with …"
 
 	head   string // the URL up to its query: scheme, user, hosts, path
@@ -43,6 +43,8 @@ func storeOf(scheme string) string {
 		return "redlock"
 	case "mysql", "mysqls":
 		return "mysql"
+	case "postgres", "postgresql":
+		return "postgres"
 	case "zk", "zks":
 		return "zk"
 	case "etcd", "etcds":
@@ -74,10 +76,10 @@ func New(rawURL, who string) (*Sandbox, error) {
 		}
 		s.set("prefix", s.prefix)
 		s.What = "keys that begin with " + s.prefix
-	case "mysql":
+	case "mysql", "postgres":
 		s.prefix = "distlock_" + strings.ReplaceAll(id, "-", "_")
 		if schema, _, ok := strings.Cut(u.Text("table", ""), "."); ok {
-			if strings.Contains(schema, "`") { // the driver refuses more than that, but opens later
+			if strings.ContainsAny(schema, "`\"") { // the driver refuses more than that, but opens later
 				return nil, fmt.Errorf("%w: the URL %s: no schema is called %q", distlock.ErrInvalid, u, schema)
 			}
 			s.prefix = schema + "." + s.prefix
@@ -169,7 +171,7 @@ func (s *Sandbox) URL(addr string) string {
 }
 
 // defaultPorts of the stores.
-var defaultPorts = map[string]string{"redis": "6379", "redlock": "6379", "mysql": "3306", "zk": "2181", "etcd": "2379"}
+var defaultPorts = map[string]string{"redis": "6379", "redlock": "6379", "mysql": "3306", "postgres": "5432", "zk": "2181", "etcd": "2379"}
 
 // Addr returns the host:port of the server, or an error that says why traffic to it
 // cannot be led through a proxy.
@@ -183,7 +185,7 @@ func (s *Sandbox) Addr() (string, error) {
 	}
 	hosts := u.HostsDefault(defaultPorts[s.Store])
 	switch {
-	case storeOf(u.Scheme()) != u.Scheme() && u.Scheme() != "redis+sentinel", u.Text("tls", "off") != "off":
+	case storeOf(u.Scheme()) != u.Scheme() && u.Scheme() != "redis+sentinel" && u.Scheme() != "postgresql", u.Text("tls", "off") != "off":
 		return "", errors.New("the connection is encrypted")
 	case u.Scheme() == "redis+sentinel", u.Text("master", "") != "", u.Text("cluster", "false") == "true":
 		return "", errors.New("the servers are found by name")

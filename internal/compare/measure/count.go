@@ -25,6 +25,22 @@ var counters = map[string]func() counter{
 		}.counter()
 	},
 
+	// A message is a letter and four bytes of length, which counts itself. The first has no letter. S, a Sync, ends a
+	// request, and Q is one of its own.
+	"postgres": func() counter {
+		first := true
+		return frames{head: 5,
+			body: func(h []byte) int {
+				if first {
+					first = false
+					return int(binary.BigEndian.Uint32(h)) - 5
+				}
+				return int(binary.BigEndian.Uint32(h[1:])) - 4
+			},
+			counts: func(h []byte) bool { return !first && (h[0] == 'S' || h[0] == 'Q') },
+		}.counter()
+	},
+
 	// A frame is four bytes of length and that many more. The first one asks for the
 	// session and does not count. Pings count: they renew the session.
 	"zk": func() counter {

@@ -36,6 +36,8 @@ func TestCounters(t *testing.T) {
 		"redis": {join([]byte("*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$1\r\n*\r\n$300\r\n"), long, []byte("\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n")), 3},
 		"mysql": {join([]byte{2, 0, 0, 1, 'h', 'i'}, // of the handshake
 			[]byte{1, 0, 0, 0, 14}, append([]byte{0, 2, 0, 0}, make([]byte, 512)...), []byte{0, 0, 0, 0}), 3},
+		"postgres": {join([]byte{0, 0, 0, 9, 0, 3, 0, 0, 0}, []byte{'p', 0, 0, 0, 6, 'S', 'Q'}, []byte{'P', 0, 0, 0, 5, 0}, []byte{'S', 0, 0, 0, 4},
+			[]byte{'Q', 0, 0, 0, 5, 0}), 2},
 		"zk":   {join(zkFrame(0, 40), zkFrame(1, 100), zkFrame(-2, 0), zkFrame(2, 7)), 3},
 		"etcd": {join([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2Frame(4, 6), h2Frame(1, 30), h2Frame(0, 70), h2Frame(0, 0), h2Frame(6, 8), h2Frame(1, 9), h2Frame(0, 12)), 2},
 	} {
