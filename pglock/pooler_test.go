@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/distlock-go/distlock/conformance"
@@ -8,12 +9,17 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// TestPooler is the suite behind PgBouncer, which gives each transaction to another session: waiters poll. Skipped are
-// the checks of what wakes them.
+// TestPooler runs the checks for which it matters that PgBouncer gives each transaction to another session, and that
+// waiters poll. Skipped are those of what wakes them.
 func TestPooler(t *testing.T) {
-	t.Parallel()
 	server := servers.ForTest(t, servers.Postgres)
 	h := harness.On(t, servers.PoolerForTest(t, server), openURL)
-	skips := append([]string{"stress/herd", "wait/two-take-turns", "wait/three-take-turns", "wait/four-take-turns"}, unfair...)
-	conformance.Run(t, inspected{h, poolOf(t, server.URL())}, harness.Pinned(h.Server, skips...))
+	options := harness.Pinned(h.Server, "stress/herd", "wait/two-take-turns", "wait/three-take-turns", "wait/four-take-turns",
+		"fair/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped")
+	groups := []string{"core", "names", "wait", "fair", "fence", "batch", "stress", "lost", "break"}
+	options.Filter = func(k conformance.Check) bool { return slices.Contains(groups, k.Group()) }
+	options.Skips = slices.DeleteFunc(options.Skips, func(id string) bool {
+		return !slices.ContainsFunc(conformance.Checks(), func(k conformance.Check) bool { return k.ID == id && options.Filter(k) })
+	})
+	conformance.Run(t, inspected{h, poolOf(t, server.URL())}, options)
 }
