@@ -93,13 +93,13 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		// The next request may go to another session: nothing is prepared there.
 		config := d.pool.Config()
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-		d.closePools()
+		d.disconnect()
 		err = d.connect(config)
 	}
 	if err == nil && s.table == "" && o.Create {
 		// Others may be creating it at this moment: then the next look finds it.
-		err = d.send(ctx, d.pool, query{d.text["schema"], nil, nothing})
-		if err == nil || driver.FateOf(err) == driver.Again {
+		err = d.send(ctx, query{d.text["schema"], nil, nothing})
+		if err == nil || driver.FateOf(err) == driver.Again || hasCode(err, "42P07", "42710") {
 			s, err = d.session(ctx, quoted)
 		}
 	}
@@ -154,7 +154,7 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 // so that no lock can have it.
 func (d *store) probe(ctx context.Context) error {
 	name, owner := []byte{0xff}, []byte("probe")
-	return d.send(ctx, d.pool,
+	return d.send(ctx,
 		query{"BEGIN", nil, nothing},
 		query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},
 		query{d.text["undo"], []any{name, owner}, nothing},

@@ -23,11 +23,13 @@ const (
 
 // store sends the statements. It is safe for concurrent use.
 type store struct {
-	pool, renewals *pgxpool.Pool // renewals may have a pool to themselves
-	own            bool          // they were opened here
-	text           map[string]string
-	listener       *listener // nil if waiters poll
-	durability     driver.Durability
+	pool       *pgxpool.Pool
+	own        bool      // the pool was opened here
+	renewals   *renewals // nil if they use the pool, which is not ours
+	leaving    leaving
+	text       map[string]string
+	listener   *listener // nil if waiters poll
+	durability driver.Durability
 }
 
 var (
@@ -108,7 +110,7 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	refusal := &driver.Held{NoWake: true}
 	var remaining int64
 	var holder []byte
-	err = d.send(ctx, d.pool,
+	err = d.send(ctx,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), fresh},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
@@ -172,7 +174,7 @@ func (c *claim) Release(ctx context.Context) error {
 	case !c.won:
 		return nil
 	}
-	err := d.send(ctx, d.pool, query{d.text[statement], []any{c.name(), c.owner}, func(row pgx.Rows) error {
+	err := d.send(ctx, query{d.text[statement], []any{c.name(), c.owner}, func(row pgx.Rows) error {
 		var told *string
 		return row.Scan(&held, &told)
 	}})
@@ -184,58 +186,4 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	c.won, c.ambiguous, c.listed = false, false, false
 	return nil
-}
-
-// Renew implements driver.Driver. The statement for many passes over locked rows; what it has
-// not renewed is renewed alone, side by side: each of these statements waits for its row, and
-// says whether the lock is lost.
-func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
-	var names, owners [][]byte
-	var ttls []int64
-	at := make(map[string]int) // by owner, the place in batch
-	for i, r := range batch {
-		c := r.Claim.(*claim)
-		names, owners, ttls = append(names, c.name()), append(owners, c.owner), append(ttls, roundUp(r.TTL).Microseconds())
-		at[string(c.owner)] = i
-	}
-	renewed := make([]bool, len(batch))
-	pool := d.renewals
-	if pool.Stat().IdleConns() == 0 { // a dial takes longer than what may be left
-		pool = d.pool
-	}
-	err := d.send(ctx, pool, query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
-		var owner []byte
-		err := row.Scan(&owner)
-		if i, ok := at[string(owner)]; ok && err == nil {
-			renewed[i] = true
-		}
-		return err
-	}})
-	rest := 0
-	for i := range batch {
-		switch {
-		case err != nil:
-			batch[i].Answer(driver.Grant{}, err)
-		case renewed[i]:
-			batch[i].Answer(driver.Grant{TTL: roundUp(batch[i].TTL)}, nil)
-		default:
-			batch[rest], batch[i] = batch[i], batch[rest]
-			rest++
-		}
-	}
-	if rest > 0 {
-		driver.RenewEach(ctx, batch[:rest], d.renewAlone)
-	}
-}
-
-// renewAlone uses the common pool: locks on stuck rows must not keep the others' from being renewed.
-func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
-	c, held := claimed.(*claim), false
-	ttl = roundUp(ttl)
-	err := d.send(ctx, d.pool, query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
-		func(row pgx.Rows) error { return row.Scan(&held) }})
-	if err == nil && !held {
-		err = distlock.ErrLost
-	}
-	return driver.Grant{TTL: ttl}, err
 }

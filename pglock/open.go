@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock"
@@ -23,7 +22,6 @@ const DefaultTable = "distlock"
 const (
 	defaultConns = 16
 	maxConns     = 10_000
-	renewConns   = 3
 	idleTime     = time.Minute      // after which a connection is closed; servers and firewalls do so after longer
 	dialTimeout  = 5 * time.Second  // by default
 	checkTimeout = 10 * time.Second // of what New asks the server
@@ -47,7 +45,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 		return nil, opened(err)
 	}
 	d := &store{own: true}
-	config.MaxConns, config.MaxConnIdleTime, config.PingTimeout = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime, config.ConnConfig.ConnectTimeout
+	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
 	if err := d.connect(config); err != nil {
 		return nil, opened(errors.Join(err, d.Close()))
 	}
@@ -99,17 +98,11 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 	return config, opts, nil
 }
 
-// connect makes the pools. Connections are opened when they are needed.
+// connect makes the pool, and the connections of renewals in the background.
 func (d *store) connect(config *pgxpool.Config) (err error) {
-	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
-		return err
+	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err == nil {
+		d.renewals = newRenewals(config.ConnConfig.Copy())
 	}
-	config = config.Copy()
-	config.MaxConns, config.MinIdleConns = renewConns, 1 // there at once: the first renewal may have less time than a dial takes
-	// Nor has it any to prepare a statement, or to ask first whether the connection still lives.
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	d.renewals, err = pgxpool.NewWithConfig(context.Background(), config)
 	return err
 }
 
@@ -119,16 +112,18 @@ func (d *store) Close() error {
 		d.listener.close()
 	}
 	if d.own {
-		d.closePools()
+		d.disconnect()
 	}
+	d.leaving.all.Wait()
 	return nil
 }
 
-func (d *store) closePools() {
-	for _, p := range []*pgxpool.Pool{d.pool, d.renewals} {
-		if p != nil {
-			p.Close()
-		}
+func (d *store) disconnect() {
+	if d.pool != nil {
+		d.pool.Close()
+	}
+	if d.renewals != nil {
+		d.renewals.close()
 	}
 }
 

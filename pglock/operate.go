@@ -17,7 +17,7 @@ const (
 // ask is send with a bound.
 func (d *store) ask(ctx context.Context, limit time.Duration, statement string, scan func(pgx.Rows) error, args ...any) error {
 	return bounded(ctx, limit, func(ctx context.Context) error {
-		return d.send(ctx, d.pool, query{d.text[statement], args, scan})
+		return d.send(ctx, query{d.text[statement], args, scan})
 	})
 }
 

@@ -54,7 +54,7 @@ var _ distlock.Locker = (*Locker)(nil)
 // While the rest of the program keeps all connections of the pool busy, no lock can be renewed.
 // When a claim first waits, one connection is taken out of the pool, to listen for releases.
 func New(pool *pgxpool.Pool, o *Options) (*Locker, error) {
-	return open(context.Background(), &store{pool: pool, renewals: pool}, orNone(o), checkTimeout)
+	return open(context.Background(), &store{pool: pool}, orNone(o), checkTimeout)
 }
 
 func opened(err error) error { return fmt.Errorf("distlock: open postgres: %w", err) }
