@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -104,21 +103,6 @@ func TestTableNames(t *testing.T) {
 	text, err := Schema("app.locks")
 	if err != nil || !strings.HasPrefix(text, "CREATE TABLE IF NOT EXISTS `app`.`locks` (") || strings.Contains(text, "{") {
 		t.Errorf("Schema: %v\n%s", err, text)
-	}
-}
-
-// TestDocumentedSchema wants the statement in the document to be what Create sends.
-func TestDocumentedSchema(t *testing.T) {
-	page, err := os.ReadFile("../docs/mysql.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := Schema(DefaultTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(page), "```sql\n"+text+";\n```\n") {
-		t.Errorf("docs/mysql.md does not have the statement\n%s;", text)
 	}
 }
 

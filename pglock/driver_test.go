@@ -352,14 +352,3 @@ func TestDurability(t *testing.T) {
 		}
 	}
 }
-
-// The page has the statement that creates the table.
-func TestDocumentedSchema(t *testing.T) {
-	page, err := os.ReadFile("../docs/postgres.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := strings.TrimSpace(mustSchema(t, DefaultTable)); !strings.Contains(string(page), "```sql\n"+text+"\n```") {
-		t.Errorf("docs/postgres.md lacks\n%s", text)
-	}
-}
