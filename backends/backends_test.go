@@ -168,7 +168,7 @@ func TestStrict(t *testing.T) {
 }
 
 func TestUnknownScheme(t *testing.T) {
-	for _, url := range []string{"postgres://me:" + password + "@h/db", "localhost:6379", "me:" + password + "@tcp(h:3306)/db", "redis:me:" + password + "@h"} {
+	for _, url := range []string{"oracle://me:" + password + "@h/db", "localhost:6379", "me:" + password + "@tcp(h:3306)/db", "redis:me:" + password + "@h"} {
 		_, err := backends.Open(t.Context(), url)
 		wantError(t, err, distlock.ErrInvalid, "none of the known schemes", "mem, mysql, mysqls")
 	}

@@ -125,7 +125,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		d.durability = driver.Volatile
 	}
 	if s.direct {
-		d.listener = newListener(d.pool, channel)
+		d.listener = newListener(d.pool, d.own, channel)
 	} else if o.Logger != nil {
 		o.Logger.Info("a pooler is between this client and the server, so waiters poll", "see", page)
 	}

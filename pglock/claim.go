@@ -99,9 +99,10 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 }
 
 func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, inserted bool, err error) {
-	d, place := c.store, nowhere
-	if d.listener != nil && !c.request.NoWait && d.listener.join(c) {
-		place = last
+	d, place, live := c.store, nowhere, false
+	if d.listener != nil && !c.request.NoWait {
+		// On the list also while nothing listens yet: operators see then that it waits, and it polls.
+		live, place = d.listener.join(c), last
 		if c.told {
 			place = first
 		}
@@ -110,13 +111,14 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	refusal := &driver.Held{NoWake: true}
 	var remaining int64
 	var holder []byte
+	var listedNow bool
 	err = d.send(ctx,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), fresh},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
 			var listed bool
 			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
-			refusal.NoWake = !listed || place == nowhere
+			listedNow, refusal.NoWake = listed, !listed || !live
 			return err
 		}})
 	switch {
@@ -132,7 +134,7 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	case refusal.Token == 0:
 		return driver.Grant{}, false, errMoved
 	}
-	c.refused, c.listed = true, c.listed || !refusal.NoWake
+	c.refused, c.listed = true, c.listed || listedNow
 	if d.listener != nil && !c.request.NoWait {
 		d.listener.begin()
 	}

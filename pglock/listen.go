@@ -28,6 +28,7 @@ const (
 // the engine polls; when one comes or goes, all look again.
 type listener struct {
 	pool    *pgxpool.Pool
+	own     bool // the pool was opened here
 	channel string
 
 	ctx     context.Context
@@ -40,8 +41,8 @@ type listener struct {
 	waiting map[string]*claim // by owner
 }
 
-func newListener(pool *pgxpool.Pool, channel string) *listener {
-	l := &listener{pool: pool, channel: channel, waiting: make(map[string]*claim)}
+func newListener(pool *pgxpool.Pool, own bool, channel string) *listener {
+	l := &listener{pool: pool, own: own, channel: channel, waiting: make(map[string]*claim)}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -113,16 +114,29 @@ func (l *listener) run() {
 	}
 }
 
-// connect takes a connection out of the pool, so that it is made as the others are.
+// connect returns a connection that listens.
 func (l *listener) connect() (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, listenTimeout)
 	defer cancel()
-	pooled, err := l.pool.Acquire(ctx)
+	conn, err := l.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pooled.Exec(ctx, "LISTEN "+l.channel); err != nil {
-		pooled.Release()
+	if _, err := conn.Exec(ctx, "LISTEN "+l.channel); err != nil {
+		leave(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// dial makes a connection as those of the pool are made. One of ours is not taken from those that the claims need
+// at that moment; another pool may have hooks, so it is taken out of that.
+func (l *listener) dial(ctx context.Context) (*pgx.Conn, error) {
+	if l.own {
+		return pgx.ConnectConfig(ctx, l.pool.Config().ConnConfig)
+	}
+	pooled, err := l.pool.Acquire(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return pooled.Hijack(), nil

@@ -34,7 +34,7 @@ func TestConfigured(t *testing.T) {
 		})
 	}
 	for _, kind := range []Kind{ZooKeeper, Etcd} {
-		if _, err := StartConfigured(t.Context(), kind, "x"); err == nil || !strings.Contains(err.Error(), "allowed are redis and mysql") {
+		if _, err := StartConfigured(t.Context(), kind, "x"); err == nil || !strings.Contains(err.Error(), "allowed are redis, mysql and pg") {
 			t.Errorf("settings of %s: %v", kind, err)
 		}
 	}

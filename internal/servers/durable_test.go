@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,12 @@ import (
 func TestStartDurable(t *testing.T) {
 	t.Parallel()
 	for kind, without := range withoutFsync {
-		run, err := recipes[kind].local(t.Context(), site{dir: t.TempDir(), port: 1, secret: "x"})
+		dir, err := os.MkdirTemp("", "distlock-durable-") // t.TempDir is root's alone, and Postgres runs as nobody
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		run, err := recipes[kind].local(t.Context(), site{dir: dir, port: 1, secret: "x"})
 		if errors.As(err, new(unavailable)) {
 			continue
 		}
