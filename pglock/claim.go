@@ -111,14 +111,13 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	refusal := &driver.Held{NoWake: true}
 	var remaining int64
 	var holder []byte
-	var listedNow bool
+	var listed bool
 	err = d.send(ctx,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), fresh},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
-			var listed bool
 			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
-			listedNow, refusal.NoWake = listed, !listed || !live
+			refusal.NoWake = !listed || !live
 			return err
 		}})
 	switch {
@@ -134,7 +133,7 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	case refusal.Token == 0:
 		return driver.Grant{}, false, errMoved
 	}
-	c.refused, c.listed = true, c.listed || listedNow
+	c.refused, c.listed = true, c.listed || listed
 	if d.listener != nil && !c.request.NoWait {
 		d.listener.begin()
 	}
