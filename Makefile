@@ -14,7 +14,7 @@ tools: ## what the tests need: the same, and a C compiler for -race
 	@scripts/install-servers.sh redis mysql pg zk etcd cc
 
 .PHONY: compare
-compare: servers ## the comparison of all four backends on this machine (5 minutes)
+compare: servers ## the comparison of all five backends on this machine (5 minutes)
 	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
 
 .PHONY: compare-docs
@@ -90,7 +90,7 @@ hazards: ## what compare says of the hazards, on the drivers with such a flaw an
 	$(GO) test -race -count 1 -timeout 10m $(ARGS) ./internal/compare/hazard
 
 .PHONY: examples
-examples: servers ## the worked examples on all four backends, with what they print (3 minutes)
+examples: servers ## the worked examples on all five backends, with what they print (3 minutes)
 	DISTLOCK_REQUIRE=all $(GO) test -count 1 -v $(ARGS) ./examples/...
 	cd examples/filelock && $(GO) test -count 1 $(ARGS) ./...
 	cd examples/service && $(GO) test -count 1 $(ARGS) ./...
@@ -116,7 +116,7 @@ dist: ## archives of the static command for Linux, macOS and Windows, in dist/, 
 COMPOSE = $$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROFILE ?= single
 .PHONY: up
-up: ## start the four servers as containers on loopback ports (PROFILE=sentinel and others: see docker-compose.yml)
+up: ## start the five servers as containers on loopback ports (PROFILE=sentinel and others: see docker-compose.yml)
 	$(COMPOSE) --profile $(PROFILE) up -d
 
 .PHONY: down

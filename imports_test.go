@@ -95,7 +95,7 @@ var importRules = []importRule{
 	{dir: "internal/sandbox", imports: []string{".", "internal/openurl", "github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/...",
 		"github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "google.golang.org/grpc/...", "go.uber.org/zap/..."}},
 	{dir: "internal/sandbox/lookinto", testing: true, imports: []string{"internal/openurl", "internal/servers", "github.com/redis/go-redis/v9/...",
-		"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},
+		"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/go-zookeeper/zk", "go.etcd.io/etcd/...", "go.uber.org/zap/..."}},
 	// What a comparison has found, as data: measuring and rendering know nothing of each other.
 	{dir: "internal/compare/report", imports: []string{"internal/openurl"}},
 	// Reads the CPU clocks of processes.

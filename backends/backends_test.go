@@ -70,7 +70,6 @@ func TestOpen(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		urls[string(kind)] = func(t *testing.T) string { return servers.ForTest(t, kind).LockURL() }
 	}
-	urls["postgres"] = func(t *testing.T) string { return servers.ForTest(t, servers.Postgres).LockURL() }
 	for scheme, url := range urls {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,7 @@ import (
 
 func ExampleOpen() {
 	ctx := context.Background()
-	// redis://, mysql://, zk:// and etcd:// ask a server; mem:// is in this process.
+	// redis://, mysql://, postgres://, zk:// and etcd:// ask a server; mem:// is in this process.
 	locker, err := backends.Open(ctx, "mem://orders?ttl=10s")
 	if err != nil {
 		fmt.Println(err)

@@ -19,15 +19,15 @@ const checkHelp = `Check runs the conformance suite against a live deployment an
 the contract whether it is kept. It puts load on the server, and touches there only keys
 with a random prefix, two tables or a node with a random name, within the prefix, schema
 or node of the URL; it removes them, also after Ctrl-C, and says so. If it cannot, it
-exits with 70. It needs the rights to: on MySQL to CREATE and DROP tables, on Redis to
-SCAN. Without them, name a place with the URL and say --as-is.
+exits with 70. It needs the rights to: on MySQL and Postgres to CREATE and DROP tables,
+on Redis to SCAN. Without them, name a place with the URL and say --as-is.
 On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s and
 session_timeout=8s if no TTL is given.
 
 With --as-is it takes and frees locks where the URL says; their names begin with "conf-"
 and random digits. It touches no other name, and leaves no lock. What a store keeps of a
 name so that tokens never fall does stay: on Redis some hundred keys for an hour
-(token_memory), on MySQL as many rows until they are swept.
+(token_memory), on MySQL and Postgres as many rows until they are swept.
 
 What needs control of the server (to stop or restart it) is skipped; connections are
 broken by a proxy on loopback, where the URL names one server without TLS. A check that

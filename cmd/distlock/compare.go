@@ -17,13 +17,14 @@ const compareHelp = `Compare measures lock backends side by side, in alternating
 workloads" says what it measures.
 
 Without a URL it compares the backends it can have on this machine: memory, and
-Redis, MySQL, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL,
-DISTLOCK_ZK_URL and DISTLOCK_ETCD_URL, or in containers, or as local processes that
-it starts on loopback and stops again. What cannot be had is listed with the reason.
+Redis, MySQL, Postgres, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL,
+DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL and DISTLOCK_ETCD_URL, or in
+containers, or as local processes that it starts on loopback and stops again. What
+cannot be had is listed with the reason.
 
 On a server that was given it touches only keys with a random prefix, two tables or a
 node with a random name, within the prefix, schema or node of the URL; it removes them
-and says so. MySQL needs the rights to CREATE and DROP them.
+and says so. MySQL and Postgres need the rights to CREATE and DROP them.
 
 Then it breaks things on purpose: holders are killed, stopped and cut off, waiters are
 cancelled, servers restarted (those that it has started, never one that was given), and

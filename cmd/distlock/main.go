@@ -37,8 +37,8 @@ func main() {
 func root(signals *interrupts) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "distlock",
-		Short:         "Distributed locks on Redis, MySQL, ZooKeeper and etcd",
-		Long:          "Distributed locks on Redis, MySQL, ZooKeeper and etcd, for scripts, cron and operators.",
+		Short:         "Distributed locks on Redis, MySQL, Postgres, ZooKeeper and etcd",
+		Long:          "Distributed locks on Redis, MySQL, Postgres, ZooKeeper and etcd, for scripts, cron and operators.",
 		Version:       version(),
 		SilenceErrors: true, // main prints them, once
 		SilenceUsage:  true, // an error of a backend is no reason to print the flags

@@ -1,18 +1,11 @@
 package main
 
-import (
-	"strings"
+import "github.com/distlock-go/distlock/internal/servers"
 
-	"github.com/distlock-go/distlock/internal/servers"
-)
-
-// backendURL has the table made on a MySQL server that has none yet.
+// backendURL has the table made on a server that was started here, and has none yet.
 func backendURL(s *servers.Server) string {
-	switch {
-	case s.Kind() != servers.MySQL || !s.Controlled():
-		return s.URL()
-	case strings.Contains(s.URL(), "?"):
-		return s.URL() + "&create=true"
+	if s.Controlled() {
+		return s.LockURL()
 	}
-	return s.URL() + "?create=true"
+	return s.URL()
 }

@@ -54,7 +54,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("account", flag.ContinueOnError)
 	flags.SetOutput(w)
 	// No default: --help would show it, and the password in it.
-	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
+	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, postgres://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
 	ttl := flags.Duration("ttl", 3*time.Second, "lease of the lock; 0 means that of the URL")
 	name := flags.String("mode", "all", "none, version, try, retry, lock, outlast, fenced or all")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -113,7 +113,7 @@ func checkBackend(ctx context.Context, s settings) error {
 	c, ok := locker.(interface{ Capabilities() driver.Capabilities })
 	if ok && c.Capabilities().Backend == "memory" {
 		return errors.New("mem:// is the memory of one process, and this needs several: " +
-			"pass the --url of a server (redis://, mysql://, zk:// or etcd://)")
+			"pass the --url of a server (redis://, mysql://, postgres://, zk:// or etcd://)")
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func demonstrate(ctx context.Context, args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("ticks", flag.ContinueOnError)
 	flags.SetOutput(w)
 	// No default: --help would show it, and the password in it.
-	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
+	url := flags.String("url", "", "`URL` of the backend, redis://, mysql://, postgres://, zk:// or etcd://; without it, that in $DISTLOCK_URL")
 	tick := flags.Duration("tick", 1500*time.Millisecond, "time from tick to tick, at least 1.5s")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -103,7 +103,7 @@ func checkBackend(ctx context.Context, url string) error {
 	defer locker.Close()
 	if c, ok := locker.(interface{ Capabilities() driver.Capabilities }); ok && c.Capabilities().Backend == "memory" {
 		return errors.New("mem:// is the memory of one process, and this needs several: " +
-			"pass the --url of a server (redis://, mysql://, zk:// or etcd://)")
+			"pass the --url of a server (redis://, mysql://, postgres://, zk:// or etcd://)")
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ var whole = []topology{
 
 // sampled are the topologies that a run breaks for which DISTLOCK_CHAOS_EVENTS does not say how often:
 // one of each store.
-var sampled = []string{"redis, bad network", "mysql", "zookeeper", "etcd"}
+var sampled = []string{"redis, bad network", "mysql", "postgres", "zookeeper", "etcd"}
 
 // chosen are the topologies of this run.
 func chosen() []topology {

@@ -93,6 +93,17 @@ var topologies = append([]topology{
 	{"mysql, bad network", "one MySQL or MariaDB behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
 		return badNetwork(t, servers.ForTest(t, servers.MySQL))
 	}},
+	{"postgres", "one Postgres", "", true, func(t *testing.T) deployment {
+		s := servers.ForTest(t, servers.Postgres)
+		return single(s, killed("postgres", s), frozen("postgres", s))
+	}},
+	{"postgres, clock steps", "one Postgres with a clock that is set forward and back by 3 s", "forward ends leases early", false, func(t *testing.T) deployment {
+		s := servers.ClockedForTest(t, servers.Postgres)
+		return single(s, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
+	}},
+	{"postgres, bad network", "one Postgres behind connections that break, delay and swallow", "", false, func(t *testing.T) deployment {
+		return badNetwork(t, servers.ForTest(t, servers.Postgres))
+	}},
 	{"zookeeper", "one ZooKeeper", "", true, func(t *testing.T) deployment {
 		s := servers.ForTest(t, servers.ZooKeeper)
 		return single(s, killed("zookeeper", s), frozen("zookeeper", s))

@@ -31,10 +31,10 @@ import (
 	"time"
 )
 
-// Kind names one of the four stores. Its text is also what DISTLOCK_REQUIRE and scripts/install-servers.sh take.
+// Kind names one of the five stores. Its text is also what DISTLOCK_REQUIRE and scripts/install-servers.sh take.
 type Kind string
 
-// The four kinds of server.
+// The five kinds of server.
 const (
 	Redis     Kind = "redis"
 	MySQL     Kind = "mysql"
@@ -44,7 +44,7 @@ const (
 )
 
 // Kinds lists every kind, in the project's order.
-var Kinds = []Kind{Redis, MySQL, ZooKeeper, Etcd}
+var Kinds = []Kind{Redis, MySQL, Postgres, ZooKeeper, Etcd}
 
 // ErrNoControl is what Pause, Resume, Kill and Restart return for a server given by URL: it is somebody else's.
 var ErrNoControl = errors.New("servers: a server given by URL cannot be paused, killed or restarted")

@@ -53,11 +53,7 @@ func TestTouchesNothingElse(t *testing.T) {
 
 // plant puts a lock of somebody else on the server, where lockers have theirs.
 func plant(t *testing.T, s *servers.Server) distlock.Lock {
-	url := s.URL()
-	if s.Kind() == servers.MySQL {
-		url += "?create=true"
-	}
-	l, err := backends.Open(t.Context(), url)
+	l, err := backends.Open(t.Context(), s.LockURL())
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	lock, err := l.Lock(t.Context(), "compare-neighbour", distlock.TTL(25*time.Second))

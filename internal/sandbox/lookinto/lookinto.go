@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -38,6 +39,8 @@ func Server(t *testing.T, s *servers.Server) func(*testing.T) []string {
 		}
 	case servers.MySQL:
 		return intoMySQL(t, s)
+	case servers.Postgres:
+		return intoPostgres(t, s)
 	case servers.ZooKeeper:
 		c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silent{}))
 		must(t, err)
@@ -79,6 +82,19 @@ func intoMySQL(t *testing.T, s *servers.Server) func(*testing.T) []string {
 			all = append(all, name)
 		}
 		must(t, rows.Err())
+		return all
+	}
+}
+
+func intoPostgres(t *testing.T, s *servers.Server) func(*testing.T) []string {
+	conn, err := pgx.Connect(context.Background(), s.AdminURL())
+	must(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return func(t *testing.T) []string {
+		rows, err := conn.Query(context.Background(), "SELECT schemaname || '.' || tablename FROM pg_tables")
+		must(t, err)
+		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
 		return all
 	}
 }
