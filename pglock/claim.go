@@ -24,9 +24,8 @@ const (
 // store sends the statements. It is safe for concurrent use.
 type store struct {
 	pool       *pgxpool.Pool
-	own        bool      // the pool was opened here
-	renewals   *renewals // nil if they use the pool, which is not ours
-	leaving    leaving
+	renewals   *pgxpool.Pool // the same pool if that is not ours
+	own        bool          // the pools were opened here
 	text       map[string]string
 	listener   *listener // nil if waiters poll
 	durability driver.Durability

@@ -6,15 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A request that hangs keeps no place in the pool, also while the library takes its leave of the server: who comes next
-// has a connection at once, and Close
-// does not wait for it either.
+// has a connection at once, and Close does not wait for it either.
 func TestPlaceOfHungRequest(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -29,7 +26,7 @@ func TestPlaceOfHungRequest(t *testing.T) {
 	}
 	d := storeOf(t, l)
 	testkit.Within(t, 5*time.Second, func() {
-		testkit.Until(t, "renewals have their connections", func() bool { return idle(d.renewals) == renewConns })
+		testkit.Until(t, "renewals have their connection", func() bool { return d.renewals.Stat().IdleConns() == 1 })
 		fired := link.Fired()
 		link.DropRequest(1)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -52,35 +49,33 @@ func TestPlaceOfHungRequest(t *testing.T) {
 	})
 }
 
-// Renewals that find no connection ready do not wait for one, and those that were lost are replaced.
+// Renewals have connections of their own, also when the first of them was lost: they need none of a pool that is busy.
 func TestRenewalConnections(t *testing.T) {
 	t.Parallel()
-	l, err := Open(t.Context(), server(t).URL(), &Options{Table: table(t)})
+	l, err := Open(t.Context(), server(t).URL(), &Options{Table: table(t), MaxConns: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := storeOf(t, l).renewals
+	defer l.Close()
+	d := storeOf(t, l)
+	lock, err := l.TryLock(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, err := d.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Release()
 	for range 2 {
-		testkit.Until(t, "all are there", func() bool { return idle(n) == renewConns })
-		taken := []*pgx.Conn{n.take(), n.take(), n.take()}
-		if n.take() != nil {
-			t.Fatal("more than there should be")
+		if err := lock.Extend(t.Context(), time.Minute); err != nil {
+			t.Error(err)
 		}
-		for _, conn := range taken {
-			closeNow(conn)
-			n.give(conn)
+		lost, err := d.renewals.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
+		_ = lost.Conn().Close(t.Context())
+		lost.Release()
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if n.made != 0 || n.take() != nil {
-		t.Errorf("%d connections are left by Close", n.made)
-	}
-}
-
-func idle(n *renewals) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.ready)
 }

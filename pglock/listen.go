@@ -108,58 +108,52 @@ func (l *listener) run() {
 		l.set(true)
 		l.listen(conn)
 		l.set(false)
-		gone, cancel := context.WithTimeout(context.Background(), time.Second)
-		_ = conn.Close(gone)
-		cancel()
+		hangUp(conn)
 	}
 }
 
-// connect returns a connection that listens.
-func (l *listener) connect() (*pgx.Conn, error) {
+// connect returns a connection that listens. One of ours is not taken from those that the claims need at that moment;
+// another pool may have hooks, so it is taken out of that.
+func (l *listener) connect() (conn *pgx.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.ctx, listenTimeout)
 	defer cancel()
-	conn, err := l.dial(ctx)
+	if l.own {
+		conn, err = pgx.ConnectConfig(ctx, l.pool.Config().ConnConfig)
+	} else if pooled, acquired := l.pool.Acquire(ctx); acquired != nil {
+		err = acquired
+	} else {
+		conn = pooled.Hijack()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+l.channel); err != nil {
-		leave(conn)
-		return nil, err
+	if _, err = conn.Exec(ctx, "LISTEN "+l.channel); err != nil {
+		hangUp(conn)
 	}
-	return conn, nil
+	return conn, err
 }
 
-// dial makes a connection as those of the pool are made. One of ours is not taken from those that the claims need
-// at that moment; another pool may have hooks, so it is taken out of that.
-func (l *listener) dial(ctx context.Context) (*pgx.Conn, error) {
-	if l.own {
-		return pgx.ConnectConfig(ctx, l.pool.Config().ConnConfig)
-	}
-	pooled, err := l.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return pooled.Hijack(), nil
+// hangUp closes a connection that is used no more.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 // listen returns when the connection is of no use any more.
 func (l *listener) listen(conn *pgx.Conn) {
-	for l.ctx.Err() == nil {
+	for heard := error(nil); l.ctx.Err() == nil && heard == nil; {
 		ctx, cancel := context.WithTimeout(l.ctx, quiet)
 		n, err := conn.WaitForNotification(ctx)
 		cancel()
 		if err == nil {
-			if owner, err := hex.DecodeString(n.Payload); err == nil {
-				l.tell(string(owner))
-			}
+			owner, _ := hex.DecodeString(n.Payload) // nobody is woken by what others may send
+			l.tell(string(owner))
 			continue
 		}
 		ctx, cancel = context.WithTimeout(l.ctx, alive)
-		err = conn.Ping(ctx) // what it hears meanwhile, the next wait returns
+		heard = conn.Ping(ctx) // what it hears meanwhile, the next wait returns
 		cancel()
-		if err != nil {
-			return
-		}
 	}
 }
 

@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock"
@@ -22,8 +26,10 @@ const DefaultTable = "distlock"
 const (
 	defaultConns = 16
 	maxConns     = 10_000
+	renewConns   = 3                // for renewals alone: batches that are sent side by side have one each
 	idleTime     = time.Minute      // after which a connection is closed; servers and firewalls do so after longer
 	dialTimeout  = 5 * time.Second  // by default
+	pingTimeout  = time.Second      // of the question to a connection that was idle whether it lives
 	checkTimeout = 10 * time.Second // of what New asks the server
 )
 
@@ -40,24 +46,18 @@ const rowWait = 250 * time.Millisecond
 // accepts writes. A server that cannot be reached, or a table that cannot be used, fails here; ctx
 // bounds that. Behind a pooler, such as PgBouncer, waiters poll.
 func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
-	config, opts, err := parseURL(rawURL, orNone(o))
+	config, opts, err := parseURL(rawURL, *cmp.Or(o, new(Options)))
 	if err != nil {
 		return nil, opened(err)
 	}
 	d := &store{own: true}
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
+	config.PingTimeout = pingTimeout
+	closeQuickly(config)
 	if err := d.connect(config); err != nil {
 		return nil, opened(errors.Join(err, d.Close()))
 	}
 	return open(ctx, d, opts, config.ConnConfig.ConnectTimeout+checkTimeout)
-}
-
-func orNone(o *Options) Options {
-	if o == nil {
-		return Options{}
-	}
-	return *o
 }
 
 func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
@@ -98,12 +98,37 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 	return config, opts, nil
 }
 
-// connect makes the pool, and the connections of renewals in the background.
+// connect makes the pools.
 func (d *store) connect(config *pgxpool.Config) (err error) {
+	renewals := config.Copy()
+	// No renewal has time to prepare a statement, and the first none to dial.
+	renewals.MaxConns, renewals.MinConns, renewals.ConnConfig.DefaultQueryExecMode = renewConns, 1, pgx.QueryExecModeExec
 	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err == nil {
-		d.renewals = newRenewals(config.ConnConfig.Copy())
+		d.renewals, err = pgxpool.NewWithConfig(context.Background(), renewals)
 	}
 	return err
+}
+
+// closeQuickly has a pool close connections at once. The library asks the server to cancel a request that was given up, and
+// takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool.
+func closeQuickly(config *pgxpool.Config) {
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		var connected atomic.Bool
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if connected.Load() {
+				return nil, errors.New("nothing is cancelled: a statement that waits for a row gives up soon")
+			}
+			return dial(ctx, network, addr)
+		}
+		c.AfterConnect = func(context.Context, *pgconn.PgConn) error { connected.Store(true); return nil }
+		return nil
+	}
+	config.BeforeClose = func(c *pgx.Conn) {
+		if c.IsClosed() {
+			_ = c.PgConn().Conn().Close()
+		}
+	}
 }
 
 // Close gives back what the store has on the server.
@@ -111,41 +136,38 @@ func (d *store) Close() error {
 	if d.listener != nil {
 		d.listener.close()
 	}
-	if d.own {
-		d.disconnect()
-	}
-	d.leaving.all.Wait()
+	d.disconnect()
 	return nil
 }
 
 func (d *store) disconnect() {
-	if d.pool != nil {
-		d.pool.Close()
-	}
-	if d.renewals != nil {
-		d.renewals.close()
+	for _, pool := range []*pgxpool.Pool{d.pool, d.renewals} {
+		if d.own && pool != nil {
+			pool.Close()
+		}
 	}
 }
 
 // open returns a Locker on a store that has its pools. It closes them if it fails.
-func open(ctx context.Context, d *store, o Options, limit time.Duration) (*Locker, error) {
-	o.Table = cmp.Or(o.Table, DefaultTable)
-	err := driver.CheckOptions(d, &o.Options)
-	if err == nil && (o.MaxConns < 0 || o.MaxConns > maxConns) {
-		err = fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
-	}
-	if err == nil {
-		err = bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) })
+func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Locker, err error) {
+	defer func() {
 		if err != nil {
-			err = opened(err)
+			err = errors.Join(err, d.Close())
 		}
+	}()
+	o.Table = cmp.Or(o.Table, DefaultTable)
+	if err := driver.CheckOptions(d, &o.Options); err != nil {
+		return nil, err
 	}
-	var c *driver.Client
-	if err == nil {
-		c, err = driver.New(d, &o.Options) // last: it asks once for what its driver can do
+	if o.MaxConns < 0 || o.MaxConns > maxConns {
+		return nil, fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
 	}
+	if err := bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
+		return nil, opened(err)
+	}
+	c, err := driver.New(d, &o.Options) // last: it asks once for what its driver can do
 	if err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
 	return &Locker{c}, nil
 }

@@ -10,6 +10,7 @@
 package pglock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Options struct {
 	Create bool
 
 	// MaxConns bounds the connections of the pool that Open makes; 0 means 16. None is held by
-	// a Lock that waits. One more listens for releases, and up to three renew locks and do
+	// a Lock that waits. One more listens for releases, and one to three renew locks and do
 	// nothing else. New does not look at it.
 	MaxConns int
 }
@@ -51,10 +52,11 @@ var _ distlock.Locker = (*Locker)(nil)
 // seconds, whether the table can be used, and fails with an error that says what is missing, or
 // with distlock.ErrInvalid if an option is not allowed.
 //
-// While the rest of the program keeps all connections of the pool busy, no lock can be renewed.
+// While the rest of the program keeps all connections of the pool busy, no lock can be renewed. The pool keeps the place of
+// a connection whose request was given up, for up to 15 seconds if the server is silent.
 // When a claim first waits, one connection is taken out of the pool, to listen for releases.
 func New(pool *pgxpool.Pool, o *Options) (*Locker, error) {
-	return open(context.Background(), &store{pool: pool}, orNone(o), checkTimeout)
+	return open(context.Background(), &store{pool: pool, renewals: pool}, *cmp.Or(o, new(Options)), checkTimeout)
 }
 
 func opened(err error) error { return fmt.Errorf("distlock: open postgres: %w", err) }

@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,102 +9,6 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 )
-
-// renewConns is how many connections renewals have to themselves: batches that are sent side by side
-// have one each.
-const renewConns = 3
-
-// renewals have connections of their own, so that no lock is lost because everything else keeps
-// those of the pool busy. A renewal never waits for one: a dial may take longer than what is left.
-type renewals struct {
-	config  *pgx.ConnConfig
-	ctx     context.Context
-	end     context.CancelFunc
-	running sync.WaitGroup // dials, and connections that are closed
-
-	mu    sync.Mutex
-	ready []ready // each is used in its turn, so none falls silent
-	made  int     // ready, in use or being dialled
-}
-
-type ready struct {
-	conn *pgx.Conn
-	used time.Time
-}
-
-func newRenewals(config *pgx.ConnConfig) *renewals {
-	// No renewal has time to prepare a statement.
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	n := &renewals{config: config}
-	n.ctx, n.end = context.WithCancel(context.Background())
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.fill()
-	return n
-}
-
-// take returns a connection, or nil if none is ready.
-func (n *renewals) take() *pgx.Conn {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	defer n.fill()
-	for len(n.ready) > 0 {
-		first := n.ready[0]
-		n.ready = n.ready[1:]
-		if time.Since(first.used) < idleTime && !first.conn.IsClosed() {
-			return first.conn
-		}
-		n.drop(first.conn)
-	}
-	return nil
-}
-
-// give gives back what take has returned. One that was closed is replaced.
-func (n *renewals) give(conn *pgx.Conn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ctx.Err() == nil && !conn.IsClosed() {
-		n.ready = append(n.ready, ready{conn, time.Now()})
-		return
-	}
-	n.drop(conn)
-	n.fill()
-}
-
-// drop closes a connection; n.mu is held.
-func (n *renewals) drop(conn *pgx.Conn) {
-	n.made--
-	n.running.Go(func() { leave(conn) })
-}
-
-// fill has what is missing dialled, in the background; n.mu is held. What fails is tried again by
-// the next renewal.
-func (n *renewals) fill() {
-	for ; n.made < renewConns && n.ctx.Err() == nil; n.made++ {
-		n.running.Go(func() {
-			conn, err := pgx.ConnectConfig(n.ctx, n.config)
-			if err == nil {
-				n.give(conn)
-				return
-			}
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.made--
-		})
-	}
-}
-
-// close is called when no renewal is under way.
-func (n *renewals) close() {
-	n.end()
-	n.mu.Lock()
-	for _, r := range n.ready {
-		n.drop(r.conn)
-	}
-	n.ready = nil
-	n.mu.Unlock()
-	n.running.Wait()
-}
 
 // Renew implements driver.Driver. The statement for many passes over locked rows; what it has
 // not renewed is renewed alone, side by side: each of these statements waits for its row, and
@@ -145,15 +48,14 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	}
 }
 
-// sendRenewal sends over a connection of renewals, or of the pool if none of those is ready.
+// sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
+// keeps those of the pool busy; or over the pool, where the server has no connection left for them.
 func (d *store) sendRenewal(ctx context.Context, q query) error {
-	if d.renewals != nil {
-		if conn := d.renewals.take(); conn != nil {
-			defer d.renewals.give(conn)
-			return exchange(ctx, conn, q)
-		}
+	err := send(ctx, d.renewals, q)
+	if fate := driver.FateOf(err); fate == driver.NotSent || fate == driver.NotNow {
+		err = d.send(ctx, q)
 	}
-	return d.send(ctx, q)
+	return err
 }
 
 // renewAlone uses the pool: locks on stuck rows must not keep the others' from being renewed.

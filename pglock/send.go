@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,47 +22,18 @@ type query struct {
 	scan func(pgx.Rows) error
 }
 
-// send sends statements in one round trip and one transaction, over a connection of the pool.
+// send sends statements over the pool of the store.
 func (d *store) send(ctx context.Context, queries ...query) error {
-	conn, err := d.acquire(ctx)
+	return send(ctx, d.pool, queries...)
+}
+
+// send sends statements in one round trip and one transaction.
+func send(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return fault(err, driver.NotSent)
 	}
-	defer d.leaving.release(conn, d.pool)
-	return exchange(ctx, conn.Conn(), queries...)
-}
-
-// acquire takes a connection from the pool. One of ours that was idle is asked first whether it still
-// lives: the library would do so, too, but not give its place to others if the question hangs.
-func (d *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	for {
-		conn, err := d.pool.Acquire(ctx)
-		if err != nil || !d.own {
-			return conn, err
-		}
-		data := conn.Conn().PgConn().CustomData()
-		if used, ok := data[lastUsed].(time.Time); ok && time.Since(used) > pingAfter {
-			err = conn.Ping(ctx)
-		}
-		if err == nil {
-			data[lastUsed] = time.Now()
-			return conn, nil
-		}
-		closeNow(conn.Conn())
-		d.leaving.release(conn, d.pool)
-		if ctx.Err() != nil {
-			return nil, err
-		}
-	}
-}
-
-const (
-	lastUsed  = "distlock" // in the data that the library keeps for a connection
-	pingAfter = time.Second
-)
-
-// exchange is send over a connection that the caller has.
-func exchange(ctx context.Context, conn *pgx.Conn, queries ...query) error {
+	defer conn.Release()
 	var batch pgx.Batch
 	for _, q := range queries {
 		batch.Queue(q.text, q.args...).Query(func(rows pgx.Rows) error {
@@ -76,54 +45,12 @@ func exchange(ctx context.Context, conn *pgx.Conn, queries ...query) error {
 			return rows.Err()
 		})
 	}
-	err := conn.SendBatch(ctx, &batch).Close()
+	err = conn.SendBatch(ctx, &batch).Close()
 	if hasCode(err, readOnly) {
 		// After a fail-over it is to a replica: the next request asks for the address anew.
-		closeNow(conn)
+		_ = conn.Conn().Close(ctx)
 	}
 	return fault(err, driver.Unknown)
-}
-
-// closeNow waits for nothing.
-func closeNow(conn *pgx.Conn) {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = conn.Close(gone)
-}
-
-// leaveTime is how long the library has to take its leave of the server, in the background, after a
-// request was given up. By itself it would take fifteen seconds if the server is silent.
-const leaveTime = time.Second
-
-// leave closes a connection that is used no more.
-func leave(conn *pgx.Conn) {
-	closeNow(conn)
-	select {
-	case <-conn.PgConn().CleanupDone():
-	case <-time.After(leaveTime):
-		_ = conn.PgConn().Conn().Close()
-	}
-}
-
-// leaving are connections with a request that was given up. The pool would keep their places while
-// they take leave, and others wait for those; so they are taken out of it, up to as many as it may have.
-type leaving struct {
-	all   sync.WaitGroup
-	count atomic.Int32
-}
-
-// release gives a connection back to its pool.
-func (l *leaving) release(conn *pgxpool.Conn, pool *pgxpool.Pool) {
-	if !conn.Conn().IsClosed() || l.count.Load() >= pool.Stat().MaxConns() {
-		conn.Release()
-		return
-	}
-	l.count.Add(1)
-	closed := conn.Hijack()
-	l.all.Go(func() {
-		leave(closed)
-		l.count.Add(-1)
-	})
 }
 
 // Codes of the server, called SQLSTATE, and classes of them.
