@@ -17,10 +17,12 @@ type goal struct {
 var goals = []goal{
 	{"redis", "solo", bare, "bare", .85},
 	{"mysql", "solo", bare, "bare", .95},
+	{"pg", "solo", bare, "bare", .9},
 	{"zk", "solo", bare, "bare", .95},
 	{"etcd", "solo", bare, "bare", .9},
 	{"redis", "parallel", bare, "bare_parallel", 1.4},
 	{"mysql", "parallel", bare, "bare_parallel", .9},
+	{"pg", "parallel", bare, "bare_parallel", .9},
 	{"zk", "parallel", bare, "bare_parallel", 1},
 	{"etcd", "parallel", bare, "bare_parallel", 1.2},
 	{"redis", "handoff", "rueidislock", "handoff", .8},

@@ -39,7 +39,6 @@ const (
 	// On MySQL a waiter that does not poll has a connection, and the server a thread for
 	// each. Polling waiters ask ten times a second: 9,000 of them are more than it answers.
 	herdNamesMySQL = 10
-	herdConns      = "wait_conns=10&max_conns=2"
 	herdMaxConns   = "max-connections=2000"
 
 	herdWatched = 10 * time.Second // how long the waiting itself is measured
@@ -126,8 +125,12 @@ func (r *run) drive(ctx context.Context, st store, h *herd) error {
 	return ctx.Err()
 }
 
+// herdConns keeps a hundred processes within what a server of databases allows.
+var herdConns = map[servers.Kind]string{servers.MySQL: "wait_conns=10&max_conns=2", servers.Postgres: "max_conns=2"}
+
 func herdServer(ctx context.Context, st store) (*servers.Server, string, error) {
-	if st.kind != servers.MySQL {
+	conns := herdConns[st.kind]
+	if conns == "" {
 		s, err := servers.StartDurable(ctx, st.kind)
 		if err != nil {
 			return nil, "", err
@@ -138,7 +141,7 @@ func herdServer(ctx context.Context, st store) (*servers.Server, string, error) 
 	if err != nil {
 		return nil, "", err
 	}
-	return s, s.LockURL() + "&" + herdConns, nil
+	return s, s.LockURL() + "&" + conns, nil
 }
 
 // watch measures what the waiting costs.

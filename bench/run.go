@@ -32,6 +32,7 @@ var stores = []store{
 	{"redis", "Redis", servers.Redis, nil},
 	{"mysql", "MySQL", servers.MySQL, nil},
 	{noFlushID, "MySQL, no flush at commit", servers.MySQL, noFlush},
+	{"pg", "Postgres", servers.Postgres, nil},
 	{"zk", "ZooKeeper", servers.ZooKeeper, nil},
 	{"etcd", "etcd", servers.Etcd, nil},
 }

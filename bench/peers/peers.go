@@ -35,7 +35,7 @@ type Peer struct {
 }
 
 // All are the peers, by store.
-var All = []Peer{bsm, redsync1, redsync5, rueidisLock, getLock, polledTable, zkLock, etcdShared, etcdSession}
+var All = []Peer{bsm, redsync1, redsync5, rueidisLock, getLock, polledTable, advisory, cirello, zkLock, etcdShared, etcdSession}
 
 // On returns the peers of a store.
 func On(store servers.Kind) []Peer {
