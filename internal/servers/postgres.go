@@ -47,25 +47,32 @@ var postgresArgs = []string{
 // SCRAM costs the client thousands of hashes, which -race makes slow.
 // Postgres refuses to run as root: then it runs as nobody.
 func localPostgres(ctx context.Context, at site) (launch, error) {
+	secret := filepath.Join(at.dir, "secret")
+	if err := os.WriteFile(secret, []byte(at.secret), 0o600); err != nil {
+		return launch{}, err
+	}
+	return preparedPostgres(ctx, at, "initdb", "--username=distlock", "--pwfile="+secret, "--auth=password", "--encoding=UTF8",
+		"--locale=C", "--no-instructions")
+}
+
+// preparedPostgres has a tool of the server prepare its data.
+func preparedPostgres(ctx context.Context, at site, tool string, args ...string) (launch, error) {
 	path, ok := findPostgres("postgres")
 	if !ok {
 		return launch{}, unavailable{"postgres is not installed"}
 	}
-	data, secret := filepath.Join(at.dir, "data"), filepath.Join(at.dir, "secret")
-	if err := os.WriteFile(secret, []byte(at.secret), 0o600); err != nil {
-		return launch{}, err
-	}
 	run := launch{name: "postgres", path: path, family: true}
 	if os.Geteuid() == 0 {
 		run.user = nobody
-		for _, name := range []string{at.dir, secret} {
+		files, _ := filepath.Glob(filepath.Join(at.dir, "*")) // the pattern is well-formed
+		for _, name := range append(files, at.dir) {
 			if err := os.Chown(name, nobody, nobody); err != nil {
 				return launch{}, err
 			}
 		}
 	}
-	if _, err := runToolAs(ctx, run.user, at.dir, filepath.Join(filepath.Dir(path), "initdb"), "--pgdata="+data, "--username=distlock",
-		"--pwfile="+secret, "--auth=password", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"); err != nil {
+	data := filepath.Join(at.dir, "data")
+	if _, err := runToolAs(ctx, run.user, at.dir, filepath.Join(filepath.Dir(path), tool), append(args, "--pgdata="+data, "--no-sync")...); err != nil {
 		return launch{}, err
 	}
 	run.args = append([]string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(at.port), "-k", ""}, postgresArgs...)
@@ -92,6 +99,24 @@ func probePostgres(ctx context.Context, at endpoint) (version string, err error)
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeExec).Scan(&version)
 	return version, err
+}
+
+// StandbyForTest starts a local Postgres that follows another, as a standby does until it is promoted. It has the same users.
+func StandbyForTest(t testing.TB, primary *Server) *Server {
+	t.Helper()
+	return forTest(t, Postgres, func(ctx context.Context, kind Kind) (*Server, error) {
+		r := postgresRecipe
+		r.url = func(at site) endpoint { return primary.url.at(at.addr()) }
+		r.admin = func(at site) string { return r.url(at).String() }
+		r.local = func(ctx context.Context, at site) (launch, error) {
+			return preparedPostgres(ctx, at, "pg_basebackup", "--dbname="+primary.URL(), "--write-recovery-conf", "--checkpoint=fast")
+		}
+		s, err := r.startLocal(ctx)
+		if err != nil {
+			return nil, startError(ctx, kind, nil, err)
+		}
+		return s, nil
+	})
 }
 
 // PoolerForTest starts a PgBouncer before a Postgres server: each transaction goes over any of its connections.
