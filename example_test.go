@@ -157,8 +157,8 @@ func ExampleAs() {
 		fmt.Println(err)
 		return
 	}
-	// What only the locks of one backend can do, through any wrapper: *mysqllock.Lock has
-	// Guard, *etcdlock.Lock has Cmp.
+	// What only the locks of one backend can do, through any wrapper: *mysqllock.Lock and
+	// *pglock.Lock have Guard, *etcdlock.Lock has Cmp.
 	if _, ok := distlock.As[interface {
 		distlock.Lock
 		Guard()

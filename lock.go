@@ -39,8 +39,8 @@
 //
 // An equal token is accepted, since a holder may write more than once. A refused UPDATE is
 // no error of the database, so look at the rows; open MySQL with clientFoundRows=true,
-// since an UPDATE that changes nothing affects no rows there. Locks of package mysqllock
-// have Guard, which needs no column. Tokens of different stores are not comparable: a
+// since an UPDATE that changes nothing affects no rows there. Locks of packages
+// mysqllock and pglock have Guard, which needs no column. Tokens of different stores are not comparable: a
 // service that moves needs [Options].TokenBase.
 //
 // # What is promised

@@ -52,9 +52,10 @@ var partOf = []struct {
 	prefix []string
 }{
 	{locking, []string{
-		"github.com/distlock-go/distlock/redislock", "github.com/distlock-go/distlock/mysqllock", "github.com/distlock-go/distlock/zklock",
+		"github.com/distlock-go/distlock/redislock", "github.com/distlock-go/distlock/mysqllock", "github.com/distlock-go/distlock/pglock",
+		"github.com/distlock-go/distlock/zklock",
 		"github.com/distlock-go/distlock/etcdlock", "github.com/distlock-go/distlock/bench/peers", "github.com/bsm/redislock", "github.com/go-redsync/",
-		"github.com/redis/rueidis/rueidislock", "github.com/go-zookeeper/zk.(*Lock)", "go.etcd.io/etcd/client/v3/concurrency"}},
+		"github.com/redis/rueidis/rueidislock", "github.com/go-zookeeper/zk.(*Lock)", "cirello.io/pglock", "go.etcd.io/etcd/client/v3/concurrency"}},
 	{engine, []string{"github.com/distlock-go/distlock/driver", "github.com/distlock-go/distlock."}},
 	{rest, []string{"github.com/distlock-go/distlock/"}},
 	{library, []string{"github.com/", "go.etcd.io/", "google.golang.org/", "golang.org/x/", "database/sql."}},

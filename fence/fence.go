@@ -7,8 +7,8 @@
 //   - [Memory] is for a service that keeps its state in memory, and for tests.
 //
 // What lies in the store of the lock itself needs no column: a transaction can ask
-// whether the lock is held. See Guard of package mysqllock, Cmp of etcdlock and Path
-// of zklock. An example of each, and why the commit comes before Unlock:
+// whether the lock is held. See Guard of packages mysqllock and pglock, Cmp of etcdlock
+// and Path of zklock. An example of each, and why the commit comes before Unlock:
 // https://github.com/distlock-go/distlock/blob/main/docs/fencing.md
 //
 // All of them accept a token again that they have accepted before: a holder may write
