@@ -282,7 +282,14 @@ func (c *C) handOffs(clients, each int) float64 {
 		}
 		return n
 	}
-	before := requests()
+	// Who has just begun to wait may still make the connection on which it will be told.
+	before := 0
+	c.eventually(patience, func() bool {
+		last := before
+		c.sleep(quiet)
+		before = requests()
+		return before == last
+	})
 	h.free()
 	c.together(len(queue), func(i int, _ *rand.Rand) {
 		h := queue[i].lease(c.soon()*time.Duration(len(queue)), fmt.Sprintf("A had unlocked it, with %d others waiting", len(queue)-1))

@@ -53,8 +53,11 @@ func (h inspected) Records(ctx context.Context, name string) (n int, err error) 
 	return n, err
 }
 
-// Waiters implements conformance.Inspector.
-func (h inspected) Waiters(context.Context, string) (int, error) { return -1, nil }
+// Waiters implements conformance.Inspector. The row has those that want to be told of a release.
+func (h inspected) Waiters(ctx context.Context, name string) (n int, err error) {
+	err = h.pool.QueryRow(ctx, "SELECT coalesce(sum(length(waiters) / 16), 0) FROM "+DefaultTable+" WHERE name = $1", []byte(name)).Scan(&n)
+	return n, err
+}
 
 // BlockName implements conformance.NameBlocker: the row of the name is locked by a
 // transaction that nobody ends, as by an administrator's client.
