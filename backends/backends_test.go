@@ -70,10 +70,11 @@ func TestOpen(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		urls[string(kind)] = func(t *testing.T) string { return servers.ForTest(t, kind).LockURL() }
 	}
-	for scheme, url := range urls {
-		t.Run(scheme, func(t *testing.T) {
+	for kind, url := range urls {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			url := url(t)
+			scheme, _, _ := strings.Cut(url, ":")
 			var acquired atomic.Int32
 			observer := &distlock.Observer{Acquired: func(distlock.Acquired) { acquired.Add(1) }}
 			alice, bob := open(t, url, backends.Observer(observer)), open(t, url, backends.Logger(slog.New(slog.DiscardHandler)))

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 )
 
 // TestJump: the server's clock does what it is told, at once, over a restart as well, and others' stay.
 func TestJump(t *testing.T) {
 	t.Parallel()
-	for kind, now := range map[Kind]func(*testing.T, *Server) time.Time{Redis: redisTime, MySQL: mysqlTime} {
+	for kind, now := range map[Kind]func(*testing.T, *Server) time.Time{Redis: redisTime, MySQL: mysqlTime, Postgres: postgresTime} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := ClockedForTest(t, kind)
@@ -48,6 +49,18 @@ func TestJumpWithoutClock(t *testing.T) {
 			t.Errorf("%s: got %v", kind, err)
 		}
 	}
+}
+
+func postgresTime(t *testing.T, s *Server) (at time.Time) {
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&at); err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 func redisTime(t *testing.T, s *Server) time.Time {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 )
@@ -13,12 +12,7 @@ import (
 func TestStartDurable(t *testing.T) {
 	t.Parallel()
 	for kind, without := range withoutFsync {
-		dir, err := os.MkdirTemp("", "distlock-durable-") // t.TempDir is root's alone, and Postgres runs as nobody
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
-		run, err := recipes[kind].local(t.Context(), site{dir: dir, port: 1, secret: "x"})
+		run, err := recipes[kind].local(t.Context(), site{dir: openDir(t), port: 1, secret: "x"})
 		if errors.As(err, new(unavailable)) {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -60,6 +61,28 @@ func (c mysqlClient) get(ctx context.Context) (value string, err error) {
 }
 
 func (c mysqlClient) close() { _ = c.DB.Close() }
+
+type postgresClient struct{ *pgx.Conn }
+
+func newPostgresClient(s *Server) (peer, error) {
+	conn, err := pgx.Connect(context.Background(), s.URL())
+	return postgresClient{conn}, err
+}
+
+func (c postgresClient) put(ctx context.Context, value string) error {
+	if _, err := c.Exec(ctx, "CREATE TABLE IF NOT EXISTS kept (value text)"); err != nil {
+		return err
+	}
+	_, err := c.Exec(ctx, "INSERT INTO kept VALUES ($1)", value)
+	return err
+}
+
+func (c postgresClient) get(ctx context.Context) (value string, err error) {
+	err = c.QueryRow(ctx, "SELECT value FROM kept").Scan(&value)
+	return value, err
+}
+
+func (c postgresClient) close() { _ = c.Conn.Close(context.Background()) }
 
 type zookeeperClient struct{ *zk.Conn }
 

@@ -28,9 +28,6 @@ var postgresRecipe = recipe{
 	url: func(at site) endpoint {
 		return endpoint{scheme: "postgres", userinfo: "distlock:" + at.secret, hosts: at.addr(), tail: "/postgres"}
 	},
-	admin: func(at site) string {
-		return endpoint{scheme: "postgres", userinfo: "distlock:" + at.secret, hosts: at.addr(), tail: "/postgres"}.String()
-	},
 	probe: probePostgres,
 }
 
@@ -107,7 +104,6 @@ func StandbyForTest(t testing.TB, primary *Server) *Server {
 	return forTest(t, Postgres, func(ctx context.Context, kind Kind) (*Server, error) {
 		r := postgresRecipe
 		r.url = func(at site) endpoint { return primary.url.at(at.addr()) }
-		r.admin = func(at site) string { return r.url(at).String() }
 		r.local = func(ctx context.Context, at site) (launch, error) {
 			return preparedPostgres(ctx, at, "pg_basebackup", "--dbname="+primary.URL(), "--write-recovery-conf", "--checkpoint=fast")
 		}

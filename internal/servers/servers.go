@@ -109,7 +109,7 @@ func (s *Server) URL() string { return s.url.String() }
 func (s *Server) URLVia(addr string) string { return s.url.at(addr).String() }
 
 // AdminURL returns the URL of a user with the right to create other users, for tests of missing rights. It is empty
-// except for a MySQL, MariaDB or Postgres server started here.
+// except for a MySQL or MariaDB server started here.
 func (s *Server) AdminURL() string { return s.admin }
 
 // Addr returns the host:port clients connect to; of several in a given URL, the first.

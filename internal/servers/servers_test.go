@@ -23,6 +23,7 @@ type peer interface {
 var peers = map[Kind]func(s *Server) (peer, error){
 	Redis:     newRedisClient,
 	MySQL:     newMySQLClient,
+	Postgres:  newPostgresClient,
 	ZooKeeper: newZooKeeperClient,
 	Etcd:      newEtcdClient,
 }
@@ -180,7 +181,7 @@ func wantLoopback(t *testing.T, b *box) {
 	}
 }
 
-// wantAdmin checks the rights of users on MySQL; the other stores have no users here.
+// wantAdmin checks the rights of users on MySQL; the other stores have one user here, or none.
 func wantAdmin(t *testing.T, s *Server) {
 	t.Helper()
 	if s.kind != MySQL {

@@ -17,8 +17,7 @@ import (
 func skipWithout(t *testing.T, kinds ...Kind) {
 	t.Helper()
 	for _, kind := range kinds {
-		dir := t.TempDir()
-		_, err := recipes[kind].local(t.Context(), site{dir: dir, port: 1, secret: "x"})
+		_, err := recipes[kind].local(t.Context(), site{dir: openDir(t), port: 1, secret: "x"})
 		needed, wrong := required(os.Getenv("DISTLOCK_REQUIRE"), kind)
 		must(t, wrong)
 		if errors.As(err, new(unavailable)) && !needed {
@@ -26,6 +25,16 @@ func skipWithout(t *testing.T, kinds ...Kind) {
 		}
 		must(t, err)
 	}
+}
+
+// openDir is a folder that other users reach: t.TempDir is within one of root's alone, and Postgres runs as nobody.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "distlock-test-")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // wantSaid looks for all that an error has to tell.
@@ -74,7 +83,7 @@ func TestPortAlwaysLost(t *testing.T) {
 func TestSlowStart(t *testing.T) {
 	only(t, "local")
 	skipWithout(t, Redis)
-	begin := filepath.Join(t.TempDir(), "begin")
+	begin := filepath.Join(openDir(t), "begin")
 	late := func(script string) recipe {
 		r := redisRecipe
 		r.local = func(ctx context.Context, at site) (launch, error) {

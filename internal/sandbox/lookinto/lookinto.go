@@ -87,7 +87,7 @@ func intoMySQL(t *testing.T, s *servers.Server) func(*testing.T) []string {
 }
 
 func intoPostgres(t *testing.T, s *servers.Server) func(*testing.T) []string {
-	conn, err := pgx.Connect(context.Background(), s.AdminURL())
+	conn, err := pgx.Connect(context.Background(), s.URL())
 	must(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return func(t *testing.T) []string {
