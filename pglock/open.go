@@ -101,8 +101,9 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 // connect makes the pools.
 func (d *store) connect(config *pgxpool.Config) (err error) {
 	renewals := config.Copy()
-	// No renewal has time to prepare a statement, and the first none to dial.
+	// No renewal has time to prepare a statement or to ask first whether the connection lives, and the first none to dial.
 	renewals.MaxConns, renewals.MinConns, renewals.ConnConfig.DefaultQueryExecMode = renewConns, 1, pgx.QueryExecModeExec
+	renewals.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > idleTime }
 	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err == nil {
 		d.renewals, err = pgxpool.NewWithConfig(context.Background(), renewals)
 	}
