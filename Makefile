@@ -14,7 +14,7 @@ tools: ## what the tests need: the same, and a C compiler for -race
 	@scripts/install-servers.sh redis mysql pg zk etcd cc
 
 .PHONY: compare
-compare: servers ## the comparison of all five backends on this machine (5 minutes)
+compare: servers ## the comparison of all five backends on this machine (5 to 6 minutes)
 	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
 
 .PHONY: compare-docs

@@ -38,8 +38,8 @@ type params struct {
 	patience    time.Duration // beyond every lease, before a name counts as stuck and a holder as never told
 }
 
-// fullParams takes less than two minutes for four backends. The TTL is within the limits
-// of all four, and a busy machine can keep up with it. The long one is what ZooKeeper
+// fullParams takes less than two minutes for five backends. The TTL is within the limits
+// of all of them, and a busy machine can keep up with it. The long one is what ZooKeeper
 // takes with its default ticks.
 func fullParams() params {
 	return params{
