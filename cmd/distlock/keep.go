@@ -23,6 +23,9 @@ const (
 	// name without this process.
 	keepError = 20
 
+	// tellOfStaying is how long the process may stay without a word after the command has ended.
+	tellOfStaying = 10 * time.Second
+
 	// maxEarly is what the period of --once-per ends early by, at the most.
 	maxEarly = 30 * time.Second
 )
@@ -42,6 +45,9 @@ func (o *runOptions) keep(ctx context.Context, b *backend, lock distlock.Lock, s
 	}
 	if after := o.leave(ctx, b, lock, end); after.left || after.lost != nil {
 		return after
+	}
+	if left := time.Until(end); left > tellOfStaying && (o.verbose || atTerminal()) { // cron would send a mail each time
+		say("stays until %s to keep the name: on this store it would be free when the process ends", end.Format(time.TimeOnly))
 	}
 	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()

@@ -73,6 +73,9 @@ func newMask(texts ...string) *mask {
 
 // learn takes in a URL, well-formed or not. Its password is not to be shown.
 func (m *mask) learn(text string) {
+	if slices.Contains(backends.Default.Schemes(), text) {
+		return // no secret, and in every list of what is allowed
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hide(text, openurl.Redact(text))

@@ -86,7 +86,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost (default a sixth of the TTL, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
 	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
-	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds")
+	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds; on ZooKeeper distlock stays as long")
 	f.IntVar(&o.permits, "permits", 0, "let this `number` of holders have NAME at a time")
 	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
 	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")

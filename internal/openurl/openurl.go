@@ -111,6 +111,12 @@ func split(raw string) (u *URL, reason string) {
 		return nil, reason
 	}
 	path, query := cutBefore(tail, "?")
+	switch {
+	case strings.Contains(tail, ";"): // some write parameters so, and a password among them
+		return nil, `contains ";" after the host; parameters are separated by "&", and in a value it is written as %3B`
+	case strings.Count(query, "?") > 1:
+		return nil, `contains "?" twice; parameters are separated by "&", and in a value it is written as %3F`
+	}
 	path, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, `has a "%" in its path that is not followed by two hexadecimal digits`

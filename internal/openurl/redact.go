@@ -89,13 +89,22 @@ func redactUser(s string, showUser bool) string {
 	return name + ":" + mask + "@"
 }
 
+// redactQuery hides the values of parameters that are not known. What follows a ";" or a second "?" may be one as well.
 func redactQuery(s string) string {
+	s, hidden := cutBefore(s, ";")
+	if before, query := cutBefore(s, "?"); strings.Count(query, "?") > 1 {
+		query, hidden = cutBefore(query[1:], "?")
+		s = before + "?" + query
+	}
+	if hidden != "" {
+		hidden = hidden[:1] + mask
+	}
 	return param.ReplaceAllStringFunc(s, func(pair string) string {
 		if part := param.FindStringSubmatch(pair); !slices.Contains(shown, part[2]) {
 			return part[1] + mask
 		}
 		return pair
-	})
+	}) + hidden
 }
 
 // Secrets returns the passwords in raw, as they are written there and decoded. They are
