@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"embed"
 	"fmt"
@@ -151,9 +152,10 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 }
 
 // probe takes a lock and undoes it, to see that the server takes writes, and the table has its key. The name is no UTF-8,
-// so that no lock can have it.
+// so that no lock can have it, and random: else those who open at once would wait for each other's row.
 func (d *store) probe(ctx context.Context) error {
-	name, owner := []byte{0xff}, []byte("probe")
+	owner := []byte(rand.Text())
+	name := append([]byte{0xff}, owner...)
 	return d.send(ctx,
 		query{"BEGIN", nil, nothing},
 		query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},

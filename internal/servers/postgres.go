@@ -22,7 +22,8 @@ var postgresRecipe = recipe{
 	container: func(at site) containerSpec {
 		return containerSpec{
 			cmd: append([]string{"postgres"}, postgresArgs...),
-			env: map[string]string{"POSTGRES_USER": "distlock", "POSTGRES_PASSWORD": at.secret, "POSTGRES_DB": "postgres"},
+			env: map[string]string{"POSTGRES_USER": "distlock", "POSTGRES_PASSWORD": at.secret, "POSTGRES_DB": "postgres",
+				"POSTGRES_HOST_AUTH_METHOD": "password"},
 		}
 	},
 	url: func(at site) endpoint {
@@ -40,8 +41,8 @@ var postgresArgs = []string{
 	"--dynamic-shared-memory-type=mmap",
 }
 
-// localPostgres runs the newest installed version. Passwords go as they are, over the loopback: each connection by
-// SCRAM costs the client thousands of hashes, which -race makes slow.
+// localPostgres runs the newest installed version. Passwords go as they are, over the loopback, in the container as well:
+// each connection by SCRAM costs the client thousands of hashes, which -race makes slow.
 // Postgres refuses to run as root: then it runs as nobody.
 func localPostgres(ctx context.Context, at site) (launch, error) {
 	secret := filepath.Join(at.dir, "secret")
