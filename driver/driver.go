@@ -19,8 +19,10 @@
 //
 // A guide leads through a first driver:
 // https://github.com/distlock-go/distlock/blob/main/docs/writing-a-driver.md
+//
 // The design follows a lock through the files above:
 // https://github.com/distlock-go/distlock/blob/main/docs/design.md
+//
 // Package conformance tests any driver.
 package driver
 
