@@ -62,7 +62,7 @@ matrix: ## each broken driver by the whole suite: besides its killers it trips n
 	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated' -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, each situation that a name can be in, herds at the end of a lease, stopped processes: on all five stores, Redlock and memlock; it says what was reached (3 to 5 minutes)
+pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, each situation that a name can be in, herds at the end of a lease, stopped processes: on all five stores, Redlock and memlock; it says what was reached (half an hour)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 \
 		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left|hand-over|herd|stopped)|Test(Conformance|Memlock)/after|TestConformance/serving/after' $(ARGS) \
 		./conformance ./redislock ./redislock/redlock ./mysqllock ./pglock ./zklock ./etcdlock
