@@ -33,7 +33,6 @@ type scene struct {
 	name, text  string
 	ttl         time.Duration
 	h           *lease        // what A holds
-	mark        *lease        // held by C since before A's; nil if nobody looks at times
 	queue       []*pending    // who waits for it, in their order
 	lost        int           // who waited for it and died: a store that declares no order may count them still
 	since       time.Duration // A cannot have got it before
