@@ -250,6 +250,7 @@ func shows(s *scene) {
 		listed := s.b.list(s.name)
 		listed = slices.DeleteFunc(listed, func(st distlock.Status) bool { return st.Name != s.name })
 		if len(listed) != 1 {
+			s.inTime()
 			s.Failf("A holds %q, but List(%q) returned it %d times", s.name, s.name, len(listed))
 		}
 		s.mustAgree(s.b, s.h, listed[0], began, ends, see.rest)

@@ -42,8 +42,10 @@ func serverFaultChecks() []Check {
 // process returns that of the harness, for checks that name it in Needs.
 func (c *C) process() Process { p, _ := c.harness.(Process); return p }
 
-// serverPaused runs f while the server hangs, and goes on when it answers again.
-func (c *C) serverPaused(f func()) {
+// serverPaused runs f while the server hangs, and goes on when it answers again. It returns for how long it may have hung
+// besides: to stop a container, and to let it go on, takes the engine a while.
+func (c *C) serverPaused(f func()) (besides time.Duration) {
+	began := c.now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 4*patience)
 	defer cancel()
 	if err := c.process().Pause(ctx); err != nil {
@@ -55,21 +57,25 @@ func (c *C) serverPaused(f func()) {
 			_ = c.process().Resume(ctx)
 		}
 	}()
+	paused := c.now()
 	f()
 	resumed = true
+	over := c.now()
 	if err := c.process().Resume(ctx); err != nil {
 		c.Inconclusivef("the harness could not resume the server: %v", err)
 	}
+	return paused - began + c.now() - over
 }
 
 func pausedServerShort(c *C) {
 	a, b := c.open("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.stalls()
+	machine, engine := c.stalls(), time.Duration(0)
+	stalls := func() time.Duration { return max(machine(), engine) }
 	h := a.mustTry(name, "which is fresh")
 	for range 3 {
 		c.sleep(c.Unit() / 3)
-		c.serverPaused(func() { c.sleep(c.Unit() / 4) })
+		engine = max(engine, c.serverPaused(func() { c.sleep(c.Unit() / 4) }))
 		c.mustLive(h, stalls, "the server having hung for a quarter of its TTL")
 		b.mustBeBusy(name, h)
 	}
