@@ -159,7 +159,7 @@ func TestMuteServer(t *testing.T) {
 	}
 
 	w := newProxy(t)
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s&dial_timeout=500ms", nil)
+	l, err := Open(t.Context(), server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s&dial_timeout=3s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
