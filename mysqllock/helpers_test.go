@@ -6,10 +6,8 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,40 +22,17 @@ import (
 
 // shared is the server of all tests of the package: starting one takes longer than
 // most tests do, and each test has a table of its own.
-var shared = sync.OnceValues(func() (*servers.Server, error) {
-	sharedUsed = true
-	return servers.Start(context.Background(), servers.MySQL)
-})
+var shared = servers.Shared{Kind: servers.MySQL}
 
-var sharedUsed bool
-
-func TestMain(m *testing.M) { harness.Main(m, openURL, closeShared) }
+func TestMain(m *testing.M) { harness.Main(m, openURL, shared.Close) }
 
 func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error) {
 	return Open(ctx, url, &Options{Table: namespace, Create: true})
 }
 
-func closeShared() error {
-	if !sharedUsed {
-		return nil
-	}
-	s, err := shared()
-	if err != nil {
-		return nil // the tests have said so
-	}
-	return s.Close()
-}
-
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	s, err := shared()
-	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return shared.ForTest(t)
 }
 
 // config returns what the client needs to reach the server by one of its URLs.

@@ -13,7 +13,7 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, openURL, closeShared) }
+func TestMain(m *testing.M) { harness.Main(m, openURL, shared.Close) }
 
 func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error) {
 	return Open(ctx, url, &Options{Table: namespace, Create: true})

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,34 +18,11 @@ import (
 )
 
 // shared is the server of the tests below.
-var shared = sync.OnceValues(func() (*servers.Server, error) {
-	sharedUsed = true
-	return servers.Start(context.Background(), servers.Postgres)
-})
-
-var sharedUsed bool
+var shared = servers.Shared{Kind: servers.Postgres}
 
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	s, err := shared()
-	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func closeShared() error {
-	if !sharedUsed {
-		return nil
-	}
-	s, err := shared()
-	if err != nil {
-		return nil // the tests have said so
-	}
-	return s.Close()
+	return shared.ForTest(t)
 }
 
 // poolWith is a pool of sessions with settings of their own, as a role or a database may have them.

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -32,12 +31,7 @@ const (
 
 // shared is the server of the tests that change nothing about it; each has a prefix
 // of its own there.
-var shared = sync.OnceValues(func() (*servers.Server, error) {
-	sharedUsed = true
-	return servers.Start(context.Background(), servers.Redis)
-})
-
-var sharedUsed bool
+var shared = servers.Shared{Kind: servers.Redis}
 
 // libraryLog is what go-redis would write to the standard error.
 var libraryLog logBook
@@ -53,28 +47,12 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue { // the tests mostly wait
 		_ = f.Value.Set("4")
 	}
-	pin.Main(m, openURL, func() error {
-		if !sharedUsed {
-			return nil
-		}
-		s, err := shared()
-		if err != nil {
-			return nil // the tests have said so
-		}
-		return s.Close()
-	})
+	pin.Main(m, openURL, shared.Close)
 }
 
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	s, err := shared()
-	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return shared.ForTest(t)
 }
 
 // client returns a client of the server at rawURL with the defaults of go-redis.

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +22,7 @@ import (
 
 // shared is the server of all tests of the package: each has a prefix of its own. A test
 // that stops or kills it runs alone.
-var shared = sync.OnceValues(func() (*servers.Server, error) {
-	sharedUsed = true
-	return servers.Start(context.Background(), servers.ZooKeeper)
-})
-
-var sharedUsed bool
+var shared = servers.Shared{Kind: servers.ZooKeeper}
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childURL); url != "" {
@@ -43,24 +37,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
-	if sharedUsed {
-		if s, err := shared(); err == nil && s.Close() != nil {
-			code = 1
-		}
+	if shared.Close() != nil {
+		code = 1
 	}
 	os.Exit(code)
 }
 
 func server(t testing.TB) *servers.Server {
 	t.Helper()
-	s, err := shared()
-	if errors.Is(err, servers.ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return shared.ForTest(t)
 }
 
 // tick is the tickTime of the test server.

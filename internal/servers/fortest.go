@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -57,4 +58,35 @@ func required(list string, kind Kind) (bool, error) {
 		}
 	}
 	return must, nil
+}
+
+// Shared is one server for all tests of a package, started by the first that asks: a start takes longer than most tests
+// do. It is safe for concurrent use.
+type Shared struct {
+	Kind Kind
+
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// ForTest returns the server. Where nothing can be had the test is skipped, unless DISTLOCK_REQUIRE is set: then it fails.
+func (s *Shared) ForTest(t testing.TB) *Server {
+	t.Helper()
+	s.once.Do(func() { s.server, s.err = Start(context.Background(), s.Kind) })
+	if errors.Is(s.err, ErrUnavailable) && os.Getenv("DISTLOCK_REQUIRE") == "" {
+		t.Skip(s.err)
+	}
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.server
+}
+
+// Close closes the server if it was started. It is called when the tests are over.
+func (s *Shared) Close() error {
+	if s.server == nil {
+		return nil // the tests have said why
+	}
+	return s.server.Close()
 }
