@@ -24,7 +24,7 @@ type situation struct {
 	during func(*scene) // what happens while A holds it
 }
 
-// scene is one situation, with those who are in it. A holds the name.
+// scene is one situation, with its clients. A holds the name.
 type scene struct {
 	*C
 	situation
@@ -33,8 +33,8 @@ type scene struct {
 	name, text  string
 	ttl         time.Duration
 	h           *lease        // what A holds
-	queue       []*pending    // who waits for it, in their order
-	lost        int           // who waited for it and died: a store that declares no order may count them still
+	queue       []*pending    // its waiters, in their order
+	lost        int           // its waiters that died: a store that declares no order may count them still
 	since       time.Duration // A cannot have got it before
 	last        int64         // the highest token of the name before A's
 	most        time.Duration

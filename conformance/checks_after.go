@@ -41,7 +41,7 @@ func effects() []effect {
 	}
 }
 
-// next is who gets the name within the bound: one of those who wait, or one that asks.
+// next is the client that gets the name within the bound: a waiter, or one that asks.
 func (s *scene) next(bound time.Duration, why string) *lease {
 	switch {
 	case len(s.queue) > 0:
@@ -52,7 +52,7 @@ func (s *scene) next(bound time.Duration, why string) *lease {
 	return s.pollFor(s.b, s.name, bound+s.soon(), why, distlock.TTL(s.long()))
 }
 
-// heir is the lock of the first of those who wait that is served.
+// heir is the lock of the first waiter that is served.
 func (s *scene) heir(bound time.Duration, why string) *lease {
 	at := 0
 	s.eventually(bound+s.soon(), func() bool {
@@ -68,7 +68,7 @@ func (s *scene) heir(bound time.Duration, why string) *lease {
 	return h
 }
 
-// drain serves all who wait still. h is held now.
+// drain serves the waiters that are left. h is held now.
 func (s *scene) drain(h *lease) {
 	if h == s.h {
 		s.inTime()
@@ -260,7 +260,7 @@ func shows(s *scene) {
 	s.drain(s.h)
 }
 
-// mustCount compares the number of waiters with that of those who wait.
+// mustCount compares the number of waiters that the store tells with that of the scene.
 func (s *scene) mustCount(st distlock.Status) {
 	fits := func() bool {
 		return st.Waiters == len(s.queue) || s.harness.Caps().Fair != Yes && st.Waiters >= -1 && st.Waiters <= len(s.queue)+s.lost

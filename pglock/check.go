@@ -152,7 +152,7 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 }
 
 // probe takes a lock and undoes it, to see that the server takes writes, and the table has its key. The name is no UTF-8,
-// so that no lock can have it, and random: else those who open at once would wait for each other's row.
+// so that no lock can have it, and random: else clients that open at once would wait for each other's row.
 func (d *store) probe(ctx context.Context) error {
 	owner := []byte(rand.Text())
 	name := append([]byte{0xff}, owner...)

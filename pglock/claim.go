@@ -158,7 +158,7 @@ func (c *claim) Wait(ctx context.Context) error {
 }
 
 // Release implements driver.Claim. A claim that was told "held" at every Try has left nothing but
-// its place among those who wait. Where a late request may come, undo.sql keeps it from being
+// its place among the waiters. Where a late request may come, undo.sql keeps it from being
 // applied.
 func (c *claim) Release(ctx context.Context) error {
 	d := c.store

@@ -101,7 +101,7 @@ func hasCode(err error, codes ...string) bool {
 	return ok && len(e.Code) == 5 && (slices.Contains(codes, e.Code) || slices.Contains(codes, e.Code[:2]))
 }
 
-// errMoved is of a claim whose name was let go of between the look at it and the question who has it.
+// errMoved says that the name was let go of between the look at it and the question for its holder.
 var errMoved = &driver.Fault{Fate: driver.Again, Err: errors.New("the name was let go of meanwhile")}
 
 // bounded calls f with a context that ends after limit: a stopped server says nothing, and the
