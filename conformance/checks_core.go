@@ -90,7 +90,7 @@ func acquireRelease(c *C) {
 // ask.
 func (c *C) mustHold(h *lease, why string) {
 	err, closed, deadline := h.Err(), isDone(h.Done()), h.Ends()
-	if now := c.now(); now >= min(deadline, h.end()) && (err != nil || closed) {
+	if now := c.now(); now >= h.closing() && (err != nil || closed) {
 		c.Inconclusivef("by the time its Err was read, the lease of %s had ended, at %s", h.p.who, millis(now))
 	}
 	switch {

@@ -134,7 +134,7 @@ func clientsIndependent(c *C) {
 	}
 	third := c.open("C")
 	third.mustBeBusy(name, h)
-	if err := h.Err(); err != nil && c.now() < h.end() {
+	if err := h.Err(); err != nil && c.now() < h.closing() {
 		c.Failf("A lost its lock when B was closed: %v", err)
 	}
 	other := a.mustTry(c.Name("y"), "which is fresh, by a client that must not mind the end of another", distlock.TTL(c.long()))

@@ -244,6 +244,12 @@ func (h *lease) end() time.Duration {
 	return max(h.Ends(), h.call+h.asked-h.p.c.skew(h.asked))
 }
 
+// closing is when h may end by itself at the earliest: an engine closes Done a little before the Deadline, since
+// a timer may be late.
+func (h *lease) closing() time.Duration {
+	return h.Ends() - min(h.asked/100, time.Second) - h.p.c.skew(h.asked)
+}
+
 // intruded ends the check over a name that was granted although h held it until
 // then: unless the grant came so late that h may rightly have run out. What had
 // happened before is the likely cause; empty if nothing had.
@@ -270,7 +276,7 @@ func (h *lease) free() {
 	err := h.unlock()
 	switch {
 	case err == nil:
-	case !alive || c.now()+c.skew(c.Unit()) >= h.end() || c.now()-call > c.Unit()/2: // it may have arrived after the end
+	case !alive || c.now() >= h.closing() || c.now()-call > c.Unit()/2: // it may have arrived after the end
 		c.Inconclusivef("%s came too late to unlock %q, at %s, its lease ended at %s: %v", h.p.who, h.Name(), millis(call), millis(h.end()), err)
 	default:
 		c.seems("H6", "%s held %q and unlocked it at %s, its lease lasting until %s, but Unlock returned: %v",

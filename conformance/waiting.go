@@ -326,7 +326,7 @@ func (h *lease) mustExtend(ttl time.Duration) (call, ret time.Duration) {
 // extend extends a live lock. An error is that the term is refused.
 func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	c := h.p.c
-	alive, end := h.Err() == nil, h.end()
+	alive, end := h.Err() == nil, h.closing()
 	call = c.now()
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
@@ -338,7 +338,7 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 		return call, ret, nil
 	case errors.Is(err, distlock.ErrInvalid):
 		return call, ret, err
-	case !alive || ret+c.skew(c.Unit()) >= end || ret-call > min(c.Unit()/2, (end-call)/3):
+	case !alive || ret >= end || ret-call > min(c.Unit()/2, (end-call)/3):
 		// The engine waits for half of what is left at the most: a call that took a third had no answer.
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)

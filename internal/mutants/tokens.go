@@ -17,7 +17,7 @@ func tokenMutants() []Mutant {
 			Seen:     "sequence nodes of ZooKeeper in container nodes, which are removed when they are empty, measured",
 			KilledBy: []Kill{{"core/stale-residue", "it must be greater"}},
 			MayTrip:  append(tokens, "*/*"), Why: "the oracles demand rising tokens of every history in which a lease runs out",
-			design: inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting}),
+			design: inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting, breaks: breakCounting}),
 		},
 		{
 			Name: "TokenPerClient", Flaw: "counts tokens in the client",
@@ -35,7 +35,7 @@ func tokenMutants() []Mutant {
 						}
 						return g, err
 					},
-					status: statusCounting,
+					status: statusCounting, breaks: breakCounting,
 				})
 			}},
 		},
@@ -81,6 +81,20 @@ func releaseCounting(ctx context.Context, c *claim) error {
 
 func statusCounting(e *env, st *distlock.Status) {
 	e.with(st.Name, func(n *entry) { st.Token = n.token })
+}
+
+// breakCounting ends the hold that has the token which the mutant has given out, so that its Break is right.
+func breakCounting(ctx context.Context, d *flawed, name string, token int64) error {
+	st, err := d.inner.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	counted := st
+	statusCounting(d.env, &counted)
+	if !st.Held || counted.Token != token {
+		return distlock.ErrLost
+	}
+	return d.inner.Break(ctx, name, st.Token)
 }
 
 func renewCounting(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
