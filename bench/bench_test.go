@@ -180,6 +180,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// One store measured again replaces its rows alone, and the page says so.
+func TestMeasuredAgain(t *testing.T) {
+	old := &results{Commit: "old", Idle: .99, Stores: []*measured{{ID: "redis", Title: "Redis"}, {ID: "etcd", Title: "etcd", Server: "1"}}}
+	r := old.with(&results{Commit: "new", Idle: .97, Stores: []*measured{{ID: "etcd", Title: "etcd", Server: "2"}}})
+	if got := r.where(); !strings.Contains(got, "at commit old") || !strings.Contains(got, "Redis , etcd 2 (measured again at new).") || r.Idle != .97 {
+		t.Errorf("idle %v: %s", r.Idle, got)
+	}
+}
+
 // An idle machine gives all; how much this one gives now, nobody knows.
 func TestSpin(t *testing.T) {
 	share, known := spin(50 * time.Millisecond)

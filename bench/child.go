@@ -141,7 +141,7 @@ func (j job) target() (measure.Target, error) {
 		return peers.All[i].Open(ctx, t)
 	}
 	return measure.Target{
-		Name: j.Contender, Store: string(j.Kind), Addr: first.Host, PIDs: j.PIDs, OpenVia: open,
+		Name: j.Contender, Store: first.Scheme, Addr: first.Host, PIDs: j.PIDs, OpenVia: open,
 		Open: func(ctx context.Context) (distlock.Locker, error) { return open(ctx, "") },
 	}, nil
 }

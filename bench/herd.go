@@ -107,7 +107,7 @@ func (r *run) drive(ctx context.Context, st store, h *herd) error {
 		h.waiting++
 	}
 	h.Queued = time.Since(began).Seconds()
-	h.watch(ctx, pids, server.PID())
+	h.watch(ctx, pids, server.Working())
 	freed := time.Now()
 	for _, l := range holds {
 		if err := l.Unlock(ctx); err != nil {
@@ -145,12 +145,12 @@ func herdServer(ctx context.Context, st store) (*servers.Server, string, error) 
 }
 
 // watch measures what the waiting costs.
-func (h *herd) watch(ctx context.Context, clients []int, server int) {
+func (h *herd) watch(ctx context.Context, clients, server []int) {
 	before, _ := measure.CPUTime(clients)
-	served, _ := measure.CPUTime([]int{server})
+	served, _ := measure.CPUTime(server)
 	sleepFor(ctx, herdWatched)
 	after, _ := measure.CPUTime(clients)
-	now, _ := measure.CPUTime([]int{server})
+	now, _ := measure.CPUTime(server)
 	h.ClientCPU = (after - before).Seconds() / herdWatched.Seconds()
 	h.ServerCPU = (now - served).Seconds() / herdWatched.Seconds()
 }

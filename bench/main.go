@@ -123,7 +123,11 @@ func (r *run) measure(ctx context.Context) error {
 	case err == nil:
 		r.results.Scale = old.Scale
 	}
-	return r.everything(ctx)
+	part := err == nil && len(r.settings.stores) < len(stores)
+	if err = r.everything(ctx); err == nil && part {
+		r.results = old.with(r.results)
+	}
+	return err
 }
 
 func parse(args []string) (s settings, render string, err error) {
@@ -132,7 +136,7 @@ func parse(args []string) (s settings, render string, err error) {
 		fmt.Fprint(f.Output(), usage)
 		f.PrintDefaults()
 	}
-	only := f.String("only", "", "`stores` to measure, with commas between: "+strings.Join(storeIDs(), ", ")+"; all by default. The page is printed, and no file written unless -out names one")
+	only := f.String("only", "", "`stores` to measure, with commas between: "+strings.Join(storeIDs(), ", ")+"; all by default. The page is printed, and no file written unless -out names one; there they replace those of an earlier run")
 	f.IntVar(&s.rounds, "rounds", 3, "how often the contenders take turns")
 	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; hand-off three times as long")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, a tenth of the locks and no curves, into quick.json: some minutes")

@@ -57,7 +57,7 @@ func (r *results) page() []byte {
 	b := new(strings.Builder)
 	b.WriteString("# Performance\n\n" + generatedTag +
 		"How fast distlock is, beside other lock libraries and the commands that any lock must send. `make bench` measures it in half an hour and\n" +
-		"writes this page; `cd bench && go run . -only redis` repeats the rows of one store (`redis`, `mysql`, `mysql-noflush`, `zk`, `etcd`).\n" +
+		"writes this page; `cd bench && go run . -only redis` repeats the rows of one store (`redis`, `mysql`, `mysql-noflush`, `pg`, `zk`, `etcd`).\n" +
 		"[The details](" + detailsFile + ") have how it was measured, what the others are and promise, costs, goals and profiles.\n\n")
 	b.WriteString(r.where() + "\n\n")
 	b.WriteString("## How fast is it?\n\nA pair is a Lock and its Unlock. Bare commands are what any lock on that store must send at the least.\n\n")
@@ -89,6 +89,9 @@ func (r *results) where() string {
 	for i, st := range r.Stores {
 		if i == 0 || st.Server != r.Stores[i-1].Server {
 			servers = append(servers, st.Title+" "+st.Server)
+		}
+		if st.Commit != "" {
+			servers[len(servers)-1] += " (measured again at " + st.Commit + ")"
 		}
 	}
 	return text + " " + strings.Join(servers, ", ") + "."

@@ -74,7 +74,7 @@ func (r *results) scaleTables(b *strings.Builder) {
 			lost += ", the first " + oneLine(l.Cause)
 		}
 		long.add(l.Store, number(float64(l.Locks)), number(l.Held.Minutes()), l.TTL.String(), lost, percent(l.LeastLeft), number(l.Requests), number(l.Bytes/1000),
-			percent(l.ClientCPU), percent(l.ServerCPU), number(l.Memory), number(l.Server), number(l.TakePerS))
+			percent(l.ClientCPU), known(l.ServerCPU, percent), number(l.Memory), known(l.Server, number), number(l.TakePerS))
 	}
 	long.write(b)
 	fmt.Fprintf(b, "In %d processes, one goroutine waits for each name; the processes queue one after the other. Then all names are freed at once.\n\n", herdProcesses)
@@ -89,10 +89,18 @@ func (r *results) scaleTables(b *strings.Builder) {
 			failed += ": " + oneLine(h.Failure)
 		}
 		herds.add(h.Store, fmt.Sprintf("%d × %d", h.Processes, h.Names), number(float64(h.Served)), failed, number(float64(h.Overlaps)), percent(h.Disorder), number(h.Drain),
-			percent(h.ClientCPU), percent(h.ServerCPU))
+			percent(h.ClientCPU), known(h.ServerCPU, percent))
 	}
 	herds.write(b)
 	b.WriteString("MySQL has a tenth of the waiters: one that does not poll is a connection, and a thread of the server.\n\n")
+}
+
+// known shows what is 0 if it could not be measured.
+func known(v float64, show func(float64) string) string {
+	if v == 0 {
+		return "–"
+	}
+	return show(v)
 }
 
 func percent(share float64) string { return number(100*share) + "%" }

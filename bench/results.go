@@ -37,11 +37,26 @@ type results struct {
 type measured struct {
 	ID         string            `json:"id"`
 	Title      string            `json:"title"`
+	Commit     string            `json:"commit,omitempty"` // if it was measured again, later than the others
 	Server     string            `json:"server"`
 	Contenders []*report.Backend `json:"contenders"` // ours first, the bare commands last
 	Crowds     []*crowd          `json:"crowds"`     // by clients on one name
 	Held       []heldPoint       `json:"held"`       // ours, by locks held
 	Profiles   []profiled        `json:"profiles"`   // of goals that are missed
+}
+
+// with returns r with the stores of a later run instead of its own.
+func (r *results) with(later *results) *results {
+	for _, m := range later.Stores {
+		m.Commit = later.Commit
+		if i := slices.IndexFunc(r.Stores, func(old *measured) bool { return old.ID == m.ID }); i >= 0 {
+			r.Stores[i] = m
+		} else {
+			r.Stores = append(r.Stores, m)
+		}
+	}
+	r.Idle = min(r.Idle, later.Idle)
+	return r
 }
 
 // crowd is what some clients on one name get, a value a round.

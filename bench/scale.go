@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock/internal/compare/measure"
 	"github.com/distlock-go/distlock/internal/compare/report"
+	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
@@ -113,12 +114,12 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 		return err
 	}
 	defer server.Close()
-	tap, err := measure.NewTap(server.Addr(), string(st.kind))
+	tap, err := measure.NewTap(server.Addr(), openurl.Scheme(server.URL()))
 	if err != nil {
 		return err
 	}
 	defer tap.Close()
-	empty := resident(server.PID())
+	empty := resident(server.Working())
 	c, err := startHelper(ctx, task{Role: "hold", URL: at(server.LockURL(), tap.Addr()), Locks: l.Locks, TTL: l.TTL})
 	if err != nil {
 		return err
@@ -134,10 +135,10 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if !sleepFor(ctx, l.TTL) { // the first renewal of each may cost more
 		return ctx.Err()
 	}
-	l.Server = (resident(server.PID()) - empty) / float64(l.Locks)
+	l.Server = (resident(server.Working()) - empty) / float64(l.Locks)
 	began, requests, bytes := time.Now(), tap.Requests(), tap.Bytes()
 	client, _ := measure.CPUTime([]int{c.pid()})
-	served, _ := measure.CPUTime([]int{server.PID()})
+	served, _ := measure.CPUTime(server.Working())
 	sleepFor(ctx, r.settings.scale.hold)
 	l.Held = time.Since(began)
 	passed := l.Held.Seconds()
@@ -145,7 +146,7 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if now, ok := measure.CPUTime([]int{c.pid()}); ok {
 		l.ClientCPU = (now - client).Seconds() / passed
 	}
-	if now, ok := measure.CPUTime([]int{server.PID()}); ok {
+	if now, ok := measure.CPUTime(server.Working()); ok {
 		l.ServerCPU = (now - served).Seconds() / passed
 	}
 	c.tell("free")
@@ -180,17 +181,20 @@ func sleepFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// resident returns the bytes of memory that a process has; 0 if that is not known.
-func resident(pid int) float64 {
-	var size, pages float64
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &size, &pages)
+// resident returns the bytes of memory that processes have; 0 if that is not known.
+func resident(pids []int) (bytes float64) {
+	for _, pid := range pids {
+		var size, pages float64
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &size, &pages)
+		}
+		if err != nil {
+			return 0
+		}
+		bytes += pages * float64(os.Getpagesize())
 	}
-	if err != nil {
-		return 0
-	}
-	return pages * float64(os.Getpagesize())
+	return bytes
 }
 
 // helper is a process of this program that does a task, and talks in lines of JSON.

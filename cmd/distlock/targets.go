@@ -66,9 +66,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			return nil, nil, nil, err
 		}
 		t.Rig.Child = holder
-		if pid := s.PID(); pid != 0 && kind != servers.Postgres { // that works in a process for each connection
-			t.PIDs = []int{pid}
-		}
+		t.PIDs = s.Working()
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
 			t.Rig.Control = s

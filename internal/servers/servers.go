@@ -127,6 +127,15 @@ func (s *Server) Note() string { return s.note }
 // Version is what the server calls itself, asked by its own protocol; empty where it does not say.
 func (s *Server) Version() string { return s.version }
 
+// Working returns the IDs of the processes that do the server's work, as far as they are known: none of Postgres, which
+// starts one for each connection.
+func (s *Server) Working() []int {
+	if pid := s.PID(); pid != 0 && s.Kind() != Postgres {
+		return []int{pid}
+	}
+	return nil
+}
+
 // PID returns the process ID of a local process started here that has been neither killed nor closed; 0 for all
 // others.
 func (s *Server) PID() int {

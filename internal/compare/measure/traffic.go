@@ -32,11 +32,15 @@ type Tap struct {
 
 // NewTap begins to listen for clients of the server at target, a host:port.
 func NewTap(target, store string) (*Tap, error) {
+	newCount, known := counters[store]
+	if !known {
+		return nil, fmt.Errorf("counting proxy: nothing is known of the requests of the store %q", store)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("counting proxy: %w", err)
 	}
-	t := &Tap{listener: l, target: target, newCount: counters[store], conns: make(map[net.Conn]bool)}
+	t := &Tap{listener: l, target: target, newCount: newCount, conns: make(map[net.Conn]bool)}
 	t.running.Go(t.accept)
 	return t, nil
 }
