@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"embed"
 	"fmt"
 	"path"
@@ -37,7 +36,7 @@ func quote(table string) (string, error) {
 }
 
 // statements returns the texts of sql/*.sql for a table that was quoted.
-func statements(table, channel string) map[string]string {
+func statements(table string) map[string]string {
 	words := strings.NewReplacer(
 		"{table}", table,
 		"{now}", "clock_timestamp()",
@@ -48,7 +47,7 @@ func statements(table, channel string) map[string]string {
 		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",
 		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
 			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",
-		"{tell}", fmt.Sprintf("CASE WHEN woken <> '' THEN pg_notify('%s', encode(woken, 'hex'))::text END", channel))
+		"{tell}", "CASE WHEN woken <> '' THEN pg_notify('"+channelPrefix+"' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))::text END")
 	text := make(map[string]string)
 	entries, _ := files.ReadDir("sql") // they are part of the program
 	for _, e := range entries {
@@ -69,7 +68,7 @@ func statements(table, channel string) map[string]string {
 // fails with distlock.ErrInvalid if the name is not allowed.
 func Schema(table string) (string, error) {
 	quoted, err := quote(table)
-	return statements(quoted, "")["schema"], err
+	return statements(quoted)["schema"], err
 }
 
 // columns are the types that correctness rests on.
@@ -88,7 +87,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	d.text = statements(quoted, "")
+	d.text = statements(quoted)
 	s, err := d.session(ctx, quoted)
 	if err == nil && !s.direct && d.own {
 		// The next request may go to another session: nothing is prepared there.
@@ -118,15 +117,13 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, DELETE for Sweep; see %s#permissions", o.Table, page)
 	}
 	// From here on, no search_path can lead to another table.
-	sum := sha256.Sum256([]byte(s.schema + "." + s.table))
-	channel := fmt.Sprintf("distlock_%x", sum[:8])
-	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize(), channel)
+	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize())
 	// Without a wait for the log, a crash loses what was answered.
 	if d.durability = driver.Restart; s.commit == "off" {
 		d.durability = driver.Volatile
 	}
 	if s.direct {
-		d.listener = newListener(d.pool, d.own, channel)
+		d.listener = newListener(d.pool, d.own)
 	} else if o.Logger != nil {
 		o.Logger.Info("a pooler is between this client and the server, so waiters poll", "see", page)
 	}

@@ -47,7 +47,10 @@ func (d *store) Capabilities() driver.Capabilities {
 
 // Claim implements driver.Driver.
 func (d *store) Claim(r driver.Request) driver.Claim {
-	owner, _ := hex.DecodeString(r.Owner) // the engine has made it
+	owner, _ := hex.DecodeString(r.Owner) // the engine has made it, by chance
+	if d.listener != nil {
+		copy(owner, d.listener.id[:]) // so a release knows whom to tell
+	}
 	return &claim{store: d, request: r, owner: owner, woken: make(chan struct{}, 1)}
 }
 

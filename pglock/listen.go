@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"sync"
 	"time"
@@ -18,6 +19,10 @@ const (
 	alive         = 5 * time.Second  // for the answer
 )
 
+// channelPrefix is before the id of a listener in the name of its channel. Each has its own: a release wakes the process that has the
+// next waiter, and not all that wait. If two have the same id by chance, each hears a little more.
+const channelPrefix = "distlock_"
+
 // listener has the one connection that hears of releases, from when a claim first waits.
 //
 //	waiter    join, then held.sql: on the list       Wait
@@ -27,9 +32,9 @@ const (
 // The row is the truth, and a notification a hint. While there is no connection, join says so, and
 // the engine polls; when one comes or goes, all look again.
 type listener struct {
-	pool    *pgxpool.Pool
-	own     bool // the pool was opened here
-	channel string
+	pool *pgxpool.Pool
+	own  bool    // the pool was opened here
+	id   [4]byte // what the owners of this Locker begin with
 
 	ctx     context.Context
 	end     context.CancelFunc
@@ -41,8 +46,9 @@ type listener struct {
 	waiting map[string]*claim // by owner
 }
 
-func newListener(pool *pgxpool.Pool, own bool, channel string) *listener {
-	l := &listener{pool: pool, own: own, channel: channel, waiting: make(map[string]*claim)}
+func newListener(pool *pgxpool.Pool, own bool) *listener {
+	l := &listener{pool: pool, own: own, waiting: make(map[string]*claim)}
+	_, _ = rand.Read(l.id[:]) // it never fails
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -127,7 +133,7 @@ func (l *listener) connect() (conn *pgx.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = conn.Exec(ctx, "LISTEN "+l.channel); err != nil {
+	if _, err = conn.Exec(ctx, "LISTEN "+channelPrefix+hex.EncodeToString(l.id[:])); err != nil {
 		hangUp(conn)
 	}
 	return conn, err
