@@ -25,6 +25,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,12 +168,24 @@ func parseHosts(s string) ([]string, string) {
 	}
 	hosts := strings.Split(s, ",")
 	for i, h := range hosts {
+		if port := shortPort.FindStringSubmatch(h); port != nil && !validPort(port[1]) {
+			return nil, fmt.Sprintf("has the port %s in place %d of its hosts, allowed are 1 to 65535", port[1], i+1)
+		}
 		if !validHost(h) {
 			return nil, fmt.Sprintf("has no valid host[:port] in place %d of its hosts "+
 				"(ports are 1 to 65535, IPv6 addresses are in brackets)", i+1)
 		}
 	}
 	return hosts, ""
+}
+
+// shortPort finds a port that may be shown although it is not allowed. What is longer, or no number, may be a password
+// that is not followed by a host.
+var shortPort = regexp.MustCompile(`:([0-9]{1,5})$`)
+
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n != 0
 }
 
 func validHost(s string) bool {
@@ -190,13 +203,7 @@ func validHost(s string) bool {
 	} else if strings.ContainsFunc(name, notInHostName) {
 		return false
 	}
-	if hasPort {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
-			return false
-		}
-	}
-	return name != ""
+	return name != "" && (!hasPort || validPort(port))
 }
 
 func notInHostName(r rune) bool {
