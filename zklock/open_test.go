@@ -75,6 +75,16 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
+// TestShortestTTL: a TTL that leaves the servers no time to answer is refused, and the error says which is allowed.
+func TestShortestTTL(t *testing.T) {
+	t.Parallel()
+	l := open(t, nil, freshPrefix(), 7*time.Second)
+	_, err := l.TryLock(t.Context(), "x", distlock.TTL(minTTL-time.Millisecond))
+	if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "the TTL is 99ms, allowed on zookeeper are 100ms to ") {
+		t.Error("a TTL of 99 ms:", err)
+	}
+}
+
 // TestNegotiated: the servers grant less than was asked for, or more. What they
 // grant decides on the TTLs.
 func TestNegotiated(t *testing.T) {

@@ -168,10 +168,10 @@ func newStoreOn(conn *zk.Conn, o Options, timeout time.Duration) *store {
 
 // newLocker returns a Locker over d. d is complete.
 func newLocker(d *store) (*Locker, error) {
-	if d.caps.MaxTTL <= 0 {
+	if d.caps.MaxTTL < minTTL {
 		_ = d.Close()
-		return nil, opened(fmt.Errorf("%w: a session of %v allows no TTL with ticks of %v",
-			distlock.ErrInvalid, d.main.session.conn.Timeout(), d.opts.TickTime))
+		return nil, opened(fmt.Errorf("%w: a session of %v allows no TTL of %v or more with ticks of %v",
+			distlock.ErrInvalid, d.main.session.conn.Timeout(), minTTL, d.opts.TickTime))
 	}
 	o := d.opts.Options
 	o.TTL = d.defaultTTL()
@@ -183,6 +183,9 @@ func newLocker(d *store) (*Locker, error) {
 	return &Locker{client}, nil
 }
 
+// minTTL is the shortest lease: the servers write a renewal to their disks, which may take tens of milliseconds.
+const minTTL = 100 * time.Millisecond
+
 // defaultTTL returns the TTL of calls without one of their own. If the Locker was given
 // none either, a quarter of the lease at least stays in reserve. So a waiter need not
 // confirm its session when it wakes up: it did when it last looked.
@@ -190,7 +193,7 @@ func (d *store) defaultTTL() time.Duration {
 	if d.opts.TTL != 0 {
 		return d.opts.TTL
 	}
-	return min(distlock.DefaultTTL, d.main.session.lease()*3/4)
+	return max(minTTL, min(distlock.DefaultTTL, d.main.session.lease()*3/4))
 }
 
 // declare fixes the capabilities. lag is how much longer than a lock's TTL its session
@@ -202,6 +205,7 @@ func (d *store) declare(longest, lag time.Duration) {
 		Fair:       true,
 		Push:       true,
 		Durability: driver.Quorum,
+		MinTTL:     minTTL,
 		MaxTTL:     longestTTL(longest, tick),
 		// The leader learns of the last request half a tick late, and then rounds up
 		// by a tick.
