@@ -65,7 +65,7 @@ type Options struct {
 	Progress func(Result)
 
 	// Artifacts is the directory for the histories of failed checks, by default
-	// that for temporary files.
+	// that for temporary files. A run in which a check fails makes one directory there.
 	Artifacts string
 }
 

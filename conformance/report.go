@@ -293,7 +293,7 @@ func repeats(e, f oracle.Event) bool {
 // save writes the history of a failed check to files, and returns their names, or
 // why there are none.
 func (s *suite) save(id string, h *oracle.History) []string {
-	dir, err := os.MkdirTemp(s.opts.Artifacts, "distlock-conformance-")
+	dir, err := s.artifacts()
 	if err != nil {
 		return []string{fmt.Sprintf("not saved: %v", err)}
 	}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,8 @@ type suite struct {
 	rerun   func(id string) string
 	trouble string // what went wrong before the first check
 
+	artifacts func() (string, error) // makes the directory for histories, once
+
 	// alone is held for reading by every check that runs, and for writing by one
 	// that must run alone.
 	alone sync.RWMutex
@@ -49,6 +52,7 @@ func newSuite(ctx context.Context, h Harness, o *Options) *suite {
 		// What is outside of a bubble must not end what is inside.
 		s.ctx = context.WithoutCancel(ctx)
 	}
+	s.artifacts = sync.OnceValues(func() (string, error) { return os.MkdirTemp(s.opts.Artifacts, "distlock-conformance-") })
 	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.opts.Seed) }
 	for _, k := range append(Checks(), s.opts.Checks...) {
 		if s.opts.Filter(k) {

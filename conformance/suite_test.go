@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -173,6 +174,19 @@ func TestConvict(t *testing.T) {
 		if len(r.Artifacts) == 0 || !strings.HasSuffix(r.Artifacts[0], "own-overlaps.jsonl") {
 			t.Errorf("the history was not saved: %q", r.Artifacts)
 		}
+	}
+}
+
+// The histories of a run are in one directory.
+func TestHistoriesOfARun(t *testing.T) {
+	holds := func(c *C) {
+		c.open("A").mustTry(c.Name("x"), "which is fresh").free()
+		c.Failf("seen")
+	}
+	got := collect(t, check("first", holds), check("second", holds))
+	first, second := got["first"].Artifacts, got["second"].Artifacts
+	if len(first) == 0 || len(second) == 0 || first[0] == second[0] || filepath.Dir(first[0]) != filepath.Dir(second[0]) {
+		t.Errorf("the histories are in %q and %q", first, second)
 	}
 }
 
