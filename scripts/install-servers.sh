@@ -164,6 +164,9 @@ build_etcd() {
   cp internal/servers/etcd/etcd.sum "$work/go.sum"
   (cd "$work" && CGO_ENABLED=0 GOWORK=off \
     go build -mod=readonly -buildvcs=false -trimpath -o etcd go.etcd.io/etcd/server/v3) >"$log" 2>&1 || {
+    say "etcd could not be built, from the Go modules that its go.mod names. If the error below names a certificate (x509):"
+    say "install the roots (apt-get install ca-certificates); if it cannot reach the module proxy: set GOPROXY (go env GOPROXY)."
+    say "An etcd 3.5 or newer in PATH is taken as it is."
     cat "$log" >&2
     rm -rf "$work"
     exit 1
