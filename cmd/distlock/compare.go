@@ -101,13 +101,15 @@ func runCompare(ctx context.Context, urls []string, p report.Params, safety bool
 	return found, nil
 }
 
-// progress draws a bar on a terminal, and writes plain lines elsewhere.
+// progress draws a bar on a terminal, and writes plain lines elsewhere. How much is done is told by time, like what is
+// left: the steps are not equally long.
 func progress() compare.Progress {
+	start := time.Now()
 	if !atTerminal() {
 		last := ""
 		return func(done, total int, what string, left time.Duration) {
 			if what != last && done < total {
-				fmt.Fprintf(stderr, "%3d%%  %s\n", 100*done/total, doing(what, left))
+				fmt.Fprintf(stderr, "%3d%%  %s\n", share(time.Since(start), left), doing(what, left))
 				last = what
 			}
 		}
@@ -115,12 +117,21 @@ func progress() compare.Progress {
 	var bar *progressbar.ProgressBar
 	return func(done, total int, what string, left time.Duration) {
 		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr),
+			bar = progressbar.NewOptions(100, progressbar.OptionSetWriter(os.Stderr),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false), progressbar.OptionFullWidth())
 		}
 		bar.Describe(given.message(doing(what, left)))
-		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+		percent := 100
+		if done < total {
+			percent = share(time.Since(start), left)
+		}
+		_ = bar.Set(percent) // a bar that cannot be drawn is no reason to stop
 	}
+}
+
+// share is how much of a run is over, in per cent. It is less than 100 before the end.
+func share(spent, left time.Duration) int {
+	return min(99, int(100*spent/max(1, spent+left)))
 }
 
 func doing(what string, left time.Duration) string {

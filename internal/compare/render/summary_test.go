@@ -75,7 +75,7 @@ func TestSummaryNamesWinners(t *testing.T) {
 	}
 
 	for name, r := range map[string]*report.Report{
-		"they overlap":       of(report.SoloRate, report.Series{900, 1000, 1100}, report.Series{300, 310, 950}),
+		"they overlap":       of(report.SoloRate, report.Series{900, 1000, 1100}, report.Series{400, 410, 950}),
 		"too close":          of(report.SoloRate, report.Series{1000, 1001, 1002}, report.Series{990, 991, 992}),
 		"two rounds":         of(report.SoloRate, report.Series{1000, 1001}, report.Series{1, 1}),
 		"nothing to compare": of(report.SoloRate, report.Series{1000, 1001, 1002}, nil),
@@ -124,12 +124,37 @@ func TestSummaryLevel(t *testing.T) {
 		t.Errorf("zk: %q, %q", best, watch)
 	}
 	// Rounds that reach up to the best, with a median far below, are neither.
-	r.Backends[1].Figures[report.SoloRate] = report.Series{300, 310, 1150}
+	r.Backends[1].Figures[report.SoloRate] = report.Series{500, 510, 1150}
 	if best, watch, _ := said(r, "redis"); len(best)+len(watch) != 0 {
 		t.Errorf("redis: %q, %q", best, watch)
 	}
 	if best, _, _ := said(r, "etcd"); !slices.Equal(best, []string{"Locks that nobody else wants: 1,050/s, within the noise of redis"}) {
 		t.Errorf("etcd: %q", best)
+	}
+}
+
+// Rounds that differ by more than their median are told, where they have kept a store from its rank.
+func TestSummaryOfNoise(t *testing.T) {
+	wild := report.Series{100, 1000, 9000}
+	for _, etcd := range []report.Series{{900, 1000, 1100}, nil} { // with a rival, and alone
+		r := of(report.SoloRate, wild, etcd)
+		_, watch, _ := said(r, "redis")
+		if !slices.Equal(watch, []string{"Too noisy to rank: locks that nobody else wants (±445%)"}) {
+			t.Errorf("redis: %q", watch)
+		}
+		if lead := (doc{r}).performanceTable().Lead; !strings.Contains(lead, "±100% or more says little: the machine was busy") {
+			t.Errorf("the table says %q", lead)
+		}
+		if _, watch, _ := said(r, "etcd"); len(watch) != 0 {
+			t.Errorf("etcd: %q", watch)
+		}
+	}
+	r := of(report.SoloRate, wild, report.Series{90000, 90000, 90000})
+	if _, watch, _ := said(r, "redis"); !slices.Equal(watch, []string{"Far behind etcd: locks that nobody else wants (90 times)"}) {
+		t.Errorf("redis: %q", watch)
+	}
+	if lead := (doc{of(report.SoloRate, report.Series{900, 1000, 1100}, nil)}).performanceTable().Lead; strings.Contains(lead, "says little") {
+		t.Errorf("the table says %q", lead)
 	}
 }
 

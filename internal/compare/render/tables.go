@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,11 @@ func (r doc) performanceLead() string {
 	lead := fmt.Sprintf("Median of %s in which the backends took turns; ± is half the distance between the extremes. ", rounds) +
 		"Rates count a lock and its unlock as one; Jain's index is 1 if all clients got the same share; hand-off is from Unlock to the waiter's return. " +
 		"Requests and bytes are those of one lock and unlock."
+	if slices.ContainsFunc(r.Backends, func(b *report.Backend) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(b.Figures)), noisy)
+	}) {
+		lead += " A figure with ±100% or more says little: " + noiseReason + "."
+	}
 	if r.Params.Rounds >= MinRounds {
 		return lead + " The best store of a row is marked only where its rounds do not " +
 			"overlap with those of any other, and the medians differ by more than the two ± together."

@@ -47,6 +47,7 @@ func (r doc) watch(i int) []statement {
 			Text: fmt.Sprintf("%s of %d locks that should have been renewed in time", number(slices.Max(lost)), r.Params.Held)})
 	}
 	all = append(all, r.behind(i)...)
+	all = append(all, r.noise(i)...)
 	return append(all, r.notMeasured(b)...)
 }
 
@@ -80,6 +81,21 @@ func (r doc) behind(i int) []statement {
 		all = append(all, statement{Verdict: report.Caution, Head: "Far behind " + labels[k], Text: strings.Join(where[k], ", ")})
 	}
 	return all
+}
+
+// noise says where no verdict was possible because the rounds of a backend differ too much.
+func (r doc) noise(i int) []statement {
+	var where []string
+	for _, c := range r.contests() {
+		s := c.series[i]
+		if top, of := r.leaders(c.series, c.info.lower); noisy(s) && (of < 2 || len(top) > 1 && slices.Contains(top, i)) {
+			where = append(where, fmt.Sprintf("%s (%s)", c.info.claim, spread(s)))
+		}
+	}
+	if where == nil || inProcess(r.Backends[i]) {
+		return nil
+	}
+	return []statement{{Verdict: report.Caution, Head: "Too noisy to rank", Text: strings.Join(where, ", "), Why: noiseReason}}
 }
 
 // notMeasured gathers what was not tried by the reason.

@@ -303,6 +303,12 @@ func spread(s report.Series) string {
 	return fmt.Sprintf("±%.0f%%", 100*s.Spread())
 }
 
+// noisy reports whether the rounds differ by twice their median or more. With such a spread a backend that is half as
+// good is never told apart.
+func noisy(s report.Series) bool { return len(s) > 1 && s.Spread() >= 1 }
+
+const noiseReason = "the machine was busy, or the rounds too short or too few (--duration, --rounds)"
+
 // warnings are what a reader must know before the rest, worst first: a broken contract,
 // an interrupted run, what failed and what is missing.
 func (r doc) warnings() []string {
