@@ -52,7 +52,11 @@ func (o *checkOptions) readFaults(cmd *cobra.Command) error {
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&o.faults); err != nil {
-		return fmt.Errorf("--faults %s: %w", o.faultFile, err)
+		line := yamlLine.FindString(err.Error()) // and no more: the file may be another than was meant
+		if line != "" {
+			line = ", wrong in" + line
+		}
+		return fmt.Errorf("--faults %s is not a YAML list of faults, each with name, break and mend%s; see distlock help chaos", o.faultFile, line)
 	}
 	if len(o.faults) == 0 {
 		return fmt.Errorf("--faults %s: it has no faults", o.faultFile)

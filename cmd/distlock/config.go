@@ -86,6 +86,16 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 	return c, nil
 }
 
+// loadServer is loadConfig for what concerns other processes.
+func loadServer(cmd *cobra.Command) (backends.Config, error) {
+	c, err := loadConfig(cmd)
+	if err == nil && openurl.Scheme(c.URL) == "mem" {
+		err = usage(errors.New("mem:// is the memory of one process, which shares no lock with another: " +
+			"allowed is the URL of a server, like redis://localhost:6379; mem:// is for check and compare"))
+	}
+	return c, err
+}
+
 // loadFile reads a file into k. The error completes "the configuration FILE". It quotes
 // nothing of the file: whatever is not understood may be a password.
 func loadFile(k *koanf.Koanf, name string) error {
@@ -207,7 +217,7 @@ func (r *renewals) last() error {
 // openBackend opens the Locker that the configuration names. An unreachable backend and
 // a wrong configuration have exit statuses of their own.
 func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
-	c, err := loadConfig(cmd)
+	c, err := loadServer(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +233,7 @@ func openConfig(ctx context.Context, c backends.Config, name string) (b *backend
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
 	case err != nil:
-		return nil, b.failed(fmt.Errorf("%w. Nothing was done; is the server up, and the URL right, with user and password?", err))
+		return nil, b.failed(fmt.Errorf("%w (nothing was done; is the server up, and the URL right, with user and password?)", err))
 	}
 	return b, nil
 }

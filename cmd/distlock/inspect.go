@@ -15,64 +15,105 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-func inspectCommand() *cobra.Command {
-	var prefix string
-	var asJSON, watch, base bool
-	var every time.Duration
-	cmd := &cobra.Command{
-		Use:   "inspect [flags] [NAME]",
-		Short: "Show the holder of a lock, or all locks",
-		Long: `Inspect shows the holder of NAME, its token, since when it holds, how long the lease
+const inspectHelp = `Inspect shows the holder of NAME, its token, since when it holds, how long the lease
 still runs unless it is renewed, and how many processes wait. The exit status is 0 if NAME
 is held and 1 if it is free. Without NAME it lists the names that are held. What the
 backend does not keep is shown as "-".
 
+A name that run takes with --permits, --shared or --exclusive is itself free: its places
+are the names NAME/0, NAME/1 and so on, and whoever is next holds NAME/next. Look at them
+with --prefix NAME/.
+
 With --token-base it prints one number, at least as high as every token that the store
 has granted until now: the token_base for the URL of another store, if the service moves
 there and its tokens must go on rising. Ask when the last client of the old store has
-stopped. For that it takes and frees a lock, on a random name.`,
+stopped. For that it takes and frees a lock, on a random name.`
+
+type inspectOptions struct {
+	prefix              string
+	asJSON, watch, base bool
+	every, timeout      time.Duration
+}
+
+func inspectCommand() *cobra.Command {
+	var o inspectOptions
+	cmd := &cobra.Command{
+		Use:               "inspect [flags] [NAME]",
+		Short:             "Show the holder of a lock, or all locks",
+		Long:              inspectHelp,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && cmd.Flags().Changed("prefix") {
-				return usage(errors.New("NAME and --prefix exclude each other"))
+			if err := o.check(len(args) == 1, cmd.Flags().Changed("prefix")); err != nil {
+				return usage(err)
 			}
-			if every <= 0 {
-				return usage(fmt.Errorf("--every is %v, allowed is more than 0", every))
-			}
-			if base && (len(args) == 1 || cmd.Flags().Changed("prefix") || asJSON || watch) {
-				return usage(errors.New("--token-base is for the whole store, and excludes NAME, --prefix, --json and --watch"))
-			}
-			b, err := openBackend(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer closeTelling(b.locker)
-			if base {
-				return b.tokenBase(cmd)
-			}
-			look := func(ctx context.Context) ([]distlock.Status, error) {
-				if len(args) == 0 {
-					return distlock.List(ctx, b.locker, prefix)
-				}
-				st, err := distlock.Inspect(ctx, b.locker, args[0])
-				return []distlock.Status{st}, err
-			}
-			show := showTable
-			if asJSON {
-				show = showJSON
-			}
-			return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, len(args) == 1, watch, every)
+			return o.inspect(cmd, args)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&prefix, "prefix", "", "list only names that start with `text`")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object per lock and line")
-	f.BoolVar(&watch, "watch", false, "print again whenever something changes, until interrupted")
-	f.BoolVar(&base, "token-base", false, "print the token_base for the URL of a store to move to")
-	f.DurationVar(&every, "every", time.Second, "how often --watch looks")
+	f.StringVar(&o.prefix, "prefix", "", "list only names that start with `text`")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object per lock and line")
+	f.BoolVar(&o.watch, "watch", false, "print again whenever something changes, until interrupted")
+	f.BoolVar(&o.base, "token-base", false, "print the token_base for the URL of a store to move to")
+	f.DurationVar(&o.every, "every", time.Second, "how often --watch looks")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the backend may take to connect, and how long for each look")
 	addBackendFlags(cmd)
 	return cmd
+}
+
+func (o *inspectOptions) check(name, prefix bool) error {
+	switch {
+	case name && prefix:
+		return errors.New("NAME and --prefix exclude each other")
+	case o.every <= 0:
+		return fmt.Errorf("--every is %v, allowed is more than 0", o.every)
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout is %v, allowed is more than 0", o.timeout)
+	case o.base && (name || prefix || o.asJSON || o.watch):
+		return errors.New("--token-base is for the whole store, and excludes NAME, --prefix, --json and --watch")
+	}
+	return nil
+}
+
+func (o *inspectOptions) inspect(cmd *cobra.Command, args []string) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
+	defer cancel()
+	b, err := openBackend(ctx, cmd)
+	if err != nil {
+		return o.late(ctx, err)
+	}
+	defer closeTelling(b.locker)
+	if o.base {
+		return o.late(ctx, b.tokenBase(ctx, cmd.OutOrStdout()))
+	}
+	look := func(ctx context.Context) ([]distlock.Status, error) {
+		ctx, cancel := context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+		sts, err := lookAt(ctx, b.locker, args, o.prefix)
+		return sts, o.late(ctx, err)
+	}
+	show := showTable
+	if o.asJSON {
+		show = showJSON
+	}
+	return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, len(args) == 1, o.watch, o.every)
+}
+
+// lookAt returns the status of the name in args, or of all that are held.
+func lookAt(ctx context.Context, l distlock.Locker, args []string, prefix string) ([]distlock.Status, error) {
+	if len(args) == 0 {
+		return distlock.List(ctx, l, prefix)
+	}
+	st, err := distlock.Inspect(ctx, l, args[0])
+	return []distlock.Status{st}, err
+}
+
+// late says of an error that it comes from the end of --timeout, if so.
+func (o *inspectOptions) late(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &exit{status: statusUnavailable, err: fmt.Errorf("no answer within %v (--timeout): %s", o.timeout, named(err.Error()))}
 }
 
 type shower func(io.Writer, []distlock.Status) error

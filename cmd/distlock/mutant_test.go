@@ -28,10 +28,18 @@ const (
 	noExpiry = "mutant-noexpiry" // sets no expiry: a dead holder's entry stays
 )
 
+// alone is the scheme of locks in this process, for scripts that need no other: the command refuses mem:// where one is meant.
+const alone = "alone"
+
 func registerMutants() {
+	backends.Default.Register(openAlone, alone)
 	for _, scheme := range []string{careless, noExpiry} {
 		backends.Default.Register(openMutant, scheme)
 	}
+}
+
+func openAlone(ctx context.Context, rawURL string, o *distlock.Options) (distlock.Locker, error) {
+	return backends.Open(ctx, strings.Replace(rawURL, alone, "mem", 1), func(own *distlock.Options) { *own = *o })
 }
 
 func openMutant(ctx context.Context, rawURL string, o *distlock.Options) (distlock.Locker, error) {

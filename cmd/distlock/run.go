@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/distlock-go/distlock"
@@ -66,7 +67,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(o.check(cmd.Flags().Changed("wait")), o.checkSharing(cmd.Flags())); err != nil {
+			if err := errors.Join(o.check(cmd.Flags()), o.checkSharing(cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			name, command := args[0], args[1:]
@@ -97,7 +98,8 @@ func runCommand(signals *interrupts) *cobra.Command {
 	return cmd
 }
 
-func (o *runOptions) check(waits bool) error {
+func (o *runOptions) check(f *pflag.FlagSet) error {
+	waits := f.Changed("wait")
 	o.tryOnly = o.noWait || waits && o.wait == 0 // as with flock(1)
 	switch {
 	case o.noWait && waits:
@@ -110,8 +112,12 @@ func (o *runOptions) check(waits bool) error {
 		return fmt.Errorf("--on-lost is %q, allowed are kill and warn", o.onLost)
 	case o.killAfter < 0:
 		return fmt.Errorf("--kill-after is %v, allowed is 0 or more", o.killAfter)
-	case o.minHold < 0 || o.oncePer < 0 || o.minHold > 0 && o.oncePer > 0:
-		return errors.New("--min-hold and --once-per take a duration above 0, and exclude each other")
+	case f.Changed("min-hold") && o.minHold <= 0:
+		return fmt.Errorf("--min-hold is %v, allowed is more than 0", o.minHold)
+	case f.Changed("once-per") && o.oncePer <= 0:
+		return fmt.Errorf("--once-per is %v, allowed is more than 0", o.oncePer)
+	case o.minHold > 0 && o.oncePer > 0:
+		return errors.New("--min-hold and --once-per exclude each other")
 	}
 	return nil
 }
@@ -131,7 +137,7 @@ func (o *runOptions) checkLease(graceSet bool, lease time.Duration) error {
 
 func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, args []string) error {
 	outliveReaders()
-	config, err := loadConfig(cmd)
+	config, err := loadServer(cmd)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -85,6 +86,18 @@ func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Sign
 		if left := waiters(); left > 0 && took < time.Second {
 			t.Errorf("%d waiters are left", left)
 		}
+	}
+}
+
+// A backend that accepts a connection and says nothing is given up.
+func TestInspectOfSilence(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer silent.Close()
+	cmd := exec.CommandContext(t.Context(), "distlock", "inspect", "--timeout", "100ms", "--url", "redis://"+silent.Addr().String()+"?dial_timeout=1m")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != statusUnavailable || !strings.HasPrefix(string(out), "distlock: no answer within 100ms (--timeout): open redis://127.0.0.1") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

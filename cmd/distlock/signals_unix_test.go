@@ -25,7 +25,7 @@ func TestInheritedIgnoredSignals(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "up")
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap "" `+name+`; exec distlock run job -- sh -c 'kill -`+
 				strings.Fields(name)[0]+` $$; touch "$1"; while [ -e "$1" ]; do sleep 0.02; done; exit 9' sh "$1"`, "sh", file)
-			cmd.Env = append(os.Environ(), "DISTLOCK_URL=mem://nohup")
+			cmd.Env = append(os.Environ(), "DISTLOCK_URL=alone://nohup")
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func newConsole(t *testing.T) *console {
 func newTerminal(t *testing.T, args ...string) *console {
 	t.Helper()
 	t.Parallel()
-	return newTerminalWith(t, "DISTLOCK_URL=mem://console", args...)
+	return newTerminalWith(t, "DISTLOCK_URL=alone://console", args...)
 }
 
 // newTerminalWith does so with a variable in the environment.

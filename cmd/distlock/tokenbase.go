@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
-
-	"github.com/spf13/cobra"
+	"io"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/sandbox"
@@ -13,8 +13,7 @@ import (
 // from what rises for all names: the server's clock, or the number of its transactions. So
 // the next token is above all before it, also of names without a holder: no listing shows
 // those. A held name may be ahead, if the server's clock has gone back.
-func (b *backend) tokenBase(cmd *cobra.Command) error {
-	ctx := cmd.Context()
+func (b *backend) tokenBase(ctx context.Context, w io.Writer) error {
 	lock, err := b.locker.TryLock(ctx, "distlock-token-base-"+sandbox.RandomID())
 	if err != nil {
 		return b.failed(err)
@@ -30,6 +29,6 @@ func (b *backend) tokenBase(cmd *cobra.Command) error {
 	if err := lock.Unlock(ctx); err != nil {
 		return b.failed(err)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), highest)
+	_, err = fmt.Fprintln(w, highest)
 	return err
 }
