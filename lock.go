@@ -16,8 +16,8 @@
 //
 // # A lock is a lease
 //
-// A lock is held for a time to live (TTL), 30 s unless the option [TTL] says otherwise. It
-// is renewed in the background at a third of that, until Unlock. A holder that crashes,
+// A lock is held for a time to live (TTL), 30 s unless the option [TTL] says otherwise or
+// the store promises less, as ZooKeeper does. It is renewed in the background at a third of that, until Unlock. A holder that crashes,
 // stalls or is cut off loses the name when the TTL has passed, so that others can go on.
 // [Lock.Done] tells a holder of it. [Do] runs a function under a lock and ends its context
 // when the lock is lost.
@@ -197,8 +197,8 @@ const (
 	// MaxTTL is the longest TTL allowed. A lock held for longer is renewed.
 	MaxTTL = 365 * 24 * time.Hour
 
-	// DefaultTTL is the TTL where neither the call nor Options names one. It
-	// weighs how long a crashed holder blocks the others against how long a
+	// DefaultTTL is the TTL where neither the call nor Options names one, on a
+	// store that promises as much; ZooKeeper mostly has 18.9 s. It weighs how long a crashed holder blocks the others against how long a
 	// holder can be out of touch with the store without losing its lock.
 	DefaultTTL = 30 * time.Second
 )

@@ -59,7 +59,8 @@ type Process interface {
 }
 
 // Inspector is implemented by a harness that can look into the store, behind the
-// back of all clients. Capability: "inspector".
+// back of all clients. Capability: "inspector". It is another than driver.Inspector,
+// by which a driver answers distlock.Inspect and List.
 type Inspector interface {
 	// Records returns how many live entries the store has of a name: holders and
 	// waiters. What only keeps its tokens from falling does not count.

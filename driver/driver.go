@@ -285,7 +285,9 @@ func (d Durability) String() string {
 	return "undeclared"
 }
 
-// Inspector is implemented by drivers that can show the locks and their holders.
+// Inspector is implemented by drivers that can show the locks and their holders. It is
+// another than conformance.Inspector, by which a test looks into the store without the
+// driver.
 type Inspector interface {
 	// Inspect returns the status of one name; a name nobody holds is no error.
 	Inspect(ctx context.Context, name string) (distlock.Status, error)

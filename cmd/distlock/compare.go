@@ -16,6 +16,7 @@ import (
 const compareHelp = `Compare measures lock backends side by side, in alternating rounds. "distlock help
 workloads" says what it measures.
 
+It does not look at DISTLOCK_URL, nor at a configuration file: its URLs are arguments.
 Without a URL it compares the backends it can have on this machine: memory, and
 Redis, MySQL, Postgres, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL,
 DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL and DISTLOCK_ETCD_URL, or in

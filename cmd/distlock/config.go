@@ -30,14 +30,20 @@ that --config or DISTLOCK_CONFIG names. The file is YAML with the fields of
 backends.Config: url, ttl, holder, token_base, require. DISTLOCK_TTL and DISTLOCK_HOLDER go before
 its ttl and holder, and --ttl and --holder of run before those; a ttl or holder in the
 URL must be the same. Others on the machine can see a password in --url, but not in the
-environment or the file.`
+environment or the file.
+
+Check also takes the URL as an argument. Compare takes all of its URLs so, and looks at
+none of the above. The memory of one process, mem://, is for these two alone: run, inspect
+and break need a server.`
+
+const whereBackend = "\n\nWhere the backend comes from: \"distlock help backend\"."
 
 // addBackendFlags gives cmd the flags for the choice of a backend.
 func addBackendFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.String("url", "", `backend, like "redis://localhost:6379" (default $DISTLOCK_URL)`)
 	f.String("config", "", "YAML `file` with url, ttl, holder, token_base and require (default $DISTLOCK_CONFIG)")
-	cmd.Long += "\n\nWhere the backend comes from: \"distlock help backend\"."
+	cmd.Long += whereBackend
 }
 
 // textFields are what the environment and the flags may set. What must be the same in

@@ -25,7 +25,7 @@ is). If the lock is being lost, the command gets TERM, and KILL when --kill-afte
 With --permits N, N holders have NAME at a time, each with the token of its slot. With --shared
 any number of readers up to --readers have it, or one that comes with --exclusive; it takes
 one lock for each of these readers. All that use NAME must say the same number. A plain
-run of NAME does not know of either.
+run of NAME does not know of either, and inspect shows the holders by --prefix NAME/.
 
 More: "distlock help running" (signals, terminals, losses, --once-per), "distlock help exit".`
 
@@ -79,7 +79,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows NAME is the command's
-	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s)")
+	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s; on ZooKeeper less, as far as its sessions allow)")
 	f.String("holder", "", "`text` that inspect shows for the lock (default host, process and command, without its arguments)")
 	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held")
