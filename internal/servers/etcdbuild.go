@@ -70,7 +70,7 @@ func buildEtcd(ctx context.Context) (string, error) {
 		if ctx.Err() != nil {
 			return "", err
 		}
-		return "", unavailable{"no etcd 3.5 or newer in PATH, and building one failed: " + err.Error()}
+		return "", unavailable{"no etcd 3.5 or newer in PATH, and building one failed (if for a certificate, x509, install ca-certificates): " + err.Error()}
 	}
 	return binary, nil
 }
