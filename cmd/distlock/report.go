@@ -58,8 +58,8 @@ func (o *reportOptions) report(measure func() (*report.Report, error)) (*report.
 // file cannot take, the others still get.
 func (o *reportOptions) write(cmd *cobra.Command, r *report.Report) error {
 	errs := []error{
-		reported(o.json, func(w io.Writer) error { return render.JSON(w, r) }),
-		reported(o.html, func(w io.Writer) error { return render.HTML(w, r) }),
+		toFile(o.json, func(w io.Writer) error { return render.JSON(w, r) }),
+		toFile(o.html, func(w io.Writer) error { return render.HTML(w, r) }),
 	}
 	out := cmd.OutOrStdout()
 	if o.json == "-" || o.html == "-" {
@@ -72,20 +72,24 @@ func (o *reportOptions) write(cmd *cobra.Command, r *report.Report) error {
 	case colours(out):
 		out, write = painted, render.Terminal
 	}
-	return errors.Join(append(errs, write(out, r), render.Err(r))...)
+	shown := write(out, r)
+	for i, name := range []string{o.json, o.html} { // last, where it is not missed
+		if errs[i] == nil {
+			tellFile(name)
+		}
+	}
+	return errors.Join(append(errs, shown, render.Err(r))...)
 }
 
-// reported is toFile, and says where the file is.
-func reported(name string, write func(io.Writer) error) error {
-	err := toFile(name, write)
-	if err != nil || name == "" || name == "-" {
-		return err
+// tellFile says where a report has been written, if to a file.
+func tellFile(name string) {
+	if name == "" || name == "-" {
+		return
 	}
 	if whole, err := filepath.Abs(name); err == nil {
 		name = whole
 	}
 	say("the report is in %s", name)
-	return nil
 }
 
 // colours reports whether w is a terminal that takes them (see no-color.org).
