@@ -168,8 +168,8 @@ func parseHosts(s string) ([]string, string) {
 	}
 	hosts := strings.Split(s, ",")
 	for i, h := range hosts {
-		if port := shortPort.FindStringSubmatch(h); port != nil && !validPort(port[1]) {
-			return nil, fmt.Sprintf("has the port %s in place %d of its hosts, allowed are 1 to 65535", port[1], i+1)
+		if port := numericPort.FindStringSubmatch(h); port != nil && !validPort(port[1]) {
+			return nil, fmt.Sprintf("has a port in place %d of its hosts that is not 1 to 65535", i+1)
 		}
 		if !validHost(h) {
 			return nil, fmt.Sprintf("has no valid host[:port] in place %d of its hosts "+
@@ -179,9 +179,8 @@ func parseHosts(s string) ([]string, string) {
 	return hosts, ""
 }
 
-// shortPort finds a port that may be shown although it is not allowed. What is longer, or no number, may be a password
-// that is not followed by a host.
-var shortPort = regexp.MustCompile(`:([0-9]{1,5})$`)
+// numericPort finds what was meant for a port. It is not shown: it may be a password that no host follows.
+var numericPort = regexp.MustCompile(`:([0-9]+)$`)
 
 func validPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
