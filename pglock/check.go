@@ -35,19 +35,22 @@ func quote(table string) (string, error) {
 	return pgx.Identifier{m[2]}.Sanitize(), nil
 }
 
+// tell tells the waiter that a statement has taken off the list.
+const tell = "CASE WHEN woken <> '' THEN pg_notify('" + channelPrefix + "' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))::text END"
+
 // statements returns the texts of sql/*.sql for a table that was quoted.
-func statements(table string) map[string]string {
+func statements(table, tell string) map[string]string {
 	words := strings.NewReplacer(
 		"{table}", table,
 		"{now}", "clock_timestamp()",
 		"{us}", "interval '1 microsecond'",
 		"{token}", "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
-		"{remaining}", "(extract(epoch from expires - clock_timestamp()) * 1000000)::bigint",
+		"{remaining}", "greatest((extract(epoch from expires - clock_timestamp()) * 1000000)::bigint, 1)",
 		"{bounded}", fmt.Sprintf("set_config('lock_timeout', '%d', true) AS bounded", rowWait.Milliseconds()),
 		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",
 		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
 			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",
-		"{tell}", "CASE WHEN woken <> '' THEN pg_notify('"+channelPrefix+"' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))::text END")
+		"{tell}", tell)
 	text := make(map[string]string)
 	entries, _ := files.ReadDir("sql") // they are part of the program
 	for _, e := range entries {
@@ -68,7 +71,7 @@ func statements(table string) map[string]string {
 // fails with distlock.ErrInvalid if the name is not allowed.
 func Schema(table string) (string, error) {
 	quoted, err := quote(table)
-	return statements(quoted)["schema"], err
+	return statements(quoted, tell)["schema"], err
 }
 
 // columns are the types that correctness rests on.
@@ -87,7 +90,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	d.text = statements(quoted)
+	d.text = statements(quoted, tell)
 	s, err := d.session(ctx, quoted)
 	if err == nil && !s.direct && d.own {
 		// The next request may go to another session: nothing is prepared there.
@@ -117,7 +120,8 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, DELETE for Sweep; see %s#permissions", o.Table, page)
 	}
 	// From here on, no search_path can lead to another table.
-	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize())
+	table := pgx.Identifier{s.schema, s.table}.Sanitize()
+	d.text, d.silent = statements(table, tell), statements(table, "NULL")
 	// Without a wait for the log, a crash loses what was answered.
 	if d.durability = driver.Restart; s.commit == "off" {
 		d.durability = driver.Volatile
@@ -156,6 +160,7 @@ func (d *store) probe(ctx context.Context) error {
 	return d.send(ctx,
 		query{"BEGIN", nil, nothing},
 		query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},
+		query{d.text["held"], []any{name, owner, nowhere}, nothing},
 		query{d.text["undo"], []any{name, owner}, nothing},
 		query{"ROLLBACK", nil, nothing})
 }

@@ -27,7 +27,9 @@ type store struct {
 	renewals   *pgxpool.Pool // the same pool if that is not ours
 	own        bool          // the pools were opened here
 	text       map[string]string
-	listener   *listener // nil if waiters poll
+	silent     map[string]string // the same, but nobody is told
+	listener   *listener         // nil if waiters poll
+	stuck      *stuck
 	durability driver.Durability
 }
 
@@ -65,7 +67,7 @@ type claim struct {
 	request   driver.Request
 	owner     []byte
 	won       bool          // a Try has returned a grant
-	ambiguous bool          // a Try has failed without an answer: its statement may be applied yet
+	ambiguous bool          // a Try has failed without an answer, or its grant was not good enough: a fresh token is needed
 	refused   bool          // a Try has found the name held
 	listed    bool          // it is on the row's list, or may be
 	told      bool          // of a release, once
@@ -88,19 +90,26 @@ func (c *claim) name() []byte { return []byte(c.request.Name) }
 // partly over, and a sweep may have removed a row with a higher token. Such a grant is asked for
 // again, with a fresh token. A sweep leaves rows that are younger than minIdle, so the token of
 // a quick one is not old. What a Try has left that had no answer may be as old as that Try.
+//
+// The grant that was not good enough stands, so an error after it is no answer, whatever it says.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	for fresh := c.ambiguous; ; fresh = true {
+	for stands := false; ; stands = true {
 		sent := time.Now()
-		grant, inserted, err := c.try(ctx, fresh)
-		if err != nil || !inserted || time.Since(sent) <= min(c.request.TTL/8, minIdle/2) {
-			grant.Sent = sent
-			c.won = c.won || err == nil
-			return grant, err
+		grant, inserted, err := c.try(ctx)
+		if err == nil && inserted && time.Since(sent) > min(c.request.TTL/8, minIdle/2) {
+			c.ambiguous = true
+			continue
 		}
+		if err != nil && stands {
+			err = &driver.Fault{Fate: driver.Unknown, Err: err}
+		}
+		grant.Sent = sent
+		c.won = c.won || err == nil
+		return grant, err
 	}
 }
 
-func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, inserted bool, err error) {
+func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err error) {
 	d, place, live := c.store, nowhere, false
 	if d.listener != nil && !c.request.NoWait {
 		// On the list also while nothing listens yet: operators see then that it waits, and it polls.
@@ -114,8 +123,8 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	var remaining int64
 	var holder []byte
 	var listed bool
-	err = d.send(ctx,
-		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), fresh},
+	err = d.sendAbout(ctx, c.request.Name,
+		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.ambiguous},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
 			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
@@ -125,6 +134,9 @@ func (c *claim) try(ctx context.Context, fresh bool) (grant driver.Grant, insert
 	switch {
 	case err != nil:
 		c.ambiguous = c.ambiguous || driver.FateOf(err) == driver.Unknown
+		if d.listener != nil && !c.ambiguous && !c.listed {
+			d.listener.leave(c) // nobody releases a claim that has left nothing
+		}
 		if c.refused && hasCode(err, noTable) { // it was there, so it may be being made anew
 			err = &driver.Fault{Fate: driver.NotNow, Err: err}
 		}
@@ -168,7 +180,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if d.listener != nil {
 		d.listener.leave(c)
 	}
-	statement, held := "release", false
+	statement := "release"
 	switch {
 	case c.ambiguous:
 		statement = "undo"
@@ -177,10 +189,7 @@ func (c *claim) Release(ctx context.Context) error {
 	case !c.won:
 		return nil
 	}
-	err := d.send(ctx, query{d.text[statement], []any{c.name(), c.owner}, func(row pgx.Rows) error {
-		var told *string
-		return row.Scan(&held, &told)
-	}})
+	held, err := d.tell(ctx, c.request.Name, statement, c.name(), c.owner)
 	switch {
 	case err != nil:
 		return err
@@ -189,4 +198,19 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	c.won, c.ambiguous, c.listed = false, false, false
 	return nil
+}
+
+// tell sends a statement about a name that tells a waiter, and returns what it answers, false if it has no row. If the server's
+// queue of notifications is full, nobody is told: the row is the truth, and waiters look by themselves.
+func (d *store) tell(ctx context.Context, name, statement string, args ...any) (answer bool, err error) {
+	scan := func(row pgx.Rows) error {
+		var told *string
+		return row.Scan(&answer, &told)
+	}
+	err = d.sendAbout(ctx, name, query{d.text[statement], args, scan})
+	if hasCode(err, queueFull) {
+		answer = false
+		err = d.sendAbout(ctx, name, query{d.silent[statement], args, scan})
+	}
+	return answer, err
 }

@@ -51,7 +51,7 @@ func table(t testing.TB) string {
 	}
 	pool := poolWith(t, nil)
 	exec(t, pool, text)
-	t.Cleanup(func() { exec(t, pool, "DROP TABLE "+name) })
+	t.Cleanup(func() { exec(t, pool, "DROP TABLE IF EXISTS "+name+", "+name+"_gone") })
 	return name
 }
 

@@ -43,7 +43,8 @@ type listener struct {
 
 	mu      sync.Mutex
 	live    bool
-	waiting map[string]*claim // by owner
+	hangUp  context.CancelFunc // of the present connection
+	waiting map[string]*claim  // by owner
 }
 
 func newListener(pool *pgxpool.Pool, own bool) *listener {
@@ -86,12 +87,21 @@ func (l *listener) tell(owner string) {
 }
 
 // set wakes all claims: those that were told of releases, and those that polled.
-func (l *listener) set(live bool) {
+func (l *listener) set(live bool, hangUp context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.live = live
+	l.live, l.hangUp = live, hangUp
 	for _, c := range l.waiting {
 		c.wake()
+	}
+}
+
+// moved has another connection made: the server is no more the one that takes writes.
+func (l *listener) moved() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live {
+		l.hangUp()
 	}
 }
 
@@ -111,9 +121,11 @@ func (l *listener) run() {
 			continue
 		}
 		retry = driver.Retry{}
-		l.set(true)
-		l.listen(conn)
-		l.set(false)
+		ctx, cancel := context.WithCancel(l.ctx)
+		l.set(true, cancel)
+		l.listen(ctx, conn)
+		l.set(false, cancel)
+		cancel()
 		hangUp(conn)
 	}
 }
@@ -147,18 +159,18 @@ func hangUp(conn *pgx.Conn) {
 }
 
 // listen returns when the connection is of no use any more.
-func (l *listener) listen(conn *pgx.Conn) {
-	for heard := error(nil); l.ctx.Err() == nil && heard == nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, quiet)
-		n, err := conn.WaitForNotification(ctx)
+func (l *listener) listen(ctx context.Context, conn *pgx.Conn) {
+	for heard := error(nil); ctx.Err() == nil && heard == nil; {
+		wait, cancel := context.WithTimeout(ctx, quiet)
+		n, err := conn.WaitForNotification(wait)
 		cancel()
 		if err == nil {
 			owner, _ := hex.DecodeString(n.Payload) // nobody is woken by what others may send
 			l.tell(string(owner))
 			continue
 		}
-		ctx, cancel = context.WithTimeout(l.ctx, alive)
-		heard = conn.Ping(ctx) // what it hears meanwhile, the next wait returns
+		wait, cancel = context.WithTimeout(ctx, alive)
+		heard = conn.Ping(wait) // what it hears meanwhile, the next wait returns
 		cancel()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,9 +34,9 @@ const (
 	checkTimeout = 10 * time.Second // of what New asks the server
 )
 
-// rowWait is for how long a statement waits for a row that is locked, before it is undone and the
+// rowWait is for how long a statement waits for a row that is locked, or the table, before it is undone and the
 // engine asks again. A connection is busy meanwhile.
-const rowWait = 250 * time.Millisecond
+const rowWait = 100 * time.Millisecond
 
 // Open returns a Locker with connections of its own, closed by Close, for a URL
 //
@@ -54,6 +55,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
 	config.PingTimeout = pingTimeout
 	closeQuickly(config)
+	config.AfterConnect = settle
 	if err := d.connect(config); err != nil {
 		return nil, opened(errors.Join(err, d.Close()))
 	}
@@ -110,6 +112,14 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 	return err
 }
 
+// settle bounds also the waits for the table itself, which a statement begins before it runs, and takes the isolation that
+// the statements are made for. A session that is a pooler's may be another's next: it stays as it is.
+func settle(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false), set_config('default_transaction_isolation', 'read committed', false)"+
+		" WHERE pg_backend_pid() = $2::bigint", pgx.QueryExecModeExec, strconv.FormatInt(rowWait.Milliseconds(), 10), int64(c.PgConn().PID()))
+	return err
+}
+
 // closeQuickly has a pool close connections at once. The library asks the server to cancel a request that was given up, and
 // takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool.
 func closeQuickly(config *pgxpool.Config) {
@@ -118,7 +128,7 @@ func closeQuickly(config *pgxpool.Config) {
 		dial := c.DialFunc
 		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if connected.Load() {
-				return nil, errors.New("nothing is cancelled: a statement that waits for a row gives up soon")
+				return nil, errors.New("nothing is cancelled: a statement that waits for a lock gives up soon")
 			}
 			return dial(ctx, network, addr)
 		}
@@ -163,6 +173,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 	if o.MaxConns < 0 || o.MaxConns > maxConns {
 		return nil, fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
 	}
+	d.stuck = newStuck(d.pool.Config().MaxConns)
 	if err := bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
 		return nil, opened(err)
 	}

@@ -57,10 +57,10 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, statement, na
 // Break implements driver.Breaker.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	broken := false
-	err := d.ask(ctx, rowTimeout, "break", func(row pgx.Rows) error {
-		var told *string
-		return row.Scan(&broken, &told)
-	}, []byte(name), token)
+	err := bounded(ctx, rowTimeout, func(ctx context.Context) (err error) {
+		broken, err = d.tell(ctx, name, "break", []byte(name), token)
+		return err
+	})
 	if err == nil && !broken {
 		err = distlock.ErrLost
 	}

@@ -51,19 +51,25 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
 // keeps those of the pool busy; or over the pool, where the server has no connection left for them.
 func (d *store) sendRenewal(ctx context.Context, q query) error {
-	err := send(ctx, d.renewals, q)
+	err := d.sendOn(ctx, d.renewals, committed(q)...)
 	if fate := driver.FateOf(err); fate == driver.NotSent || fate == driver.NotNow {
-		err = d.send(ctx, q)
+		err = d.send(ctx, committed(q)...)
 	}
 	return err
+}
+
+// committed has a renewal see what is committed when it begins, whatever isolation the sessions have by default: with a
+// stricter one, a conflict over one row would fail all of a batch.
+func committed(q query) []query {
+	return []query{{"BEGIN ISOLATION LEVEL READ COMMITTED", nil, nothing}, q, {"COMMIT", nil, nothing}}
 }
 
 // renewAlone uses the pool: locks on stuck rows must not keep the others' from being renewed.
 func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
 	c, held := claimed.(*claim), false
 	ttl = roundUp(ttl)
-	err := d.send(ctx, query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
-		func(row pgx.Rows) error { return row.Scan(&held) }})
+	err := d.sendAbout(ctx, c.request.Name, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
+		func(row pgx.Rows) error { return row.Scan(&held) }})...)
 	if err == nil && !held {
 		err = distlock.ErrLost
 	}

@@ -24,11 +24,11 @@ type query struct {
 
 // send sends statements over the pool of the store.
 func (d *store) send(ctx context.Context, queries ...query) error {
-	return send(ctx, d.pool, queries...)
+	return d.sendOn(ctx, d.pool, queries...)
 }
 
-// send sends statements in one round trip and one transaction.
-func send(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
+// sendOn sends statements in one round trip and one transaction.
+func (d *store) sendOn(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return fault(err, driver.NotSent)
@@ -49,14 +49,22 @@ func send(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
 	if hasCode(err, readOnly) {
 		// After a fail-over it is to a replica: the next request asks for the address anew.
 		_ = conn.Conn().Close(ctx)
+		if d.listener != nil {
+			d.listener.moved() // to where nobody tells it anything
+		}
+	}
+	if conn.Conn().PgConn().TxStatus() == 'E' { // a transaction that was begun explicitly; else the pool closes the connection
+		_ = bounded(ctx, pingTimeout, func(ctx context.Context) error { _, err := conn.Exec(ctx, "ROLLBACK"); return err })
 	}
 	return fault(err, driver.Unknown)
 }
 
 // Codes of the server, called SQLSTATE, and classes of them.
 const (
-	readOnly = "25006"
-	noTable  = "42P01"
+	readOnly  = "25006"
+	noTable   = "42P01"
+	queueFull = "54000" // of NOTIFY
+	rowLocked = "55P03" // and was not to be had within rowWait
 )
 
 var fates = []struct {
@@ -64,9 +72,9 @@ var fates = []struct {
 	codes []string
 }{
 	// Undone for a reason that has nothing to do with the claim: a failure to serialize, a deadlock, a row that was not
-	// to be had in time, a statement_timeout of others or a cancel, a table or plan that has changed, an idle
-	// connection that the server had closed.
-	{driver.Again, []string{"40001", "40P01", "55P03", "57014", "23505", "0A000", "57P05"}},
+	// to be had in time, a statement_timeout of others or a cancel, a table, plan or prepared statement that has changed or
+	// gone, an idle connection that the server had closed.
+	{driver.Again, []string{"40001", "40P01", rowLocked, "57014", "23505", "0A000", "57P05", "26000"}},
 	// Read-only, starting or stopping, or without memory, space or connections.
 	{driver.NotNow, []string{readOnly, "57P03", "53"}},
 	// Syntax and rights, a login, no such database or schema, a value that does not fit.

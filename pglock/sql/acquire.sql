@@ -6,6 +6,9 @@
 -- column, true, has the caller ask again. A new row's token is the clock's reading, so that it rises above that of a row
 -- that was swept, or that a fail-over lost.
 --
+-- If the waiter that was told of the release has not come within a second, it is dead, and others on the list may be, too:
+-- the list begins anew, with those that live, at their next look.
+--
 -- A name that is seen to be held is not touched: the look costs no lock and no write.
 INSERT INTO {table} AS t (name, owner, token, expires, acquired, released, waiters, woken, holder, undone)
 SELECT $1::bytea, $2::bytea, {token}, {now} + {us} * $4::bigint, {now}, false, '', '', $3::bytea, ''
@@ -15,7 +18,7 @@ ON CONFLICT (name) DO UPDATE SET
   token    = CASE WHEN t.owner = $2 AND NOT t.released AND NOT $5::boolean THEN t.token ELSE greatest(t.token + 1, {token}) END,
   expires  = CASE WHEN t.owner = $2 AND NOT t.released THEN greatest(t.expires, {now} + {us} * $4) ELSE {now} + {us} * $4 END,
   acquired = CASE WHEN t.owner = $2 AND NOT t.released THEN t.acquired ELSE {now} END,
-  waiters  = {others},
+  waiters  = CASE WHEN t.released AND t.woken <> '' AND t.woken <> $2 AND t.expires < {now} - interval '1 second' THEN '' ELSE {others} END,
   owner    = $2,
   released = false,
   holder   = $3

@@ -1,11 +1,11 @@
 -- Says how long another holds the name, if it still does, and whether a release will tell this claim. To that end it is
 -- put on the row's list, at the end if $3 is 1, or first if $3 is 2: it was told, and came too late. A row that is
--- locked is passed over, for it may be being released.
+-- locked is passed over, for it may be being released. A late request of a claim that was undone is on no list.
 WITH listed AS (
-  UPDATE {table} t SET waiters = CASE $3 WHEN 2 THEN $2 || t.waiters ELSE t.waiters || $2 END FROM (
+  UPDATE {table} t SET waiters = CASE $3::int WHEN 2 THEN $2 || t.waiters ELSE t.waiters || $2 END FROM (
     SELECT name FROM {table}
     WHERE $3::int > 0 AND name = $1::bytea AND owner <> $2::bytea AND NOT released AND expires > {now}
-      AND position($2 in waiters) = 0 AND length(waiters) < 1024
+      AND position($2 in waiters || undone) = 0 AND length(waiters) < 1024
     FOR NO KEY UPDATE SKIP LOCKED) AS held
   WHERE t.name = held.name RETURNING true)
 SELECT {remaining}, holder, token, position($2 in waiters) > 0 OR EXISTS (SELECT FROM listed)

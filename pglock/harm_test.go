@@ -1,0 +1,221 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
+)
+
+// What others do to the table, the rows and the sessions.
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func poolLike(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
+	config := must[*pgxpool.Config](t)(pgxpool.ParseConfig(server(t).URL()))
+	change(config)
+	pool := must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Claims on rows that are locked for long share a part of the pool, and other locks are renewed.
+func TestStuckRows(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 4 }), name)
+	for i := range 60 {
+		must[any](t)(nil, must[distlock.Lock](t)(l.TryLock(t.Context(), fmt.Sprint("s", i))).Unlock(t.Context()))
+	}
+	healthy := must[distlock.Lock](t)(l.TryLock(t.Context(), "healthy", distlock.TTL(3*time.Second)))
+	first := healthy.Deadline()
+	tx := must[pgx.Tx](t)(admin.Begin(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	must[any](t)(tx.Exec(t.Context(), "SELECT FROM "+name+" WHERE name LIKE 's%'::bytea FOR UPDATE"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 60 {
+		go l.Lock(ctx, fmt.Sprint("s", i))
+	}
+	testkit.Until(t, "the lock has been renewed for twice its TTL", func() bool {
+		if err := healthy.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return healthy.Deadline().Sub(first) > 6*time.Second
+	})
+	s := storeOf(t, l).stuck
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.until) < 60 || cap(s.slots) != 1 {
+		t.Errorf("%d rows are known to be stuck, and %d may be waited for", len(s.until), cap(s.slots))
+	}
+}
+
+// While the table is locked, the server does not fill with requests that were given up.
+func TestLockedTable(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	l := must[*Locker](t)(Open(t.Context(), server(t).URL(), &Options{Table: name, MaxConns: 4}))
+	defer l.Close()
+	tx := must[pgx.Tx](t)(admin.Begin(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	must[any](t)(tx.Exec(t.Context(), "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"))
+	for i := range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := l.TryLock(ctx, fmt.Sprint("x", i)); err == nil {
+			t.Error("granted")
+		}
+		cancel()
+	}
+	testkit.Until(t, "what waited for the table has given up", func() bool {
+		var n int
+		must[any](t)(nil, admin.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE NOT granted AND relname = $1", name).Scan(&n))
+		return n == 0
+	})
+}
+
+// A grant that took too long is asked for again, and stands meanwhile: an error then does not say that nothing is left.
+func TestGrantThatStands(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	l := locker(t, poolWith(t, nil), name)
+	exec(t, admin, "CREATE FUNCTION "+name+`_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN NULL; END $$`)
+	exec(t, admin, "CREATE TRIGGER slow AFTER INSERT ON "+name+" FOR EACH ROW EXECUTE FUNCTION "+name+"_slow()")
+	c := storeOf(t, l).Claim(driver.Request{Name: "y", Owner: strings.Repeat("ab", 16), TTL: time.Minute}).(*claim)
+	renamed := make(chan struct{})
+	go func() {
+		defer close(renamed)
+		testkit.Until(t, "the insert", func() bool {
+			var n int
+			err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE relname = $1 AND mode = 'RowExclusiveLock'", name).Scan(&n)
+			return err == nil && n > 0
+		})
+		exec(t, admin, "ALTER TABLE "+name+" RENAME TO "+name+"_gone") // in line before the second request
+	}()
+	_, err := c.Try(t.Context())
+	<-renamed
+	if driver.FateOf(err) != driver.Unknown || !c.ambiguous {
+		t.Errorf("fate %v, ambiguous %v: %v", driver.FateOf(err), c.ambiguous, err)
+	}
+}
+
+// What the server refuses leaves nothing in this process.
+func TestRefusedClaimsAreForgotten(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	l := locker(t, poolWith(t, nil), name)
+	d := storeOf(t, l)
+	exec(t, admin, "ALTER TABLE "+name+" RENAME TO "+name+"_gone")
+	for i := range 20 {
+		if _, err := l.Lock(t.Context(), fmt.Sprint("x", i)); err == nil {
+			t.Error("granted")
+		}
+	}
+	d.listener.mu.Lock()
+	defer d.listener.mu.Unlock()
+	if n := len(d.listener.waiting); n != 0 {
+		t.Errorf("%d claims are kept", n)
+	}
+}
+
+// waiters is how many claims are on the list of "x".
+func waiters(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
+	must[any](t)(nil, pool.QueryRow(t.Context(), "SELECT length(waiters) / 16 FROM "+table+" WHERE name = 'x'").Scan(&n))
+	return n
+}
+
+// A late request of a claim that was undone is on no list: the next release would tell nobody.
+func TestLateRequestIsNotListed(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	d := storeOf(t, l)
+	request := driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}
+	c := d.Claim(request).(*claim)
+	c.ambiguous = true // its Try has had no answer yet
+	must[any](t)(nil, c.Release(t.Context()))
+	if _, err := d.Claim(request).Try(t.Context()); err == nil || waiters(t, pool, name) != 0 {
+		t.Errorf("late: %v, %d on the list", err, waiters(t, pool, name))
+	}
+}
+
+// Waiters that died have one hand-off wait, and not one each.
+func TestDeadWaiters(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	l, other := locker(t, pool, name), locker(t, pool, name)
+	held := must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	for range 5 {
+		exec(t, pool, "UPDATE "+name+" SET waiters = waiters || decode(md5(random()::text), 'hex')")
+	}
+	got := make(chan distlock.Lock, 1)
+	go func() {
+		h, err := other.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- h
+	}()
+	d := storeOf(t, other)
+	testkit.Until(t, "it waits, and does not look because it has just begun to listen", func() bool {
+		d.listener.mu.Lock()
+		defer d.listener.mu.Unlock()
+		return d.listener.live && len(d.listener.waiting) == 1 && waiters(t, pool, name) == 6
+	})
+	must[any](t)(nil, held.Unlock(t.Context()))
+	<-got
+	if n := waiters(t, pool, name); n != 0 {
+		t.Errorf("%d are on the list", n)
+	}
+}
+
+// A column that rounds a lease down is refused.
+func TestPrecision(t *testing.T) {
+	name := table(t)
+	exec(t, poolWith(t, nil), "ALTER TABLE "+name+" ALTER expires TYPE timestamptz(0)")
+	if _, err := Open(t.Context(), server(t).URL(), &Options{Table: name}); err == nil || !strings.Contains(err.Error(), "expires timestamp(0)") {
+		t.Error(err)
+	}
+}
+
+// Parameters have types also where the client sends none.
+func TestSimpleProtocol(t *testing.T) {
+	name := table(t)
+	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), name)
+	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x\x00y", distlock.Holder("me\x00")))
+	if _, err := l.TryLock(t.Context(), "x\x00y"); !errors.Is(err, distlock.ErrHeld) {
+		t.Error(err)
+	}
+	if all := must[[]distlock.Status](t)(l.List(t.Context(), "x\x00")); len(all) != 1 || all[0].Holder != "me\x00" {
+		t.Errorf("%+v", all)
+	}
+	must[any](t)(nil, h.Unlock(t.Context()))
+}
+
+// If the server takes no notifications, a lock is released all the same.
+func TestFullQueue(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	exec(t, pool, "CREATE SCHEMA "+name+"_full")
+	exec(t, pool, "CREATE FUNCTION "+name+`_full.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$`)
+	l, other := locker(t, poolWith(t, map[string]string{"search_path": name + "_full, pg_catalog, public"}), name), locker(t, pool, name)
+	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go other.Lock(ctx, "x")
+	testkit.Until(t, "it waits", func() bool { return waiters(t, pool, name) == 1 })
+	must[any](t)(nil, h.Unlock(t.Context()))
+}
