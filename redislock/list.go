@@ -19,6 +19,10 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
+// looks is how many names a List asks for side by side. They share requests, so that it does not wait for a round trip
+// for each.
+const looks = 64
+
 // List implements driver.Inspector. It asks for each name by itself, because SCAN returns keys
 // that may have expired since. A key of another type is no lock.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
@@ -29,14 +33,21 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 	}
 	slices.Sort(found)
 	var list []distlock.Status
-	for _, name := range slices.Compact(found) { // SCAN may return a key twice
-		st, err := d.Inspect(ctx, name)
-		switch {
-		case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
-		case err != nil:
-			return nil, err
-		case st.Held:
-			list = append(list, st)
+	for part := range slices.Chunk(slices.Compact(found), looks) { // SCAN may return a key twice
+		seen, errs := make([]distlock.Status, len(part)), make([]error, len(part))
+		var all sync.WaitGroup
+		for i, name := range part {
+			all.Go(func() { seen[i], errs[i] = d.Inspect(ctx, name) })
+		}
+		all.Wait()
+		for i, err := range errs {
+			switch {
+			case err != nil && strings.Contains(err.Error(), "WRONGTYPE"): // in Redis 6.2, not at the beginning
+			case err != nil:
+				return nil, err
+			case seen[i].Held:
+				list = append(list, seen[i])
+			}
 		}
 	}
 	return list, nil
