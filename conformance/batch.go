@@ -83,7 +83,7 @@ func (c *C) queueAll(p *client, leases []*lease) []*pending {
 // sooner than at least; w waits for it.
 func (h *lease) mustEnd(w *pending, least, most time.Duration, why string) {
 	c := h.p.c
-	if !w.within(most + c.soon() - c.now()) {
+	if !w.within(max(most, w.began) + c.soon() - c.now()) {
 		c.Failf("%s waits for %q, whose dead holder had asked for %v; %s. It had to be free at %s, %v after %s at the latest, and is not by %s",
 			w.p.who, h.Name(), h.asked, why, millis(most), c.timing.ExpiryLag, millis(most-c.timing.ExpiryLag), millis(c.now()))
 	}

@@ -24,6 +24,7 @@ type pending struct {
 	c      *C
 	p      *client
 	name   string
+	began  time.Duration
 	cancel context.CancelFunc
 	done   chan struct{} // closed when a is set
 	a      answer
@@ -37,7 +38,7 @@ var errOwnReason = errors.New("the caller has a reason of its own")
 func (p *client) begin(name string, opts ...distlock.Option) *pending {
 	ctx, cancel := context.WithCancelCause(p.c.ctx)
 	leave := func() { cancel(errOwnReason) }
-	w := &pending{c: p.c, p: p, name: name, cancel: leave, done: make(chan struct{})}
+	w := &pending{c: p.c, p: p, name: name, began: p.c.now(), cancel: leave, done: make(chan struct{})}
 	p.c.Go(func() {
 		defer leave()
 		defer close(w.done)

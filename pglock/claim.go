@@ -123,7 +123,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	var remaining int64
 	var holder []byte
 	var listed bool
-	err = d.sendAbout(ctx, c.request.Name,
+	err = d.sendClaim(ctx, c.request.Name,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.ambiguous},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
@@ -207,10 +207,10 @@ func (d *store) tell(ctx context.Context, name, statement string, args ...any) (
 		var told *string
 		return row.Scan(&answer, &told)
 	}
-	err = d.sendAbout(ctx, name, query{d.text[statement], args, scan})
+	err = d.sendClaim(ctx, name, query{d.text[statement], args, scan})
 	if hasCode(err, queueFull) {
 		answer = false
-		err = d.sendAbout(ctx, name, query{d.silent[statement], args, scan})
+		err = d.sendClaim(ctx, name, query{d.silent[statement], args, scan})
 	}
 	return answer, err
 }

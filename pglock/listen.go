@@ -43,7 +43,8 @@ type listener struct {
 
 	mu      sync.Mutex
 	live    bool
-	hangUp  context.CancelFunc // of the present connection
+	since   time.Time          // when that changed
+	drop    context.CancelFunc // the present connection
 	waiting map[string]*claim  // by owner
 }
 
@@ -87,21 +88,22 @@ func (l *listener) tell(owner string) {
 }
 
 // set wakes all claims: those that were told of releases, and those that polled.
-func (l *listener) set(live bool, hangUp context.CancelFunc) {
+func (l *listener) set(live bool, drop context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.live, l.hangUp = live, hangUp
+	l.live, l.since, l.drop = live, time.Now(), drop
 	for _, c := range l.waiting {
 		c.wake()
 	}
 }
 
-// moved has another connection made: the server is no more the one that takes writes.
+// moved has another connection made: the server is no more the one that takes writes. One that was made just now stays: where
+// every request is refused as read-only, each would have one made.
 func (l *listener) moved() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.live {
-		l.hangUp()
+	if l.live && time.Since(l.since) > alive {
+		l.drop()
 	}
 }
 

@@ -173,7 +173,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 	if o.MaxConns < 0 || o.MaxConns > maxConns {
 		return nil, fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
 	}
-	d.stuck = newStuck(d.pool.Config().MaxConns)
+	d.stuck = newStuck(d.pool.Config().MaxConns, d.pool == d.renewals)
 	if err := bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
 		return nil, opened(err)
 	}

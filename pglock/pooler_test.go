@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -21,5 +22,11 @@ func TestPooler(t *testing.T) {
 	options.Skips = slices.DeleteFunc(options.Skips, func(id string) bool {
 		return !slices.ContainsFunc(conformance.Checks(), func(k conformance.Check) bool { return k.ID == id && options.Filter(k) })
 	})
-	conformance.Run(t, inspected{h, poolOf(t, server.URL())}, options)
+	conformance.Run(t, pooled{inspected{h, poolOf(t, server.URL())}}, options)
 }
+
+// pooled has no list of waiters: they poll.
+type pooled struct{ inspected }
+
+// Waiters implements conformance.Inspector.
+func (pooled) Waiters(context.Context, string) (int, error) { return -1, nil }

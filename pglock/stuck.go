@@ -14,15 +14,20 @@ const stuckFor = time.Second
 // stuck has the names with a row that another transaction keeps locked. A statement about one keeps a connection for
 // rowWait, so they share a part of the pool: what waits for such rows keeps no other name waiting.
 type stuck struct {
-	slots chan struct{}
+	slots  chan struct{}
+	claims chan struct{} // what claims may use of a pool that renewals use, too: they leave one connection; nil for all
 
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
 // newStuck lets a quarter of conns connections wait for rows.
-func newStuck(conns int32) *stuck {
-	return &stuck{slots: make(chan struct{}, max(1, conns/4)), until: make(map[string]time.Time)}
+func newStuck(conns int32, shared bool) *stuck {
+	s := &stuck{slots: make(chan struct{}, max(1, conns/4)), until: make(map[string]time.Time)}
+	if shared {
+		s.claims = make(chan struct{}, max(1, conns-1))
+	}
+	return s
 }
 
 func (s *stuck) is(name string) bool {
@@ -50,12 +55,29 @@ func (s *stuck) set(name string) {
 	s.until[name] = now.Add(stuckFor)
 }
 
-// sendAbout sends statements about one name.
+// sendAbout sends statements about one name, over the pool.
 func (d *store) sendAbout(ctx context.Context, name string, queries ...query) error {
+	return d.sendWithin(ctx, name, nil, queries)
+}
+
+// sendClaim is sendAbout for what is no renewal.
+func (d *store) sendClaim(ctx context.Context, name string, queries ...query) error {
+	return d.sendWithin(ctx, name, d.stuck.claims, queries)
+}
+
+// sendWithin first waits for what is scarcer: whoever waits for a stuck row must not have a claim's slot meanwhile.
+func (d *store) sendWithin(ctx context.Context, name string, claims chan struct{}, queries []query) error {
+	slots := []chan struct{}{claims}
 	if d.stuck.is(name) {
+		slots = []chan struct{}{d.stuck.slots, claims}
+	}
+	for _, s := range slots {
+		if s == nil {
+			continue
+		}
 		select {
-		case d.stuck.slots <- struct{}{}:
-			defer func() { <-d.stuck.slots }()
+		case s <- struct{}{}:
+			defer func() { <-s }()
 		case <-ctx.Done():
 			return &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 		}
