@@ -94,7 +94,7 @@ func TestLockedTable(t *testing.T) {
 func TestGrantThatStands(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)
 	l := locker(t, poolWith(t, nil), name)
-	exec(t, admin, "CREATE FUNCTION "+name+`_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN NULL; END $$`)
+	exec(t, admin, "CREATE OR REPLACE FUNCTION "+name+`_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN NULL; END $$`)
 	exec(t, admin, "CREATE TRIGGER slow AFTER INSERT ON "+name+" FOR EACH ROW EXECUTE FUNCTION "+name+"_slow()")
 	c := storeOf(t, l).Claim(driver.Request{Name: "y", Owner: strings.Repeat("ab", 16), TTL: time.Minute}).(*claim)
 	renamed := make(chan struct{})
@@ -208,8 +208,8 @@ func TestSimpleProtocol(t *testing.T) {
 // If the server takes no notifications, a lock is released all the same.
 func TestFullQueue(t *testing.T) {
 	name, pool := table(t), poolWith(t, nil)
-	exec(t, pool, "CREATE SCHEMA "+name+"_full")
-	exec(t, pool, "CREATE FUNCTION "+name+`_full.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
+	exec(t, pool, "CREATE SCHEMA IF NOT EXISTS "+name+"_full")
+	exec(t, pool, "CREATE OR REPLACE FUNCTION "+name+`_full.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$`)
 	l, other := locker(t, poolWith(t, map[string]string{"search_path": name + "_full, pg_catalog, public"}), name), locker(t, pool, name)
 	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
