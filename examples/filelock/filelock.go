@@ -232,6 +232,8 @@ func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status,
 	if err != nil {
 		return nil, err
 	}
+	// A file that is replaced meanwhile may be listed twice.
+	files = slices.CompactFunc(files, func(a, b os.DirEntry) bool { return a.Name() == b.Name() })
 	for _, f := range files {
 		if filepath.Ext(f.Name()) != "" {
 			continue
