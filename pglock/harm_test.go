@@ -194,7 +194,10 @@ func TestPrecision(t *testing.T) {
 // Parameters have types also where the client sends none.
 func TestSimpleProtocol(t *testing.T) {
 	name := table(t)
-	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), name)
+	l := locker(t, poolLike(t, func(c *pgxpool.Config) {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // which the library demands
+	}), name)
 	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x\x00y", distlock.Holder("me\x00")))
 	if _, err := l.TryLock(t.Context(), "x\x00y"); !errors.Is(err, distlock.ErrHeld) {
 		t.Error(err)

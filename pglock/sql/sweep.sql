@@ -1,10 +1,8 @@
 -- Removes up to 500 rows after a name that nobody has held for long, passing over locked ones, and returns their names.
 -- If such a name is locked again, its token is the clock's reading when that statement started, which may have been
--- before this one: so the token, too, must be that old. A row stays if its token is ahead of the clock,
--- and for an hour if late requests may come for it.
+-- before this one: so the token, too, must be that old. A row stays if its token is ahead of the clock.
 DELETE FROM {table} WHERE name IN (
   SELECT name FROM {table}
   WHERE name > $1::bytea AND expires <= {now} - {us} * $2::bigint AND token < {token} - $2
-    AND (undone = '' OR expires <= {now} - interval '1 hour')
   ORDER BY name LIMIT 500 FOR UPDATE SKIP LOCKED)
 RETURNING name
