@@ -36,6 +36,7 @@ type scene struct {
 	queue       []*pending    // its waiters, in their order
 	lost        int           // its waiters that died: a store that declares no order may count them still
 	since       time.Duration // A cannot have got it before
+	freed       string        // "; the lock of B was broken", if that is why the name is free
 	last        int64         // the highest token of the name before A's
 	most        time.Duration
 	least       time.Duration // the lease cannot end before, nor later than most, if A dies and renews no more
@@ -171,7 +172,7 @@ func (s *scene) take(p *client, opts ...distlock.Option) *lease {
 	if s.last > 0 { // somebody had it before
 		clause = "H6"
 	}
-	return s.gets(clause, p, s.name, "which nobody holds", opts...)
+	return s.gets(clause, p, s.name, "which nobody holds"+s.freed, opts...)
 }
 
 // fresh has p take another name, which nobody has ever held.
@@ -278,6 +279,7 @@ func (s *scene) dead() *lease {
 func (s *scene) broken(h *lease) {
 	s.unjudged("locks are broken, whose holders may believe in them for a renewal period")
 	s.third.mustBreak(h)
+	s.freed = fmt.Sprintf("; the lock of %s was broken", h.p.who)
 }
 
 // swept sweeps the store of all that is free.

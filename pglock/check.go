@@ -35,11 +35,11 @@ func quote(table string) (string, error) {
 	return pgx.Identifier{m[2]}.Sanitize(), nil
 }
 
-// tell tells the waiter that a statement has taken off the list.
+// tell tells the waiter that a statement has taken off the list. It is a part of the statement.
 const tell = "CASE WHEN woken <> '' THEN pg_notify('" + channelPrefix + "' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))::text END"
 
 // statements returns the texts of sql/*.sql for a table that was quoted.
-func statements(table, tell string) map[string]string {
+func statements(table string) map[string]string {
 	words := strings.NewReplacer(
 		"{table}", table,
 		"{now}", "clock_timestamp()",
@@ -71,7 +71,7 @@ func statements(table, tell string) map[string]string {
 // fails with distlock.ErrInvalid if the name is not allowed.
 func Schema(table string) (string, error) {
 	quoted, err := quote(table)
-	return statements(quoted, tell)["schema"], err
+	return statements(quoted)["schema"], err
 }
 
 // columns are the types that correctness rests on.
@@ -90,7 +90,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	d.text = statements(quoted, tell)
+	d.text = statements(quoted)
 	s, err := d.session(ctx, quoted)
 	if err == nil && !s.direct && d.own {
 		// The next request may go to another session: nothing is prepared there.
@@ -120,8 +120,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, DELETE for Sweep; see %s#permissions", o.Table, page)
 	}
 	// From here on, no search_path can lead to another table.
-	table := pgx.Identifier{s.schema, s.table}.Sanitize()
-	d.text, d.silent = statements(table, tell), statements(table, "NULL")
+	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize())
 	// Without a wait for the log, a crash loses what was answered.
 	if d.durability = driver.Restart; s.commit == "off" {
 		d.durability = driver.Volatile

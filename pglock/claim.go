@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,8 +28,7 @@ type store struct {
 	renewals   *pgxpool.Pool // the same pool if that is not ours
 	own        bool          // the pools were opened here
 	text       map[string]string
-	silent     map[string]string // the same, but nobody is told
-	listener   *listener         // nil if waiters poll
+	listener   *listener // nil if waiters poll
 	stuck      *stuck
 	durability driver.Durability
 }
@@ -210,7 +210,7 @@ func (d *store) tell(ctx context.Context, name, statement string, args ...any) (
 	err = d.sendClaim(ctx, name, query{d.text[statement], args, scan})
 	if hasCode(err, queueFull) {
 		answer = false
-		err = d.sendClaim(ctx, name, query{d.silent[statement], args, scan})
+		err = d.sendClaim(ctx, name, query{strings.ReplaceAll(d.text[statement], tell, "NULL"), args, scan})
 	}
 	return answer, err
 }

@@ -28,17 +28,33 @@ func server(t testing.TB) *servers.Server {
 // poolWith is a pool of sessions with settings of their own, as a role or a database may have them.
 func poolWith(t testing.TB, settings map[string]string) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(config.ConnConfig.RuntimeParams, settings)
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return poolLike(t, func(c *pgxpool.Config) { maps.Copy(c.ConnConfig.RuntimeParams, settings) })
+}
+
+// poolLike is a pool with settings of its own.
+func poolLike(t testing.TB, change func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config := value[*pgxpool.Config](t)(pgxpool.ParseConfig(server(t).URL()))
+	change(config)
+	pool := value[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value is what a call has returned, which must not fail.
+func value[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
 }
 
 // table makes a table, and drops it in the end.

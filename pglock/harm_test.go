@@ -18,36 +18,18 @@ import (
 
 // What others do to the table, the rows and the sessions.
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func poolLike(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
-	config := must[*pgxpool.Config](t)(pgxpool.ParseConfig(server(t).URL()))
-	change(config)
-	pool := must[*pgxpool.Pool](t)(pgxpool.NewWithConfig(t.Context(), config))
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 // Claims on rows that are locked for long share a part of the pool, and other locks are renewed.
 func TestStuckRows(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)
 	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 4 }), name)
 	for i := range 60 {
-		must[any](t)(nil, must[distlock.Lock](t)(l.TryLock(t.Context(), fmt.Sprint("s", i))).Unlock(t.Context()))
+		must(t, value[distlock.Lock](t)(l.TryLock(t.Context(), fmt.Sprint("s", i))).Unlock(t.Context()))
 	}
-	healthy := must[distlock.Lock](t)(l.TryLock(t.Context(), "healthy", distlock.TTL(3*time.Second)))
+	healthy := value[distlock.Lock](t)(l.TryLock(t.Context(), "healthy", distlock.TTL(3*time.Second)))
 	first := healthy.Deadline()
-	tx := must[pgx.Tx](t)(admin.Begin(t.Context()))
+	tx := value[pgx.Tx](t)(admin.Begin(t.Context()))
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	must[any](t)(tx.Exec(t.Context(), "SELECT FROM "+name+" WHERE name LIKE 's%'::bytea FOR UPDATE"))
+	value[any](t)(tx.Exec(t.Context(), "SELECT FROM "+name+" WHERE name LIKE 's%'::bytea FOR UPDATE"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 60 {
@@ -70,11 +52,11 @@ func TestStuckRows(t *testing.T) {
 // While the table is locked, the server does not fill with requests that were given up.
 func TestLockedTable(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)
-	l := must[*Locker](t)(Open(t.Context(), server(t).URL(), &Options{Table: name, MaxConns: 4}))
+	l := value[*Locker](t)(Open(t.Context(), server(t).URL(), &Options{Table: name, MaxConns: 4}))
 	defer l.Close()
-	tx := must[pgx.Tx](t)(admin.Begin(t.Context()))
+	tx := value[pgx.Tx](t)(admin.Begin(t.Context()))
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	must[any](t)(tx.Exec(t.Context(), "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"))
+	value[any](t)(tx.Exec(t.Context(), "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"))
 	for i := range 40 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		if _, err := l.TryLock(ctx, fmt.Sprint("x", i)); err == nil {
@@ -84,7 +66,7 @@ func TestLockedTable(t *testing.T) {
 	}
 	testkit.Until(t, "what waited for the table has given up", func() bool {
 		var n int
-		must[any](t)(nil, admin.QueryRow(t.Context(),
+		must(t, admin.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE NOT granted AND relname = $1", name).Scan(&n))
 		return n == 0
 	})
@@ -134,7 +116,7 @@ func TestRefusedClaimsAreForgotten(t *testing.T) {
 
 // waiters is how many claims are on the list of "x".
 func waiters(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
-	must[any](t)(nil, pool.QueryRow(t.Context(), "SELECT length(waiters) / 16 FROM "+table+" WHERE name = 'x'").Scan(&n))
+	must(t, pool.QueryRow(t.Context(), "SELECT length(waiters) / 16 FROM "+table+" WHERE name = 'x'").Scan(&n))
 	return n
 }
 
@@ -142,12 +124,12 @@ func waiters(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
 func TestLateRequestIsNotListed(t *testing.T) {
 	name, pool := table(t), poolWith(t, nil)
 	l := locker(t, pool, name)
-	must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
 	d := storeOf(t, l)
 	request := driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}
 	c := d.Claim(request).(*claim)
 	c.ambiguous = true // its Try has had no answer yet
-	must[any](t)(nil, c.Release(t.Context()))
+	must(t, c.Release(t.Context()))
 	if _, err := d.Claim(request).Try(t.Context()); err == nil || waiters(t, pool, name) != 0 {
 		t.Errorf("late: %v, %d on the list", err, waiters(t, pool, name))
 	}
@@ -157,7 +139,7 @@ func TestLateRequestIsNotListed(t *testing.T) {
 func TestDeadWaiters(t *testing.T) {
 	name, pool := table(t), poolWith(t, nil)
 	l, other := locker(t, pool, name), locker(t, pool, name)
-	held := must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	held := value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
 	for range 5 {
 		exec(t, pool, "UPDATE "+name+" SET waiters = waiters || decode(md5(random()::text), 'hex')")
 	}
@@ -175,7 +157,7 @@ func TestDeadWaiters(t *testing.T) {
 		defer d.listener.mu.Unlock()
 		return d.listener.live && len(d.listener.waiting) == 1 && waiters(t, pool, name) == 6
 	})
-	must[any](t)(nil, held.Unlock(t.Context()))
+	must(t, held.Unlock(t.Context()))
 	<-got
 	if n := waiters(t, pool, name); n != 0 {
 		t.Errorf("%d are on the list", n)
@@ -198,14 +180,14 @@ func TestSimpleProtocol(t *testing.T) {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 		c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // which the library demands
 	}), name)
-	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x\x00y", distlock.Holder("me\x00")))
+	h := value[distlock.Lock](t)(l.TryLock(t.Context(), "x\x00y", distlock.Holder("me\x00")))
 	if _, err := l.TryLock(t.Context(), "x\x00y"); !errors.Is(err, distlock.ErrHeld) {
 		t.Error(err)
 	}
-	if all := must[[]distlock.Status](t)(l.List(t.Context(), "x\x00")); len(all) != 1 || all[0].Holder != "me\x00" {
+	if all := value[[]distlock.Status](t)(l.List(t.Context(), "x\x00")); len(all) != 1 || all[0].Holder != "me\x00" {
 		t.Errorf("%+v", all)
 	}
-	must[any](t)(nil, h.Unlock(t.Context()))
+	must(t, h.Unlock(t.Context()))
 }
 
 // If the server takes no notifications, a lock is released all the same.
@@ -215,10 +197,10 @@ func TestFullQueue(t *testing.T) {
 	exec(t, pool, "CREATE OR REPLACE FUNCTION "+name+`_full.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$`)
 	l, other := locker(t, poolWith(t, map[string]string{"search_path": name + "_full, pg_catalog, public"}), name), locker(t, pool, name)
-	h := must[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	h := value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go other.Lock(ctx, "x")
 	testkit.Until(t, "it waits", func() bool { return waiters(t, pool, name) == 1 })
-	must[any](t)(nil, h.Unlock(t.Context()))
+	must(t, h.Unlock(t.Context()))
 }

@@ -68,7 +68,7 @@ func committed(q query) []query {
 func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
 	c, held := claimed.(*claim), false
 	ttl = roundUp(ttl)
-	err := d.sendAbout(ctx, c.request.Name, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
+	err := d.sendAbout(ctx, c.request.Name, nil, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
 		func(row pgx.Rows) error { return row.Scan(&held) }})...)
 	if err == nil && !held {
 		err = distlock.ErrLost

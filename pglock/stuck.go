@@ -55,21 +55,17 @@ func (s *stuck) set(name string) {
 	s.until[name] = now.Add(stuckFor)
 }
 
-// sendAbout sends statements about one name, over the pool.
-func (d *store) sendAbout(ctx context.Context, name string, queries ...query) error {
-	return d.sendWithin(ctx, name, nil, queries)
-}
-
-// sendClaim is sendAbout for what is no renewal.
+// sendClaim sends statements of a claim, which are no renewal.
 func (d *store) sendClaim(ctx context.Context, name string, queries ...query) error {
-	return d.sendWithin(ctx, name, d.stuck.claims, queries)
+	return d.sendAbout(ctx, name, d.stuck.claims, queries...)
 }
 
-// sendWithin first waits for what is scarcer: whoever waits for a stuck row must not have a claim's slot meanwhile.
-func (d *store) sendWithin(ctx context.Context, name string, claims chan struct{}, queries []query) error {
-	slots := []chan struct{}{claims}
+// sendAbout sends statements about one name, over the pool. Its own share of that, or nil, is waited for last: what waits for a
+// stuck row must not have a claim's slot meanwhile.
+func (d *store) sendAbout(ctx context.Context, name string, share chan struct{}, queries ...query) error {
+	slots := []chan struct{}{share}
 	if d.stuck.is(name) {
-		slots = []chan struct{}{d.stuck.slots, claims}
+		slots = []chan struct{}{d.stuck.slots, share}
 	}
 	for _, s := range slots {
 		if s == nil {

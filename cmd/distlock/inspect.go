@@ -21,7 +21,7 @@ is held and 1 if it is free. Without NAME it lists the names that are held. What
 backend does not keep is shown as "-".
 
 A name that run takes with --permits, --shared or --exclusive is itself free: its places
-are the names NAME/0, NAME/1 and so on, and whoever is next holds NAME/next. Look at them
+are the names NAME/0, NAME/1 and so on, and the next in line holds NAME/next. Look at them
 with --prefix NAME/.
 
 With --token-base it prints one number, at least as high as every token that the store

@@ -94,7 +94,7 @@ func clauseMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "DeadlineOfGrant", Flaw: "shows the Deadline of the grant, whatever was renewed since",
-			KilledBy: []Kill{{"after/extends", " after the call"}},
+			KilledBy: []Kill{{"after/extends", "Extend returned nil, but the Deadline is"}},
 			MayTrip:  []string{"*/*"}, Why: "a Deadline that has passed ends the belief in a lock",
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return dated{h, h.Deadline()} }}),
 		},

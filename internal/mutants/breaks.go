@@ -27,7 +27,7 @@ func tokenBreakers() []Mutant {
 		seen("BreaksFrom", "breaks every hold with the token that was seen, or a higher one", answer, func(held, token int64) bool { return held >= token }),
 		{
 			Name: "BreaksNothing", Flaw: "answers that a lock was broken, and does nothing",
-			KilledBy: []Kill{{"after/breaks", "broken"}},
+			KilledBy: []Kill{{"after/breaks", "was broken"}},
 			MayTrip:  []string{"break/*", "inspect/free"}, Why: "locks are broken in them",
 			design: inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
 		},
