@@ -101,8 +101,14 @@ func (c *C) herds(processes int, waits bool) {
 	for i := range processes {
 		s.children = append(s.children, c.spawn(fmt.Sprint("child", i+1)))
 	}
-	for i := range s.clients / (1 + processes) {
+	each := s.clients / (1 + processes)
+	for i := range each {
 		s.peers = append(s.peers, c.open(fmt.Sprint("B", i+1)).locker)
+	}
+	for _, k := range s.children { // not in a round: a process that starts late would miss it
+		if r, _, _ := k.ask(childRequest{Op: "open", Clients: each, Within: patience}); !r.OK {
+			c.Failf("%s could not open its clients: %s", k.who, r.Err)
+		}
 	}
 	began := c.now()
 	polls := waits && c.harness.Caps().Push != Yes // then waiters do not come in one moment after an Unlock
@@ -169,26 +175,28 @@ func (s *stampede) round(n int, unlocks bool) {
 }
 
 // ask has the clients of all processes ask, and returns who holds each name, and the locks of this process.
+//
+// Who holds a name is asked when every process is through: all locks have been granted by then, and those that are held
+// afterwards were so in that moment. What each process says when it is through proves nothing, because the lease that
+// the first one tells of may end before the last one asks.
 func (s *stampede) ask(q *herd) (who map[string][]string, mine []distlock.Lock) {
-	var mu sync.Mutex
-	who = make(map[string][]string)
-	note := func(process string, names ...string) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, name := range names {
-			who[name] = append(who[name], process)
-		}
-	}
 	s.together(1+len(s.children), func(i int, _ *rand.Rand) {
 		if i == 0 {
 			mine = q.run(s.ctx, s.peers)
-			note("this process", holding(mine)...)
 			return
 		}
-		k := s.children[i-1]
-		r, _, _ := k.ask(childRequest{Op: "herd", Herd: q, Clients: len(s.peers), Within: patience})
-		note(k.who, r.Names...)
+		s.children[i-1].ask(childRequest{Op: "herd", Herd: q, Within: patience})
 	})
+	who = make(map[string][]string)
+	for _, name := range holding(mine) {
+		who[name] = append(who[name], "this process")
+	}
+	for _, k := range s.children {
+		r, _, _ := k.ask(childRequest{Op: "holding"})
+		for _, name := range r.Names {
+			who[name] = append(who[name], k.who)
+		}
+	}
 	return who, mine
 }
 

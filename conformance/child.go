@@ -17,14 +17,14 @@ import (
 
 // childRequest is what a check asks of a child process, one JSON object to a line.
 type childRequest struct {
-	Op     string        `json:"op"` // "lock", "trylock", "err", "extend", "unlock"; "herd", and "drop" what that got
+	Op     string        `json:"op"` // "lock", "trylock", "err", "extend", "unlock"; of a herd: "open", "herd", "holding", "drop"
 	Name   string        `json:"name,omitempty"`
 	TTL    time.Duration `json:"ttl,omitempty"`
 	Fixed  bool          `json:"fixed,omitempty"`
 	Within time.Duration `json:"within,omitempty"` // bounds the call
 
-	Herd    *herd `json:"herd,omitempty"`
-	Clients int   `json:"clients,omitempty"` // in the herd
+	Herd    *herd `json:"herd,omitempty"`    // what its clients do
+	Clients int   `json:"clients,omitempty"` // how many to open for it
 }
 
 // childReply is the answer. It has durations, never instants: clocks of two
@@ -37,7 +37,7 @@ type childReply struct {
 	Token int64         `json:"token,omitempty"`
 	Left  time.Duration `json:"left,omitempty"` // until the lock's Deadline
 	Took  time.Duration `json:"took,omitempty"`
-	Names []string      `json:"names,omitempty"` // that the herd holds
+	Names []string      `json:"names,omitempty"` // that the herd is holding
 }
 
 // ChildMain is the life of a child process: it opens a client, obeys requests from
@@ -98,7 +98,7 @@ func (k *childLife) obey(q childRequest) childReply {
 	if err != nil {
 		r.Err = err.Error()
 	}
-	if q.Op == "herd" {
+	if q.Op == "holding" {
 		r.Names = holding(k.got)
 	}
 	if k.lock != nil {
@@ -121,15 +121,17 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 		if l, err = acquire(ctx, q.Name, opts...); err == nil {
 			k.lock = l // a call that fails leaves the old handle: a check may use it again
 		}
-	case q.Op == "herd":
-		for len(k.herd) < q.Clients {
+	case q.Op == "open":
+		for range q.Clients {
 			p, err := k.open(ctx)
 			if err != nil {
 				return err
 			}
 			k.herd = append(k.herd, p)
 		}
+	case q.Op == "herd":
 		k.got = q.Herd.run(ctx, k.herd)
+	case q.Op == "holding": // its answer is in the reply
 	case q.Op == "drop":
 		for _, l := range k.got {
 			err = errors.Join(err, l.Unlock(ctx))
