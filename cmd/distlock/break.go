@@ -18,6 +18,7 @@ import (
 func breakCommand() *cobra.Command {
 	var yes bool
 	var token int64
+	var t timeout
 	cmd := &cobra.Command{
 		Use:   "break [flags] NAME",
 		Short: "Take a lock away from its holder",
@@ -29,33 +30,42 @@ inspect has shown it.
 The holder is told within a third of its TTL, and its token is out of date from then on;
 but until it is told it works on, so break a lock only if its writes are fenced or you
 know that it does no harm.`,
-		Args:              cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("one NAME is needed, here are %d", len(args))
+			}
+			return nil
+		},
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("token")
 			if given && token <= 0 {
 				return usage(fmt.Errorf("--token is %d, allowed is more than 0, as inspect shows it", token))
 			}
-			b, err := openBackend(cmd.Context(), cmd)
+			if err := t.check(); err != nil {
+				return usage(err)
+			}
+			b, err := t.open(cmd)
 			if err != nil {
 				return err
 			}
 			defer closeTelling(b.locker)
 			if given {
-				return b.breakHold(cmd, args[0], token, "")
+				return b.breakHold(cmd, t, args[0], token, "")
 			}
-			return b.breakSeen(cmd, args[0], yes)
+			return b.breakSeen(cmd, t, args[0], yes)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().Int64Var(&token, "token", 0, "end the hold that has this `token`, without looking or asking")
+	t.add(cmd, "how long the backend may take to connect, and how long for each step")
 	addBackendFlags(cmd)
 	return cmd
 }
 
 // breakSeen looks up the holder of the name, asks, and ends the hold that it has shown.
-func (b *backend) breakSeen(cmd *cobra.Command, name string, yes bool) error {
-	st, err := distlock.Inspect(cmd.Context(), b.locker, name)
+func (b *backend) breakSeen(cmd *cobra.Command, t timeout, name string, yes bool) error {
+	st, err := b.status(cmd.Context(), t, name)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
@@ -73,16 +83,22 @@ func (b *backend) breakSeen(cmd *cobra.Command, name string, yes bool) error {
 			return &exit{status: statusBusy, err: errors.New("not broken")}
 		}
 	}
-	return b.breakHold(cmd, name, st.Token, fmt.Sprintf(" was held by %s,", printable(st.Holder)))
+	return b.breakHold(cmd, t, name, st.Token, fmt.Sprintf(" was held by %s,", printable(st.Holder)))
 }
 
 // breakHold ends the hold with this token, or names the present holder instead. seen is
 // what is known of the holder.
-func (b *backend) breakHold(cmd *cobra.Command, name string, token int64, seen string) error {
-	err := distlock.Break(cmd.Context(), b.locker, name, token)
+func (b *backend) breakHold(cmd *cobra.Command, t timeout, name string, token int64, seen string) error {
+	err := t.bound(cmd.Context(), func(ctx context.Context) error {
+		err := distlock.Break(ctx, b.locker, name, token)
+		if err != nil && ctx.Err() != nil {
+			return fmt.Errorf("%w; the hold may have ended all the same: distlock inspect shows it", err)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(err, distlock.ErrLost):
-		return &exit{status: statusBusy, err: b.notBroken(cmd.Context(), name, token)}
+		return &exit{status: statusBusy, err: b.notBroken(cmd.Context(), t, name, token)}
 	case errors.Is(err, distlock.ErrInvalid):
 		return usage(err)
 	case err != nil:
@@ -93,8 +109,8 @@ func (b *backend) breakHold(cmd *cobra.Command, name string, token int64, seen s
 }
 
 // notBroken says what has become of a name after its hold was gone.
-func (b *backend) notBroken(ctx context.Context, name string, token int64) error {
-	st, err := distlock.Inspect(ctx, b.locker, name)
+func (b *backend) notBroken(ctx context.Context, t timeout, name string, token int64) error {
+	st, err := b.status(ctx, t, name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("not broken: nobody holds %s with token %d any more", printable(name), token)
@@ -102,6 +118,15 @@ func (b *backend) notBroken(ctx context.Context, name string, token int64) error
 		return fmt.Errorf("not broken: nobody holds %s any more", printable(name))
 	}
 	return fmt.Errorf("not broken: %s is another's by now: held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+}
+
+// status asks for the status of a name, for as long as --timeout allows.
+func (b *backend) status(ctx context.Context, t timeout, name string) (st distlock.Status, err error) {
+	err = t.bound(ctx, func(ctx context.Context) error {
+		st, err = distlock.Inspect(ctx, b.locker, name)
+		return err
+	})
+	return st, err
 }
 
 // confirm asks at the terminal. Without one there is nobody to ask.

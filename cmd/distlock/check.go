@@ -44,7 +44,7 @@ func checkCommand() *cobra.Command {
 		Use:   "check [flags] [URL]",
 		Short: "Run the conformance suite against a deployment",
 		Long:  checkHelp,
-		Args:  cobra.MaximumNArgs(1),
+		Args:  atMostOne("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.json == "-" && o.junit == "-" {
 				return usage(errors.New("only one of --json and --junit can go to standard output"))

@@ -32,7 +32,8 @@ stopped. For that it takes and frees a lock, on a random name.`
 type inspectOptions struct {
 	prefix              string
 	asJSON, watch, base bool
-	every, timeout      time.Duration
+	every               time.Duration
+	timeout             timeout
 }
 
 func inspectCommand() *cobra.Command {
@@ -41,7 +42,7 @@ func inspectCommand() *cobra.Command {
 		Use:               "inspect [flags] [NAME]",
 		Short:             "Show the holder of a lock, or all locks",
 		Long:              inspectHelp,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne("NAME"),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(len(args) == 1, cmd.Flags().Changed("prefix")); err != nil {
@@ -56,7 +57,7 @@ func inspectCommand() *cobra.Command {
 	f.BoolVar(&o.watch, "watch", false, "print again whenever something changes, until interrupted")
 	f.BoolVar(&o.base, "token-base", false, "print the token_base for the URL of a store to move to")
 	f.DurationVar(&o.every, "every", time.Second, "how often --watch looks")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the backend may take to connect, and how long for each look")
+	o.timeout.add(cmd, "how long the backend may take to connect, and how long for each look")
 	addBackendFlags(cmd)
 	return cmd
 }
@@ -67,30 +68,27 @@ func (o *inspectOptions) check(name, prefix bool) error {
 		return errors.New("NAME and --prefix exclude each other")
 	case o.every <= 0:
 		return fmt.Errorf("--every is %v, allowed is more than 0", o.every)
-	case o.timeout <= 0:
-		return fmt.Errorf("--timeout is %v, allowed is more than 0", o.timeout)
 	case o.base && (name || prefix || o.asJSON || o.watch):
 		return errors.New("--token-base is for the whole store, and excludes NAME, --prefix, --json and --watch")
 	}
-	return nil
+	return o.timeout.check()
 }
 
 func (o *inspectOptions) inspect(cmd *cobra.Command, args []string) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
-	defer cancel()
-	b, err := openBackend(ctx, cmd)
+	b, err := o.timeout.open(cmd)
 	if err != nil {
-		return o.late(ctx, err)
+		return err
 	}
 	defer closeTelling(b.locker)
 	if o.base {
-		return o.late(ctx, b.tokenBase(ctx, cmd.OutOrStdout()))
+		return o.timeout.bound(cmd.Context(), func(ctx context.Context) error { return b.tokenBase(ctx, cmd.OutOrStdout()) })
 	}
-	look := func(ctx context.Context) ([]distlock.Status, error) {
-		ctx, cancel := context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-		sts, err := lookAt(ctx, b.locker, args, o.prefix)
-		return sts, o.late(ctx, err)
+	look := func(ctx context.Context) (sts []distlock.Status, err error) {
+		err = o.timeout.bound(ctx, func(ctx context.Context) error {
+			sts, err = lookAt(ctx, b.locker, args, o.prefix)
+			return err
+		})
+		return sts, err
 	}
 	show := showTable
 	if o.asJSON {
@@ -106,14 +104,6 @@ func lookAt(ctx context.Context, l distlock.Locker, args []string, prefix string
 	}
 	st, err := distlock.Inspect(ctx, l, args[0])
 	return []distlock.Status{st}, err
-}
-
-// late says of an error that it comes from the end of --timeout, if so.
-func (o *inspectOptions) late(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return err
-	}
-	return &exit{status: statusUnavailable, err: fmt.Errorf("no answer within %v (--timeout): %s", o.timeout, named(err.Error()))}
 }
 
 type shower func(io.Writer, []distlock.Status) error

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -50,7 +51,7 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.SetVersionTemplate("distlock {{.Version}}\n")
 	cmd.Flags().Bool("version", false, "print the version") // cobra's own takes -v, elsewhere short for --verbose
 	cmd.SetHelpCommand(helpCommand())
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, ofFlag(err))) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
 	cmd.AddCommand(topics()...)
 	cmd.InitDefaultCompletionCmd()
@@ -68,6 +69,38 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("unknown command %q (did you mean %s?)", args[0], strings.Join(meant, " or "))
 	}
 	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// atMostOne refuses more than one argument.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("one %s is allowed, here are %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+// ofFlag adds to the error of a flag what is allowed, where that is less than any text.
+func ofFlag(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	var allowed string
+	switch invalid.GetFlag().Value.Type() {
+	case "duration":
+		allowed = `a duration like "30s" or "1m30s", up to 2562047h`
+	case "bool":
+		allowed = "true or false"
+	case "int", "int64", "uint64":
+		allowed = "a whole number"
+	case "float64":
+		allowed = "a number"
+	default:
+		return err
+	}
+	return fmt.Errorf("--%s is %q, allowed is %s", invalid.GetFlag().Name, invalid.GetValue(), allowed)
 }
 
 // wrapArgs gives errors about arguments the exit status for usage.

@@ -31,8 +31,12 @@ const (
 // alone is the scheme of locks in this process, for scripts that need no other: the command refuses mem:// where one is meant.
 const alone = "alone"
 
+// mute is the scheme of a store in which every name is held, and which falls silent when it is to break one.
+const mute = "mute"
+
 func registerMutants() {
 	backends.Default.Register(openAlone, alone)
+	backends.Default.Register(openMute, mute)
 	for _, scheme := range []string{careless, noExpiry} {
 		backends.Default.Register(openMutant, scheme)
 	}
@@ -40,6 +44,26 @@ func registerMutants() {
 
 func openAlone(ctx context.Context, rawURL string, o *distlock.Options) (distlock.Locker, error) {
 	return backends.Open(ctx, strings.Replace(rawURL, alone, "mem", 1), func(own *distlock.Options) { *own = *o })
+}
+
+func openMute(context.Context, string, *distlock.Options) (distlock.Locker, error) {
+	return muteStore{}, nil
+}
+
+type muteStore struct {
+	distlock.Locker
+	distlock.Operator
+}
+
+func (muteStore) Close() error { return nil }
+
+func (muteStore) Inspect(_ context.Context, name string) (distlock.Status, error) {
+	return distlock.Status{Name: name, Held: true, Token: 7}, nil
+}
+
+func (muteStore) Break(ctx context.Context, _ string, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func openMutant(ctx context.Context, rawURL string, o *distlock.Options) (distlock.Locker, error) {
