@@ -16,27 +16,25 @@ import (
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
-the contract whether it is kept. It puts load on the server, and touches there only keys
+the contract whether it is kept. It puts load on the server. There it touches only keys
 with a random prefix, two tables or a node with a random name, within the prefix, schema
-or node of the URL; it removes them, also after Ctrl-C, and says so. If it cannot, it
-exits with 70. It needs the rights to: on MySQL and Postgres to CREATE and DROP tables,
-on Redis to SCAN. Without them, name a place with the URL and say --as-is.
+or node of the URL, and removes them, also after Ctrl-C. If it cannot, it exits with 70.
+It needs the rights to: on MySQL and Postgres to CREATE and DROP tables, on Redis to SCAN.
+Without them, name a place with the URL and say --as-is.
 On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s and
 session_timeout=8s if no TTL is given.
 
-With --as-is it takes and frees locks where the URL says; their names begin with "conf-"
-and random digits. It touches no other name, and leaves no lock. What a store keeps of a
-name so that tokens never fall does stay: on Redis some hundred keys for an hour
-(token_memory), on MySQL and Postgres as many rows until they are swept.
+With --as-is it takes and frees locks where the URL says, on names that begin with "conf-"
+and random digits. What a store keeps of a name so that tokens never fall stays: on Redis
+some hundred keys for an hour (token_memory), on MySQL and Postgres as many rows until
+they are swept.
 
-What needs control of the server (to stop or restart it) is skipped; connections are
+What needs control of the server (to stop or restart it) is skipped. Connections are
 broken by a proxy on loopback, where the URL names one server without TLS. A check that
-fails while the store does not answer, or while a login takes more than a second, says
-nothing of the backend: it is inconclusive, and if none has failed otherwise, the exit
-status is 69.
+fails while the store does not answer, or while a login takes more than a second, is
+inconclusive; if none has failed otherwise, the exit status is 69.
 
-With --chaos it does not run the suite, but has clients lock while commands of yours break
-the store: "distlock help chaos".`
+For --chaos see "distlock help chaos".`
 
 func checkCommand() *cobra.Command {
 	var o checkOptions

@@ -16,24 +16,23 @@ import (
 const compareHelp = `Compare measures lock backends side by side, in alternating rounds. "distlock help
 workloads" says what it measures.
 
-It does not look at DISTLOCK_URL, nor at a configuration file: its URLs are arguments.
-Without a URL it compares the backends it can have on this machine: memory, and
-Redis, MySQL, Postgres, ZooKeeper and etcd as given by DISTLOCK_REDIS_URL,
-DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL and DISTLOCK_ETCD_URL, or in
-containers, or as local processes that it starts on loopback and stops again. What
-cannot be had is listed with the reason.
+Its URLs are arguments: it looks at neither DISTLOCK_URL nor a configuration file.
+Without a URL it compares memory, and Redis, MySQL, Postgres, ZooKeeper and etcd as given
+by DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL and
+DISTLOCK_ETCD_URL, or in containers, or as local processes that it starts on loopback and
+stops again. What cannot be had is listed with the reason.
 
 On a server that was given it touches only keys with a random prefix, two tables or a
-node with a random name, within the prefix, schema or node of the URL; it removes them
-and says so. MySQL and Postgres need the rights to CREATE and DROP them.
+node with a random name, within the prefix, schema or node of the URL, and removes them.
+MySQL and Postgres need the rights to CREATE and DROP them.
 
-Then it breaks things on purpose: holders are killed, stopped and cut off, waiters are
-cancelled, servers restarted (those that it has started, never one that was given), and
-it looks who holds, and who was told. --safety=false leaves that out.
+Then it breaks things on purpose, unless --safety=false: holders are killed, stopped and
+cut off, waiters are cancelled, servers restarted (those that it has started, never one
+that was given), and it looks who holds, and who was told.
 
 Interrupted by a signal, it stops within seconds, removes what it has made, prints what
-was measured until then, and exits with 128+n: 130 after Ctrl-C. It exits with 70 if a
-workload failed, or if something could not be removed.`
+was measured until then, and exits with 128+n. It exits with 70 if a workload failed, or
+if something could not be removed.`
 
 const workloadHelp = `Workloads of compare:
 

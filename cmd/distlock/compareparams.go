@@ -28,8 +28,8 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 	standard := measure.Profiles[0]
 	p := standard.Params
 	f.StringVar(&c.profile, "profile", standard.Name, "preset of what follows: "+strings.Join(profileNames(), ", "))
-	f.BoolVar(&c.safety, "safety", true, "also kill, stop and cut off holders, cancel waiters and restart servers, and look what happens")
-	f.StringSliceVar(&c.Workloads, "workloads", p.Workloads, "what to run: some of "+strings.Join(report.WorkloadIDs(), ", "))
+	f.BoolVar(&c.safety, "safety", true, "also break things on purpose, and look what happens")
+	f.StringSliceVar(&c.Workloads, "workloads", p.Workloads, `what to run, of what "distlock help workloads" lists`)
 	f.DurationVar(&c.Duration, "duration", p.Duration, "of one workload on one backend in one round; 50ms to 1h")
 	f.IntVar(&c.Rounds, "rounds", p.Rounds, "how often the backends take turns; 1 to 100")
 	f.IntVar(&c.Clients, "clients", p.Clients, "clients, with connections of their own, that fight for one name; 2 to 1000")
@@ -38,7 +38,7 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 	f.IntVar(&c.Waiters, "waiters", p.Waiters, "goroutines of one process that wait for one name; 1 to 100000")
 	f.DurationVar(&c.TTL, "ttl", p.TTL, "TTL of the locks (of those in held: 6s at the most); 2s to 1h")
 	f.DurationVar(&c.Hold, "hold", p.Hold, "how long a lock is held before it is freed, in parallel, hot, arrivals, try and waiting; 0s to 1m")
-	f.Float64Var(&c.Rate, "rate", p.Rate, "calls that begin a second in arrivals, whether or not earlier ones have ended; up to 100000, more than 0 adds arrivals to the workloads of a profile")
+	f.Float64Var(&c.Rate, "rate", p.Rate, "calls that begin a second in arrivals; up to 100000, more than 0 adds arrivals to the workloads of a profile")
 }
 
 // resolve returns the parameters: those of the profile, over them what was set.

@@ -33,8 +33,7 @@ URL must be the same. Others on the machine can see a password in --url, but not
 environment or the file.
 
 Check also takes the URL as an argument. Compare takes all of its URLs so, and looks at
-none of the above. The memory of one process, mem://, is for these two alone: run, inspect
-and break need a server.`
+none of the above. mem://, the memory of one process, is for these two alone.`
 
 const whereBackend = "\n\nWhere the backend comes from: \"distlock help backend\"."
 

@@ -25,9 +25,9 @@ are the names NAME/0, NAME/1 and so on, and the next in line holds NAME/next. Lo
 with --prefix NAME/.
 
 With --token-base it prints one number, at least as high as every token that the store
-has granted until now: the token_base for the URL of another store, if the service moves
-there and its tokens must go on rising. Ask when the last client of the old store has
-stopped. For that it takes and frees a lock, on a random name.`
+has granted until now: the token_base for the URL of another store, to move there. Ask
+when the last client of the old store has stopped. It takes and frees a lock for that, on
+a random name.`
 
 type inspectOptions struct {
 	prefix              string

@@ -32,23 +32,22 @@ once the TTL has passed the name is free, and fg or bg ends the command, with st
 75, instead of waking it. In a pipeline the command gets the terminal if it asks for it.
 
 A lock is being lost when the backend does not answer, or somebody broke it. The whole
-group gets TERM and KILL, both before the lease can be granted to another, unless it was
-taken away by force. If distlock itself is killed, the name is free when the TTL has
+group gets TERM and KILL, both before the lease can be granted to another, unless
+somebody broke it. If distlock itself is killed, the name is free when the TTL has
 passed, and on Linux the command dies with it, but not what that has started.
 
 --once-per and --min-hold keep the name after a command that has succeeded, counted from
-its start. The period of --once-per ends a tenth early, but no more than 30s: so what cron
-starts every hour finds the name free at the same minute of the next, although it never
-starts at the same instant. If the store can keep the name to the end by its own clock,
-distlock leaves it to the store and ends; it stays until then where that would be wrong by
+its start. The period of --once-per ends a tenth early, but no more than 30s, since cron
+never starts a job at the same instant. If the store can keep the name to the end by its
+own clock, distlock leaves it to the store and ends. It stays where that would be wrong by
 more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
 for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, and
 the name is free after the TTL.`
 
 const chaosHelp = `With --chaos, check does not run the suite. Clients lock, hold and unlock three names, while
 the commands of --faults break the store, one after the other, for up to four seconds each,
-and mend it. It is for a staging cluster that nobody else uses. The record of all that the
-clients did is judged by the suite's oracles. The file says how to break and how to mend:
+and mend it. It is for a staging cluster that nobody else uses. The suite judges all that
+the clients did. The file says how to break and how to mend:
 
   - name: leader killed
     break: kubectl delete pod etcd-0 --now
