@@ -25,9 +25,9 @@ On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s an
 session_timeout=8s if no TTL is given.
 
 With --as-is it takes and frees locks where the URL says, on names that begin with "conf-"
-and random digits. What a store keeps of a name so that tokens never fall stays: on Redis
-some hundred keys for an hour (token_memory), on MySQL and Postgres as many rows until
-they are swept.
+and random digits. It touches no other name, and leaves no lock. What a store keeps of a
+name so that tokens never fall stays: on Redis some hundred keys for an hour
+(token_memory), on MySQL and Postgres as many rows until they are swept.
 
 What needs control of the server (to stop or restart it) is skipped. Connections are
 broken by a proxy on loopback, where the URL names one server without TLS. A check that
