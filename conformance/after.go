@@ -19,6 +19,10 @@ type situation struct {
 	fixed     bool   // A holds it for a fixed term
 	ages      bool   // nobody waits for its end: others are renewed meanwhile
 	subSecond bool   // the TTL is a fraction of a second
+	hours     bool   // the TTL is more than an hour
+	nameless  bool   // the holder text is empty
+
+	called func(base string) string // what the name looks like; nil for as others
 
 	before func(*scene) // what was before; it may set what A holds
 	during func(*scene) // what happens while A holds it
@@ -136,8 +140,17 @@ func (s situation) there(p *client) bool {
 // enter brings the name into the situation.
 func (s *scene) enter() {
 	s.name, s.ttl = s.Name(s.what), s.Unit()
-	if s.subSecond {
+	if s.called != nil {
+		s.name = s.called(s.name)
+	}
+	switch {
+	case s.subSecond:
 		s.ttl = s.fits(300 * time.Millisecond)
+	case s.hours:
+		s.ttl = s.fits(time.Hour + 1001*time.Millisecond)
+	}
+	if s.nameless {
+		s.text = ""
 	}
 	if s.needs != capNamespaces {
 		s.a = s.openMortal(fmt.Sprint("A", s.n))

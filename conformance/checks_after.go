@@ -15,7 +15,7 @@ import (
 func afterChecks() []Check {
 	var all []Check
 	for _, e := range effects() {
-		all = append(all, Check{ID: "after/" + e.id, Clause: e.clause, Mandatory: true, Needs: e.needs, span: 3 * time.Hour, Run: func(c *C) { c.after(e) },
+		all = append(all, Check{ID: "after/" + e.id, Clause: e.clause, Mandatory: true, Needs: e.needs, span: 12 * time.Hour, Run: func(c *C) { c.after(e) },
 			Rule: "whatever was before, and whatever happens meanwhile: " + e.rule})
 	}
 	return all
@@ -228,6 +228,13 @@ func (s *scene) succeeded(next *lease, least time.Duration, how string) {
 	if err := s.h.Extend(ctx, s.ttl); !errors.Is(err, distlock.ErrLost) {
 		s.breach("H5", "A's lease of %q is over, and %s has it, but A's Extend returned %s; it must match ErrLost", s.name, next.p.who, describe(err))
 	}
+	if s.n%2 == 0 { // what comes of it with a context that is done shows below
+		done, end := context.WithCancel(s.ctx)
+		end()
+		_ = s.h.Unlock(done)
+		s.sleep(quiet)
+		s.third.mustBeBusyAfter(s.name, next, "A, whose lease was over, has called Unlock with a context that was done")
+	}
 	if err := s.h.unlock(); !errors.Is(err, distlock.ErrLost) {
 		s.breach("H6", "A's lease of %q is over, and %s has it, but A's Unlock returned %s; it must match ErrLost", s.name, next.p.who, describe(err))
 	}
@@ -351,51 +358,3 @@ func closesAfter(s *scene) {
 	}
 	s.drain(s.next(0, "the client of A, which held it, was closed"))
 }
-
-// unanswered asks over a link that loses what is sent, or the reply.
-func unanswered(s *scene) {
-	if s.needs == capNamespaces {
-		return // the link is of another
-	}
-	p := s.openVia(fmt.Sprint("E", s.n))
-	for _, f := range []struct {
-		what string
-		arm  func()
-		all  bool // nothing comes back
-	}{
-		{"a reply is lost", func() { p.link.CutReply(1) }, false},
-		{"nothing passes", func() { p.link.Drop(true, true) }, true},
-		{"no reply passes", func() { p.link.Drop(false, true) }, true},
-	} {
-		for op, ask := range map[string]func(context.Context) (nothing bool, err error){
-			"Inspect": func(ctx context.Context) (bool, error) { st, err := p.inspect(ctx, s.name); return !st.Held, err },
-			"List":    func(ctx context.Context) (bool, error) { all, err := p.listed(ctx, s.name); return len(all) == 0, err },
-			"Sweep":   func(ctx context.Context) (bool, error) { _, err := p.sweepIdle(ctx, time.Hour); return f.all, err },
-		} {
-			s.warm(p)
-			f.arm()
-			s.mustBeUnknown(op, f.what, f.all, ask)
-			p.link.Heal()
-		}
-	}
-	s.warm(p)
-	p.link.Drop(false, true)
-	s.mustBeUnknown("Break", "no reply passes", true, func(ctx context.Context) (bool, error) { return true, p.breakHold(ctx, s.name, s.h.Token()) })
-	p.link.Heal()
-}
-
-// mustBeUnknown asks for something whose answer is lost; silent is whether none can come.
-func (s *scene) mustBeUnknown(op, what string, silent bool, ask func(context.Context) (nothing bool, err error)) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/8)
-	defer cancel()
-	switch nothing, err := ask(ctx); {
-	case errors.Is(err, distlock.ErrUnsupported):
-	case err == nil && (nothing || silent) && s.h.Err() == nil:
-		s.breach(clauseOf[op], "A holds %q; B called %s while %s, which returned no error, as if it had heard that all is in order, or that nobody holds the name", s.name, op, what)
-	case errors.Is(err, distlock.ErrLost), errors.Is(err, distlock.ErrHeld):
-		s.breach(clauseOf[op], "A holds %q; B called %s while %s, and was told %q: the store has said nothing of the kind", s.name, op, what, err)
-	}
-}
-
-// clauseOf says which clause an operation of operators is about.
-var clauseOf = map[string]string{"Inspect": "O1", "List": "O1", "Break": "O2", "Sweep": "O4"}

@@ -17,6 +17,10 @@ func againChecks() []Check {
 			Rule: "the token rises over any time in which nobody has held the name",
 		},
 		{
+			ID: "fence/many", Clause: "F1", Mandatory: true, Run: fenceMany, span: day,
+			Rule: "the token rises over any number of grants, also beyond what a small integer can count",
+		},
+		{
 			ID: "wait/any-name", Clause: "W1", Mandatory: true, Run: wakesOnAnyName,
 			Rule: "a waiter is woken whatever its name is, and whatever term it has asked for",
 		},
@@ -42,6 +46,28 @@ func fenceOverIdle(c *C) {
 		c.rises(&second, term, fmt.Sprintf("%v in which nobody held it", pause))
 		h.free()
 		c.sleepUntil(term.gone() + pause)
+	}
+}
+
+func fenceMany(c *C) {
+	n := 300 // more than a byte counts
+	if c.Virtual() && !c.samples() {
+		n = 1<<16 + 10
+	}
+	a, b := c.open("A"), c.open("B")
+	name, last := c.Name("x"), int64(0)
+	for i := range n { // past the history: it is too much for the oracles, and one rule says all
+		l, err := []*client{a, b}[i%2].locker.TryLock(c.ctx, name, distlock.TTL(c.long()))
+		if err != nil {
+			c.Failf("grant %d of %q, which everybody has unlocked, was refused: %v", i+1, name, err)
+		}
+		if l.Token() <= last {
+			c.Failf("grant %d of %q had token %d, and the one before it %d", i+1, name, l.Token(), last)
+		}
+		last = l.Token()
+		if err := l.Unlock(c.ctx); err != nil {
+			c.Failf("Unlock after grant %d of %q returned: %v", i+1, name, err)
+		}
 	}
 }
 

@@ -81,6 +81,9 @@ func closeFreesHeld(c *C) {
 		if err := h.unlock(); err != nil {
 			c.Failf("A's client was closed, which released %q; Unlock must report the same, it returned: %v", h.Name(), err)
 		}
+		if err := h.Lock.Extend(c.ctx, c.long()); !errors.Is(err, distlock.ErrUnlocked) {
+			c.breach("H5", "A's client was closed, which released %q; A's Extend must match ErrUnlocked, it returned %s", h.Name(), describe(err))
+		}
 	})
 }
 

@@ -163,12 +163,13 @@ func sameClientContends(c *C) {
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	a.mustBeBusy(name, h)
 
-	// Both from goroutines of the same client: one must win, whichever it is.
+	// All from goroutines of the same client, while the first is under way: one must win, whichever it is.
+	slow := c.openPhased("S")
 	other := c.Name("y")
 	var answers [8]answer
 	var wg sync.WaitGroup
 	for i := range answers {
-		wg.Go(func() { answers[i] = a.try(other, distlock.TTL(c.long())) })
+		wg.Go(func() { answers[i] = slow.try(other, distlock.TTL(c.long())) })
 	}
 	wg.Wait()
 	var winner *lease
@@ -272,6 +273,7 @@ func errorTaxonomy(c *C) {
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	b.mustBeBusy(name, h)
 	c.mustBeWrappedOnce(b.try(name).err)
+	c.mustSayWhat(b.try(name).err, "trylock", name)
 
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.Unit()/8, errOwnReason)
 	defer cancel()
@@ -280,21 +282,27 @@ func errorTaxonomy(c *C) {
 		c.Failf("B waited for %q until its context's deadline, and Lock returned %s; it must match context.DeadlineExceeded", name, describe(got.err))
 	}
 	c.mustBeWrappedOnce(got.err)
+	c.mustSayWhat(got.err, "lock", name)
 	if !strings.Contains(got.err.Error(), name) {
 		c.Failf("the error of Lock(%q) does not name the lock: %v", name, got.err)
 	}
 	for _, bad := range []struct {
-		what string
-		call func() error
+		what, names string
+		call        func() error
 	}{
-		{"TryLock of an empty name", func() error { return b.try("").err }},
-		{"Lock of a name not UTF-8", func() error { return b.lock(c.Name("\xff"), patience).err }},
-		{"Lock of 513 bytes", func() error { return b.lock(padded(c.Name(""), distlock.MaxName+1), patience).err }},
-		{"Lock with a TTL of -1 s", func() error { return b.lock(c.Name("y"), patience, distlock.TTL(-time.Second)).err }},
-		{"TryLock with a holder not UTF-8", func() error { return b.try(c.Name("z"), distlock.Holder("\xff")).err }},
-		{"Extend by -1 s", func() error { return h.Lock.Extend(c.ctx, -time.Second) }},
+		{"TryLock of an empty name", "name", func() error { return b.try("").err }},
+		{"Lock of a name not UTF-8", "name", func() error { return b.lock(c.Name("\xff"), patience).err }},
+		{"Lock of 513 bytes", "name", func() error { return b.lock(padded(c.Name(""), distlock.MaxName+1), patience).err }},
+		{"Lock with a TTL of -1 s", "ttl", func() error { return b.lock(c.Name("y"), patience, distlock.TTL(-time.Second)).err }},
+		{"TryLock with a holder not UTF-8", "holder", func() error { return b.try(c.Name("z"), distlock.Holder("\xff")).err }},
+		{"Extend by -1 s", "ttl", func() error { return h.Lock.Extend(c.ctx, -time.Second) }},
+		{"Extend by more than 365 days", "ttl", func() error { return h.Lock.Extend(c.ctx, distlock.MaxTTL+1) }},
 	} {
-		c.mustBeInvalid(bad.call(), bad.what)
+		err := bad.call()
+		c.mustBeInvalid(err, bad.what)
+		if said := strings.ToLower(err.Error()); !strings.Contains(said, bad.names) {
+			c.Failf("%s returned %q; an error that matches ErrInvalid must name the argument, which is the %s, and say what is allowed", bad.what, err, bad.names)
+		}
 	}
 	c.mustHold(h, "only others have made mistakes")
 	h.free()
@@ -315,6 +323,13 @@ func (c *C) mustBeWrappedOnce(err error) {
 	}
 	if inner, ok := errors.AsType[*distlock.Error](outer.Err); ok && inner.Op == outer.Op && inner.Name == outer.Name {
 		c.Failf("an error says twice that it is of %q with %q: %v", outer.Op, outer.Name, err)
+	}
+}
+
+// mustSayWhat demands that an error has the operation and the name that it is of.
+func (c *C) mustSayWhat(err error, op, name string) {
+	if e, ok := errors.AsType[*distlock.Error](err); !ok || e.Op != op || e.Name != name {
+		c.Failf("the error of %s(%q) is no *distlock.Error with this operation and name, but: %#v: %v", op, name, e, err)
 	}
 }
 

@@ -94,6 +94,9 @@ func orderKept(c *C) {
 		}
 		c.stillWaiting(queue)
 		c.sleep(pause)
+		if c.Virtual() { // so that their ages differ, by more than one that is dropped for its age
+			c.sleep(40 * time.Minute)
+		}
 	}
 	c.stillWaiting(queue)
 	cancelled := c.now()

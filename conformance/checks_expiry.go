@@ -37,6 +37,10 @@ func expiryChecks() []Check {
 			Rule: "the TTL is counted from the grant: the time spent waiting for it is not taken off",
 		},
 		{
+			ID: "expiry/granted-unheard", Clause: "E2", Mandatory: true, Needs: []Cap{capProxy}, Run: grantedUnheard,
+			Rule: "a grant that is heard of late, since its first reply was lost, has its whole TTL from then on in the store as well",
+		},
+		{
 			ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{capServerClock}, Alone: true, Run: serverClockJudges,
 			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other",
 		},
@@ -186,6 +190,35 @@ func serverClockJudges(c *C) {
 		}
 		h.free()
 	}
+}
+
+// grantedUnheard loses the reply to the request that makes a waiter the holder, and for a while everything.
+func grantedUnheard(c *C) {
+	a, b, d := c.openVia("A"), c.open("B"), c.open("C")
+	name, ttl := c.Name("x"), c.fits(2*c.Unit())
+	first := b.mustTry(name, "which is fresh", distlock.TTL(c.long()))
+	w := a.begin(name, distlock.TTL(ttl), distlock.NoRenewal())
+	c.awaitQueued(name, 1)
+	c.sleep(quiet)
+	a.link.Drop(false, true)
+	first.free()
+	c.sleep(ttl / 4)
+	a.link.Heal()
+	if !w.within(ttl + c.soon()) {
+		c.Failf("B has unlocked %q, and A, to whom no reply came for %v, waits for it still", name, ttl/4)
+	}
+	if w.a.err != nil {
+		c.Inconclusivef("A, to whom no reply came for %v, has given up: %v", ttl/4, w.a.err)
+	}
+	h := w.a.lease
+	deadline := h.Ends()
+	a.cutOff()
+	next := c.stalk(d, name, deadline, h.gone()+ttl/4+c.soon(), fmt.Sprintf("A having heard at %s that it holds it for %v, and died", millis(h.ret), ttl))
+	if next.ret < deadline {
+		c.breach("H3", "C was granted %q at %s, but A, which had asked for %v and heard of its grant at %s, was told a Deadline of %s: it holds an entry that was granted before, and that was not prolonged when A asked again",
+			name, millis(next.ret), ttl, millis(h.ret), millis(deadline))
+	}
+	next.free()
 }
 
 func killedHolder(c *C) {

@@ -41,7 +41,7 @@ func handoverChecks() []Check {
 			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came",
 		},
 		{
-			ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: time.Hour,
+			ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: 12 * time.Hour,
 			Rule: "waiters are served in the order in which they came, however long they wait, and although some leave or die",
 		},
 		{

@@ -187,7 +187,8 @@ func long(base string) []string {
 	}
 	tail := strings.Repeat("t", distlock.MaxName-len(base)-1)
 	wide := strings.Repeat("\U0001f512", (distlock.MaxName-len(base))/4)
-	return append(names, "1"+base+tail, "2"+base+tail, base+wide)
+	short := wide[:len(wide)-4]
+	return append(names, "1"+base+tail, "2"+base+tail, base+wide, base+short+"\U0001f513", base+short)
 }
 
 func oddBytes(c *C) {

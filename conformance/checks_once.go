@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -70,13 +71,21 @@ func oncePerPeriod(c *C) {
 
 func onceFailedRun(c *C) {
 	a, b := c.open("A"), c.open("B")
-	name, period := c.Name("x"), c.period()
-	failed := errors.New("the job has failed")
-	ran, err := a.oncePer(c.ctx, name, period, func(context.Context) error { return failed })
-	if !ran || !errors.Is(err, failed) {
-		c.Failf("A's job %q has failed; OncePer returned %v, %s", name, ran, describe(err))
+	period := c.period()
+	for i, failed := range []error{errors.New("the job has failed"), fmt.Errorf("the job was stopped: %w", context.Canceled), context.DeadlineExceeded} {
+		name := c.Name(fmt.Sprint("x", i))
+		ran, err := a.oncePer(c.ctx, name, period, func(context.Context) error { return failed })
+		if !ran || !errors.Is(err, failed) {
+			c.Failf("A's job %q has failed; OncePer returned %v, %s", name, ran, describe(err))
+		}
+		b.mustRun(name, period, fmt.Sprintf("the only run of it has failed, with %q", failed))
 	}
-	b.mustRun(name, period, "the only run of it has failed")
+	name := c.Name("panics")
+	func() {
+		defer func() { _ = recover() }() // it may come here, or be an error
+		_, _ = a.oncePer(c.ctx, name, period, func(context.Context) error { panic("the job has panicked") })
+	}()
+	b.mustRun(name, period, "the only run of it has panicked")
 }
 
 func onceLongRun(c *C) {

@@ -91,7 +91,18 @@ func heldBefore(s *pairScene) {
 }
 
 func takenBefore(s *pairScene) {
-	s.held = s.a.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.ttl))
+	if s.manner.waited {
+		first := s.third.mustTry(s.name, "which is fresh", distlock.TTL(s.c.long()))
+		w := s.a.begin(s.name, s.opts()...)
+		s.c.awaitQueued(s.name, 1)
+		first.free()
+		s.held = w.woken(s.c.soon(), "C had unlocked it")
+	} else {
+		s.held = s.a.mustTry(s.name, "which is fresh", s.opts()...)
+	}
+	if s.manner.extends {
+		s.held.mustExtend(s.c.extends(s.ttl, s.ttl*5/4))
+	}
 }
 
 func awaitedBefore(s *pairScene) {
@@ -106,13 +117,25 @@ func closedBefore(s *pairScene) {
 	takenBefore(s)
 }
 
-func renewedBefore(s *pairScene) { s.held = s.a.mustTry(s.name, "which is fresh") }
+func renewedBefore(s *pairScene) {
+	s.held = s.a.mustTry(s.name, "which is fresh")
+	if s.manner.failed {
+		before := s.a.link.Fired()
+		s.a.link.CutRequest(1)
+		s.c.eventually(s.c.Unit()/2, func() bool { return s.a.link.Fired() > before })
+		s.a.link.Heal()
+	}
+}
 
 func brokenBefore(s *pairScene) {
 	s.c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
 	s.third.mustNotBreak(s.name, 1, "although nobody has ever held the name") // skips the check if not supported
 	heldBefore(s)
 	s.token = s.other.Token()
+	if s.manner.waited {
+		s.waiter = s.c.open("W"+s.a.who).begin(s.name, distlock.TTL(s.c.long()))
+		s.c.awaitQueued(s.name, 1)
+	}
 }
 
 func sweptBefore(s *pairScene) {
@@ -127,7 +150,7 @@ func pairTry(s *pairScene, ctx context.Context) (*lease, error) { return s.claim
 func pairLock(s *pairScene, ctx context.Context) (*lease, error) { return s.claim(ctx, oracle.OpLock) }
 
 func (s *pairScene) claim(ctx context.Context, op oracle.Op) (*lease, error) {
-	a := s.a.acquire(ctx, op, s.name, distlock.NoRenewal(), distlock.TTL(s.ttl))
+	a := s.a.acquire(ctx, op, s.name, s.opts()...)
 	return a.lease, a.err
 }
 

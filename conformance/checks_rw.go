@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -16,6 +17,10 @@ func rwChecks() []Check {
 		{
 			ID: "rw/writer-served", Clause: "P5", Mandatory: true, Run: rwWriterServed,
 			Rule: "a writer gets its lock among readers that come and go without a gap",
+		},
+		{
+			ID: "rw/dead-holder", Clause: "P5", Mandatory: true, Run: rwDeadHolder,
+			Rule: "readers are let in up to the bound; what a reader or a writer that has died held is free for all with the end of its lease",
 		},
 	}
 }
@@ -42,6 +47,41 @@ func rwExclusive(c *C) {
 		c.Failf("the tokens of %q do not rise: two readers, a writer and a reader got %d, %d, %d and %d", name, first.Token(), second.Token(), w.Token(), third.Token())
 	}
 	b.giveBack(third)
+}
+
+func rwDeadHolder(c *C) {
+	const readers = 2
+	ttl := c.fits(c.Unit())
+	for _, writes := range []bool{false, true} {
+		a, b := c.openMortal(fmt.Sprint("A", writes)), c.open(fmt.Sprint("B", writes))
+		if writes && a.link == nil {
+			return // a writer cannot have a fixed term
+		}
+		name := c.Name(fmt.Sprint("x", writes))
+		dying, write := a.readWrite(readers)
+		readB, writeB := b.readWrite(readers)
+		opts := []distlock.Option{distlock.TTL(ttl)}
+		if writes {
+			dying = write
+		} else {
+			opts = append(opts, distlock.NoRenewal())
+		}
+		call := c.now()
+		a.take(dying, name, patience, "nobody has ever held it", opts...)
+		if !writes {
+			second := b.take(readB, name, patience, "one of two readers holds it")
+			b.mustNotTake(readB, name, "two readers hold it, which is the bound")
+			b.giveBack(second)
+		}
+		a.cutOff()
+		dies := c.now()
+		back := b.take(writeB, name, dies+c.atMost(ttl)+c.timing.ExpiryLag-c.now(), fmt.Sprintf("the lease of a dead holder, of %v, is over", ttl))
+		if at := c.now(); at < call+ttl-c.skew(ttl) {
+			c.Failf("B got %q to write at %s, although A's lease of %v began at %s or later", name, millis(at), ttl, millis(call))
+		}
+		b.giveBack(back)
+		b.giveBack(b.take(readB, name, patience, "nobody holds it any more"))
+	}
 }
 
 func rwWriterServed(c *C) {

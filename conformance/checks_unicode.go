@@ -4,8 +4,8 @@ import (
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"hash/adler32"
 	"hash/crc32"
@@ -179,28 +179,29 @@ var collisions = sync.OnceValue(func() map[string][]string {
 	pairs := make(map[string][]string)
 	prefix := fmt.Sprintf("conf-%016x-", rand.Uint64())
 	for kind, hash := range hashes {
-		pairs[kind] = pairsOf(hash, prefix)
+		// A driver may hash long names only, and keep what they begin and end with.
+		pairs[kind] = append(pairsOf(hash, prefix, "", 2), pairsOf(hash, padded(prefix, 280), strings.Repeat("t", 200), 1)...)
 	}
 	// Both of these are 31-hashes that Java's users have met.
 	pairs["31 (Java)"] = append(pairs["31 (Java)"], prefix+"AaAa", prefix+"BBBB", prefix+"AaBB")
 	return pairs
 })
 
-// pairsOf returns two pairs of names that share a hash: 32 bits have one among some
+// pairsOf returns n pairs of names that share a hash: 32 bits have one among some
 // 80,000 random names.
-func pairsOf(hash func(string) uint32, prefix string) []string {
+func pairsOf(hash func(string) uint32, prefix, suffix string, n int) []string {
 	var pairs []string
-	seen := make(map[uint32]string)
-	for len(pairs) < 4 {
-		var b [8]byte
-		binary.BigEndian.PutUint64(b[:], rand.Uint64())
-		name := prefix + hex.EncodeToString(b[:])
+	seen := make(map[uint32]uint64)
+	for len(pairs) < 2*n {
+		v := rand.Uint64()
+		name := fmt.Sprintf("%s%016x%s", prefix, v, suffix)
 		h := hash(name)
-		twin, ok := seen[h]
+		other, ok := seen[h]
 		if !ok {
-			seen[h] = name
+			seen[h] = v
 			continue
 		}
+		twin := fmt.Sprintf("%s%016x%s", prefix, other, suffix)
 		// The twin leaves: a third name of this hash would put it into a second pair,
 		// and the check would lock it twice.
 		delete(seen, h)
@@ -218,7 +219,27 @@ func hashCollisions(c *C) {
 		c.Logf("%s: %s", kind, quoted(names))
 		all = append(all, names...)
 	}
-	c.apart(all)
+	c.apart(append(all, base64Twins()...))
+}
+
+// base64Twins are names of which the base64, at each of the three places that a text can begin at, differs in case only.
+func base64Twins() []string {
+	var names []string
+	for shift := range 3 {
+		prefix := fmt.Sprintf("conf-%016x-%s", rand.Uint64(), strings.Repeat("s", shift))
+		seen := make(map[string]string)
+		for a := range rune(95) {
+			for b := range rune(95) {
+				name := prefix + string(a+' ') + string(b+' ') + "x"
+				key := strings.ToLower(base64.StdEncoding.EncodeToString([]byte(name)))
+				if twin, ok := seen[key]; ok {
+					return append(append(names, twin, name), padded(twin, 300), padded(name, 300))
+				}
+				seen[key] = name
+			}
+		}
+	}
+	return names
 }
 
 func manyNames(c *C) {

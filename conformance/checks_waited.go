@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
@@ -179,13 +180,35 @@ func leakPile(c *C) {
 			c.sleep(quiet)
 			before := countLabelled(label)
 			c.exercise(a, b, 45)
+			c.ask(a, b, 40)
 			// A pool may grow by a few connections, with goroutines for each.
 			after := 0
 			if !c.eventually(c.Slack()+c.timing.CleanupBound, func() bool { after = countLabelled(label); return after <= before+20 }) {
-				c.Failf("A and B had started %d goroutines that were running after 9 rounds of locking and cancelling, and %d after 45 more", before, after)
+				c.Failf("A and B had started %d goroutines that were running after 9 rounds of locking and cancelling, and %d after 45 more, and 40 of refusals, looks, cancelled waits and extensions", before, after)
 			}
 		})
 	})
+}
+
+// ask makes all calls that change nothing, or end in nothing, and may leave something behind in the process.
+func (c *C) ask(p, rival *client, rounds int) {
+	name, ttl := c.Name("ask"), distlock.TTL(c.long())
+	h := rival.mustTry(name, "which is fresh", ttl)
+	for range rounds {
+		p.mustBeBusy(name, h)
+		ctx, cancel := c.patiently()
+		_, _ = p.inspect(ctx, name) // they may not be supported
+		_, _ = p.listed(ctx, name)
+		_ = p.breakHold(ctx, name, h.Token()+1)
+		cancel()
+		w := p.begin(name, ttl)
+		c.sleep(time.Millisecond)
+		cancelled := c.now()
+		w.cancel()
+		w.left(cancelled)
+		h.mustExtend(c.long())
+	}
+	h.free()
 }
 
 // countLabelled counts the goroutines with this label.

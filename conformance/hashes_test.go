@@ -7,7 +7,7 @@ func TestCollisionsAreDifferentNames(t *testing.T) {
 	hash := hashes["Adler-32"] // has three names of one hash far more often than the others
 	for range 2000 {
 		seen := make(map[string]bool)
-		for _, name := range pairsOf(hash, "p-") {
+		for _, name := range pairsOf(hash, "p-", "", 2) {
 			if seen[name] {
 				t.Fatalf("%q stands in two pairs", name)
 			}

@@ -57,6 +57,7 @@ type pairScene struct {
 	waiter      *pending      // who waits for A to unlock, and is served before B; nil if nobody does
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
+	manner      manner
 
 	told chan struct{} // closed when A's operation is over
 	got  *lease
@@ -82,8 +83,12 @@ func (c *C) pair(op pairing) {
 	}
 	var mu sync.Mutex
 	seen := make(map[outcome][]int)
+	ways := c.manners(op)
 	scene := func(i int, _ *rand.Rand) {
-		s := &pairScene{c: c, op: op, b: b, third: third, k: i + 1, name: c.Name(fmt.Sprint("n", i+1)), ttl: ttl, told: make(chan struct{})}
+		s := &pairScene{c: c, op: op, b: b, third: third, k: i%depth + 1, name: c.Name(fmt.Sprint("n", i+1)), ttl: ttl, told: make(chan struct{}), manner: ways[i/depth]}
+		if s.manner.called != nil {
+			s.name = s.manner.called(s.name)
+		}
 		if op.sweeps {
 			s.name = c.Name("n")
 		}
@@ -100,7 +105,7 @@ func (c *C) pair(op pairing) {
 		seen[o] = append(seen[o], s.k)
 	}
 	if !op.sweeps {
-		c.together(depth, scene)
+		c.together(depth*len(ways), scene)
 	}
 	for i := 0; op.sweeps && i < depth && seen[notReached] == nil; i++ {
 		scene(i, nil)
@@ -166,8 +171,8 @@ func (s *pairScene) play() outcome {
 	s.gate.release() // what A may have looked at is of the past now
 	answered := c.within(s.told, 2*quiet)
 	c.sleep(quiet) // what was on its way takes effect now, if it does
-	because := fmt.Sprintf("%s by A was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
-		s.op.what, s.k, millis(stopped), s.name, millis(next.ret))
+	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
+		s.op.what, s.manner.what, s.k, millis(stopped), s.name, millis(next.ret))
 	if answered && s.wrongly() {
 		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
 	}
@@ -237,13 +242,17 @@ func (s *pairScene) successor() (next *lease, free bool) {
 			}
 			c.sleepUntil(s.held.Ends())
 		}
-		if s.waiter != nil && !s.served() {
+		if s.waiter != nil && s.held != nil && !s.served() {
 			stuck.Store(true)
 			return
 		}
 		asking.Store(true)
 		s.vacate()
 		asking.Store(false)
+		if s.waiter != nil && s.held == nil { // who waits for what A is to break has it now, and keeps it
+			next = s.waiter.woken(c.soon(), "B had unlocked it")
+			return
+		}
 		began := c.now()
 		limit := began + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon() // of what A may have left
 		if s.held != nil {

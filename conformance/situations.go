@@ -20,6 +20,11 @@ func heldSituations() []situation {
 		{what: "of a fixed term", fixed: true},
 		{what: "of a short TTL", subSecond: true, exact: true},
 		{what: "of a short fixed term", subSecond: true, exact: true, fixed: true},
+		{what: "of a long TTL", hours: true, exact: true},
+		{what: "of a long fixed term", hours: true, exact: true, fixed: true},
+		{what: "without a holder text", nameless: true},
+		{what: "of the longest name", called: fullLength},
+		{what: "of a name beyond ASCII", called: func(base string) string { return base + " \u00e9\u4e16\U0001f512/%41 \\" }},
 		{what: "in a name space", needs: capNamespaces, before: func(s *scene) {
 			// Where the names are those of others: the same one is held there all the time.
 			s.unjudged("one name is two locks here, which the oracles cannot tell apart")
@@ -48,6 +53,9 @@ func heldSituations() []situation {
 	}
 }
 
+// fullLength makes a name as long as names may be.
+func fullLength(base string) string { return padded(base, distlock.MaxName) }
+
 // pastSituations are of what was before.
 func pastSituations() []situation {
 	return []situation{
@@ -68,6 +76,11 @@ func pastSituations() []situation {
 			s.gave(nil, dead.gone()-s.now(), "the lease of its dead holder was over")
 		}},
 		{what: "handed over", before: func(s *scene) {
+			first := s.had(s.b)
+			s.apart()
+			s.gave(func() { first.free() }, 0, "B had unlocked it")
+		}},
+		{what: "handed over for a long TTL", hours: true, exact: true, fixed: true, before: func(s *scene) {
 			first := s.had(s.b)
 			s.apart()
 			s.gave(func() { first.free() }, 0, "B had unlocked it")

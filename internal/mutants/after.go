@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -219,21 +221,14 @@ func grantedOccasions() []occasion {
 				}
 			})
 		}, nevers(early...)},
-		{"Term", "that is held for a fixed term", func(e *env, f *flaw) {
-			request := func(e *env, r *driver.Request) {
-				if r.NoRenewal {
-					e.note(r.Name)
-				}
-			}
-			f.request = request
-		}, nevers("NotRenewed")},
-		{"Brief", "that is held for less than a second", func(e *env, f *flaw) {
-			f.request = func(e *env, r *driver.Request) {
-				if r.TTL < time.Second {
-					e.note(r.Name)
-				}
-			}
-		}, nil},
+		asking("Term", "that is held for a fixed term", func(r *driver.Request) bool { return r.NoRenewal }, "NotRenewed"),
+		asking("Brief", "that is held for less than a second", func(r *driver.Request) bool { return r.TTL < time.Second }),
+		asking("Long", "that is held for more than ten minutes", func(r *driver.Request) bool { return r.TTL > 10*time.Minute }),
+		asking("LongName", "of more than a hundred bytes", func(r *driver.Request) bool { return isLong(r.Name) }),
+		asking("OddName", "beyond ASCII", func(r *driver.Request) bool {
+			return strings.ContainsFunc(r.Name, func(r rune) bool { return r > unicode.MaxASCII })
+		}),
+		asking("Nameless", "whose holder has no text", func(r *driver.Request) bool { return r.Holder == "" }, "TextLost"),
 		{"Among", "that is held beside fifty others", func(e *env, f *flaw) {
 			afterTry(f, func(c *claim, err error) {
 				if err == nil {
@@ -258,4 +253,15 @@ func grantedOccasions() []occasion {
 			})
 		}, nevers(early...)},
 	}
+}
+
+// asking is the occasion that somebody has asked for the name in some way.
+func asking(name, when string, how func(*driver.Request) bool, never ...string) occasion {
+	return occasion{name, when, func(_ *env, f *flaw) {
+		f.request = func(e *env, r *driver.Request) {
+			if how(r) {
+				e.note(r.Name)
+			}
+		}
+	}, nevers(never...)}
 }

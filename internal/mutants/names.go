@@ -2,6 +2,9 @@ package mutants
 
 import (
 	"context"
+	"fmt"
+	"hash/crc32"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -50,6 +53,23 @@ func nameMutants() []Mutant {
 		}, "names/numbers"),
 		spells("DropsBraces", "does not see the braces around a part of a name", "hash tags of a cluster, taken for syntax",
 			strings.NewReplacer("{", "", "}", "").Replace, "names/escape"),
+		spells("CutsEscaped", "escapes names, and keeps 1,024 bytes of that", "", func(s string) string {
+			s = url.PathEscape(s)
+			return s[:min(len(s), 1024)]
+		}, "names/long"),
+		spells("CutsLetters", "keeps 64 letters of a name beyond ASCII", "", func(s string) string {
+			r := []rune(s)
+			if len(r) == len(s) {
+				return s
+			}
+			return string(r[:min(len(r), 64)])
+		}, "names/long"),
+		spells("HashesMiddle", "keeps the first 200 bytes of a long name, and a hash of 32 bits", "", func(s string) string {
+			if len(s) <= 255 {
+				return s
+			}
+			return fmt.Sprintf("%s#%08x", strings.ToValidUTF8(s[:200], "?"), crc32.ChecksumIEEE([]byte(s)))
+		}, "names/hashes"),
 		{
 			Name: "PrefixClash", Flaw: "takes the entries of \"p/q\" for waiters of \"p\"",
 			Seen:     "etcd's concurrency.Mutex, which lists its keys by prefix, measured",

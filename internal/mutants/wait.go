@@ -24,8 +24,8 @@ func waitMutants() []Mutant {
 			Name: "NotifyOnly", Flaw: "relies on the notification of a release, and never looks by itself",
 			Seen:     "Redis pub/sub, which delivers at most once, taken for a queue",
 			KilledBy: []Kill{{"after/inherits", "is still waiting"}, {"wait/notification-lost", "is still waiting"}},
-			MayTrip:  []string{"wait/*", "stress/*", "fault/*", "fence/*", "expiry/*", "cancel/*", "lost/before-successor", "batch/*", "break/waiters-stay"},
-			Why:      "waiters must find out in them that a lease has run out",
+			MayTrip:  []string{"wait/*", "stress/*", "fault/*", "fence/*", "expiry/*", "cancel/*", "lost/before-successor", "batch/*", "break/waiters-stay", "core/error-taxonomy"},
+			Why:      "waiters must find out in them that a lease has run out, and it has errors of its own",
 			design: design{
 				driver: func(e *env) driver.Driver { return e.outside(subscribing()) },
 				locker: func(e *env, c *driver.Client) distlock.Locker { return newTrusting(e, c) },

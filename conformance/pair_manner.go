@@ -1,0 +1,52 @@
+package conformance
+
+import "github.com/distlock-go/distlock"
+
+// manner is a way to hold a name that makes no difference to the contract, and may to a driver.
+type manner struct {
+	what    string // ", of a lock that is renewed"
+	renewed bool   // not a fixed term
+	extends bool   // A's lock was extended before
+	waited  bool   // A's lock was waited for; or others wait for what A breaks
+	failed  bool   // a renewal has failed before
+	called  func(base string) string
+}
+
+// manners are those in which an operation is examined: all of them in virtual time, else the plain one and
+// another, by the seed.
+func (c *C) manners(op pairing) []manner {
+	plain := manner{}
+	all := []manner{{what: ", of a long name", called: fullLength}}
+	switch {
+	case op.sweeps:
+		return []manner{plain}
+	case op.id == "break":
+		all = append(all, manner{what: ", of a name that another waits for", waited: true})
+	case op.id == "renewal":
+		if _, ok := can[Proxy](c, capProxy); ok {
+			all = append(all, manner{what: ", after one that has failed,", failed: true})
+		}
+	default:
+		all = append(all, manner{what: ", of a lock that is to be renewed,", renewed: true})
+	}
+	if op.id == "unlock" || op.id == "extend" || op.id == "close" {
+		all = append(all, manner{what: ", of a lock that was waited for,", waited: true})
+	}
+	if op.id == "unlock" || op.id == "hand-over" || op.id == "close" {
+		all = append(all, manner{what: ", of a lock that was extended,", extends: true})
+	}
+	if c.samples() {
+		rng := c.Rand()
+		all = []manner{all[rng.IntN(len(all))]}
+	}
+	return append([]manner{plain}, all...)
+}
+
+// opts are those of what A holds or asks for.
+func (s *pairScene) opts() []distlock.Option {
+	opts := []distlock.Option{distlock.TTL(s.ttl)}
+	if !s.manner.renewed {
+		opts = append(opts, distlock.NoRenewal())
+	}
+	return opts
+}
