@@ -293,7 +293,7 @@ func (c *C) handOffs(clients, each int) float64 {
 	h.free()
 	c.together(len(queue), func(i int, _ *rand.Rand) {
 		h := queue[i].lease(c.soon()*time.Duration(len(queue)), fmt.Sprintf("A had unlocked it, with %d others waiting", len(queue)-1))
-		c.sleep(2 * c.phase()) // time to look for all those woken in vain
+		c.sleep(min(2*c.phase(), quiet)) // time to look for all those woken in vain
 		h.free()
 	})
 	return float64(requests()-before) / float64(len(queue))
