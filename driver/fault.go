@@ -130,6 +130,16 @@ func (r *Retry) pause() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
+// Insist makes a request again as long as its fate is Again, until ctx ends, and returns what was said last. It is for
+// requests that the engine does not repeat: it sees none of those that open a driver. It is safe for concurrent use.
+func Insist(ctx context.Context, request func() error) error {
+	for retry := (Retry{First: time.Millisecond}); ; {
+		if err := request(); FateOf(err) != Again || retry.Pause(ctx) != nil {
+			return err
+		}
+	}
+}
+
 // NoAnswer is the end of a bound that the caller has not set: a request, or a call of the
 // driver, had no answer in the time that it had. It deliberately does not match
 // context.DeadlineExceeded: callers would take it for the end of their own context.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // start makes sure that the table can be used, finds out what the server can do, and
@@ -64,7 +65,7 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 
 // insists is exec for the requests of Open.
 func (d *store) insists(ctx context.Context, send request) (answer int64, err error) {
-	err = insist(ctx, func() error {
+	err = driver.Insist(ctx, func() error {
 		answer, _, err = d.exec(ctx, send, false)
 		return err
 	})

@@ -114,7 +114,7 @@ func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
 	var token int64
 	// Not repeated by the engine, for which Again means that the claim has left nothing: the
 	// grant stands.
-	err := insist(ctx, func() (err error) {
+	err := driver.Insist(ctx, func() (err error) {
 		token, _, err = c.exec(ctx, trying, func(ctx context.Context) (sql.Result, error) {
 			sent = time.Now()
 			return send(ctx)
@@ -274,16 +274,6 @@ type request func(context.Context) (sql.Result, error)
 // plain is a request of a statement as text.
 func plain(db *sql.DB, text string) request {
 	return func(ctx context.Context) (sql.Result, error) { return db.ExecContext(ctx, text) }
-}
-
-// insist makes a request again as long as the server undoes it, where the engine does not: it sees
-// neither the requests of Open, nor that a claim has a grant already.
-func insist(ctx context.Context, request func() error) error {
-	for retry := (driver.Retry{First: time.Millisecond}); ; {
-		if err := request(); driver.FateOf(err) != driver.Again || retry.Pause(ctx) != nil {
-			return err
-		}
-	}
 }
 
 // exec sends a request about the name of the claim, when it is the claim's turn.

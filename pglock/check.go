@@ -101,8 +101,8 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	}
 	if err == nil && s.table == "" && o.Create {
 		// Others may be creating it at this moment: then the next look finds it.
-		err = d.send(ctx, query{d.text["schema"], nil, nothing})
-		if err == nil || driver.FateOf(err) == driver.Again || hasCode(err, "42P07", "42710") {
+		err = driver.Insist(ctx, func() error { return d.send(ctx, query{d.text["schema"], nil, nothing}) })
+		if err == nil || hasCode(err, "42P07", "42710") {
 			s, err = d.session(ctx, quoted)
 		}
 	}
@@ -145,10 +145,12 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 	}
 	defer conn.Release()
 	var pid uint32
-	err = conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
-		Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns)
+	err = driver.Insist(ctx, func() error {
+		return fault(conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
+			Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns), driver.Unknown)
+	})
 	s.direct = pid == conn.Conn().PgConn().PID()
-	return s, fault(err, driver.Unknown)
+	return s, err
 }
 
 // probe takes a lock and undoes it, to see that the server takes writes, and the table has its key. The name is no UTF-8,
@@ -156,12 +158,14 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 func (d *store) probe(ctx context.Context) error {
 	owner := []byte(rand.Text())
 	name := append([]byte{0xff}, owner...)
-	return d.send(ctx,
-		query{"BEGIN", nil, nothing},
-		query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},
-		query{d.text["held"], []any{name, owner, nowhere}, nothing},
-		query{d.text["undo"], []any{name, owner}, nothing},
-		query{"ROLLBACK", nil, nothing})
+	return driver.Insist(ctx, func() error {
+		return d.send(ctx,
+			query{"BEGIN", nil, nothing},
+			query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},
+			query{d.text["held"], []any{name, owner, nowhere}, nothing},
+			query{d.text["undo"], []any{name, owner}, nothing},
+			query{"ROLLBACK", nil, nothing})
+	})
 }
 
 // explain adds to a server's error what to do about it.

@@ -72,6 +72,32 @@ func TestLockedTable(t *testing.T) {
 	})
 }
 
+// Open waits for a table that is locked, and does not fail for it.
+func TestOpenWhileLocked(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	tx := value[pgx.Tx](t)(admin.Begin(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	value[any](t)(tx.Exec(t.Context(), "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"))
+	opened := make(chan error, 1)
+	go func() {
+		l, err := Open(t.Context(), server(t).URL(), &Options{Table: name})
+		if err == nil {
+			err = l.Close()
+		}
+		opened <- err
+	}()
+	for _, waits := range []bool{true, false} {
+		testkit.Until(t, "a request waits for the table, and has given up", func() bool {
+			var n int
+			must(t, admin.QueryRow(t.Context(),
+				"SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE NOT granted AND relname = $1", name).Scan(&n))
+			return (n > 0) == waits
+		})
+	}
+	must(t, tx.Rollback(t.Context()))
+	must(t, <-opened)
+}
+
 // A grant that took too long is asked for again, and stands meanwhile: an error then does not say that nothing is left.
 func TestGrantThatStands(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)
