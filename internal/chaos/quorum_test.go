@@ -67,7 +67,7 @@ var whole = []topology{
 	{"etcd, simple tokens", "a cluster of three with users: a login is good for a second after its last use, on each member by itself", "", false, func(t *testing.T) deployment {
 		return loggedIn(t, "--auth-token=simple", "--auth-token-ttl=1")
 	}},
-	{"etcd, JWT", "a cluster of three with users: a login is good for two seconds", "", true, func(t *testing.T) deployment {
+	{"etcd, JWT", "a cluster of three with users: a login is good for five seconds", "", true, func(t *testing.T) deployment {
 		key, err := os.CreateTemp("", "distlock-key-") // not t.TempDir: a comma would end the flag
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ var whole = []topology{
 		if _, err := key.WriteString(rand.Text()); err != nil || key.Close() != nil {
 			t.Fatal("writing the key:", err)
 		}
-		return loggedIn(t, "--auth-token=jwt,sign-method=HS256,ttl=2s,priv-key="+key.Name())
+		return loggedIn(t, "--auth-token=jwt,sign-method=HS256,ttl=5s,priv-key="+key.Name())
 	}},
 }
 
