@@ -98,8 +98,11 @@ func (m *mask) hide(what, by string) {
 	}
 }
 
-// message returns text for people.
+// message returns text for people. The name of this program stays, whatever the password is.
 func (m *mask) message(text string) string {
+	if rest, ok := strings.CutPrefix(text, "distlock: "); ok {
+		return "distlock: " + m.message(rest)
+	}
 	m.mu.Lock()
 	text = m.replacer.Replace(text)
 	m.mu.Unlock()

@@ -51,6 +51,9 @@ func TestMask(t *testing.T) {
 			t.Errorf("data(%q) is %q, want %q", text, got, want)
 		}
 	}
+	if got := newMask("zk://me:distlock@h").message("distlock: distlock was refused"); got != "distlock: xxxxx was refused" {
+		t.Errorf("the name of the program is a password: %q", got)
+	}
 	if got, want := m.painted("\x1b[1mzk://me:pw@h\x1b[0m\x1b]0;x\x07"), "\x1b[1mzk://me:xxxxx@h\x1b[0m?]0;x?"; got != want {
 		t.Errorf("painted: %q, want %q", got, want)
 	}
