@@ -112,7 +112,7 @@ func (c *C) pair(op pairing) {
 	for i := 0; op.sweeps && i < depth && seen[notReached] == nil; i++ {
 		scene(i, nil)
 	}
-	text := fmt.Sprintf("%s, each of the first %d %s of A", op.what, depth, unit)
+	text := fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), depth, unit)
 	for _, o := range []outcome{passedBy, toldBefore, blocked, notReached} {
 		if ks := seen[o]; len(ks) > 0 {
 			slices.Sort(ks)

@@ -1,6 +1,10 @@
 package conformance
 
-import "github.com/distlock-go/distlock"
+import (
+	"strings"
+
+	"github.com/distlock-go/distlock"
+)
 
 // manner is a way to hold a name that makes no difference to the contract, and may to a driver.
 type manner struct {
@@ -12,16 +16,15 @@ type manner struct {
 	called  func(base string) string
 }
 
-// manners are those in which an operation is examined: all of them in virtual time, else the plain one and
-// another, by the seed.
+// manners are those in which an operation is examined: all of them in virtual time, else one of them, by the seed. A driver
+// that looks and then acts in each of them is seen in any.
 func (c *C) manners(op pairing) []manner {
-	plain := manner{}
-	all := []manner{{what: ", of a long name", called: fullLength}}
+	all := []manner{{}, {what: ", of a long name,", called: fullLength}}
 	switch {
 	case op.sweeps:
-		return []manner{plain}
+		return all[:1]
 	case op.id == "break":
-		all = append(all, manner{what: ", of a name that another waits for", waited: true})
+		all = append(all, manner{what: ", of a name that another waits for,", waited: true})
 	case op.id == "renewal":
 		if _, ok := can[Proxy](c, capProxy); ok {
 			all = append(all, manner{what: ", after one that has failed,", failed: true})
@@ -36,10 +39,18 @@ func (c *C) manners(op pairing) []manner {
 		all = append(all, manner{what: ", of a lock that was extended,", extends: true})
 	}
 	if c.samples() {
-		rng := c.Rand()
-		all = []manner{all[rng.IntN(len(all))]}
+		i := c.Rand().IntN(len(all))
+		return all[i : i+1]
 	}
-	return append([]manner{plain}, all...)
+	return all
+}
+
+// in tells what was examined: the operation, and its manner if there was one only.
+func (op pairing) in(ways []manner) string {
+	if len(ways) > 1 {
+		return op.what
+	}
+	return op.what + strings.TrimSuffix(ways[0].what, ",")
 }
 
 // opts are those of what A holds or asks for.
