@@ -218,7 +218,7 @@ func (a *attempt) try() error {
 	defer ctx.end()
 	var grant Grant
 	var sent time.Time
-	err := again(ctx, func() (err error) {
+	err := Insist(ctx, func() (err error) {
 		sent = time.Now()
 		grant, err = a.ask(ctx, sent)
 		return err

@@ -117,18 +117,6 @@ func (c *call) explain(err error) error {
 	return &Fault{FateOf(err), fmt.Errorf("%s: %v", c.backend, err)}
 }
 
-// again calls f, and calls it again, soon and while ctx lets it, as long as the fate of its
-// error is Again.
-func again(ctx context.Context, f func() error) error {
-	retry := Retry{First: time.Millisecond, Most: 50 * time.Millisecond}
-	for {
-		err := f()
-		if FateOf(err) != Again || retry.Pause(ctx) != nil {
-			return err
-		}
-	}
-}
-
 // panicked is a panic that is passed from one goroutine to another.
 type panicked struct {
 	value any

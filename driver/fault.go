@@ -130,10 +130,11 @@ func (r *Retry) pause() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Insist makes a request again as long as its fate is Again, until ctx ends, and returns what was said last. It is for
-// requests that the engine does not repeat: it sees none of those that open a driver. It is safe for concurrent use.
+// Insist makes a request again, soon, as long as its fate is Again, until ctx ends, and returns what was said last. The
+// engine does so with the calls of a driver; a driver does with the requests that the engine does not see, such as those
+// that open it. It is safe for concurrent use.
 func Insist(ctx context.Context, request func() error) error {
-	for retry := (Retry{First: time.Millisecond}); ; {
+	for retry := (Retry{First: time.Millisecond, Most: 50 * time.Millisecond}); ; {
 		if err := request(); FateOf(err) != Again || retry.Pause(ctx) != nil {
 			return err
 		}

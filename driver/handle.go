@@ -252,7 +252,7 @@ func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 	h.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	return withEnd(ctx, again(bounded, func() error { return h.extendOnce(ctx, ttl) }))
+	return withEnd(ctx, Insist(bounded, func() error { return h.extendOnce(ctx, ttl) }))
 }
 
 // extendOnce sends one request, once no other renewal of the lock is under way.

@@ -113,7 +113,7 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	var value T
 	repeats, cancel := context.WithTimeout(bounded, maxCall) // listing or sweeping takes the time it takes
 	defer cancel()
-	err = again(repeats, func() (err error) {
+	err = Insist(repeats, func() (err error) {
 		value, err = f(bounded)
 		return err
 	})

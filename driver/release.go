@@ -161,7 +161,7 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	repeated := r.repeated
 	r.repeated = repeated || c.now() < r.deadline // if it panics: it may have been applied
 	var sent time.Time
-	err := again(bounded, func() error {
+	err := Insist(bounded, func() error {
 		sent = time.Now()
 		if inLane {
 			return r.guarded(bounded)
