@@ -241,6 +241,7 @@ func hashCollisions(c *C) {
 // base64Twins are names of which the base64, at each of the three places that a text can begin at, differs in case only.
 func base64Twins() []string {
 	var names []string
+shifts:
 	for shift := range 3 {
 		prefix := fmt.Sprintf("conf-%016x-%s", rand.Uint64(), strings.Repeat("s", shift))
 		seen := make(map[string]string)
@@ -249,7 +250,8 @@ func base64Twins() []string {
 				name := prefix + string(a+' ') + string(b+' ') + "x"
 				key := strings.ToLower(base64.StdEncoding.EncodeToString([]byte(name)))
 				if twin, ok := seen[key]; ok {
-					return append(append(names, twin, name), padded(twin, 300), padded(name, 300))
+					names = append(names, twin, name, padded(twin, 300), padded(name, 300))
+					continue shifts
 				}
 				seen[key] = name
 			}
