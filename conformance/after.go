@@ -13,14 +13,13 @@ import (
 
 // situation is a state that a name can be in while somebody holds it.
 type situation struct {
-	what      string // in which state; it is a part of the name, so that each failure says it
-	needs     Cap    // without which there is no such state; empty for none
-	exact     bool   // it lasts for so short, or so long, that only virtual time shows anything
-	fixed     bool   // A holds it for a fixed term
-	ages      bool   // nobody waits for its end: others are renewed meanwhile
-	subSecond bool   // the TTL is a fraction of a second
-	hours     bool   // the TTL is more than an hour
-	nameless  bool   // the holder text is empty
+	what     string        // in which state; it is a part of the name, so that each failure says it
+	needs    Cap           // without which there is no such state; empty for none
+	exact    bool          // it lasts for so short, or so long, that only virtual time shows anything
+	fixed    bool          // A holds it for a fixed term
+	ages     bool          // nobody waits for its end: others are renewed meanwhile
+	asked    time.Duration // the TTL; 0 for that of most
+	nameless bool          // the holder text is empty
 
 	called func(base string) string // what the name looks like; nil for as others
 
@@ -143,11 +142,8 @@ func (s *scene) enter() {
 	if s.called != nil {
 		s.name = s.called(s.name)
 	}
-	switch {
-	case s.subSecond:
-		s.ttl = s.fits(300 * time.Millisecond)
-	case s.hours:
-		s.ttl = s.fits(time.Hour + 1001*time.Millisecond)
+	if s.asked > 0 {
+		s.ttl = s.fits(s.asked)
 	}
 	if s.nameless {
 		s.text = ""
@@ -297,10 +293,3 @@ func (s *scene) broken(h *lease) {
 
 // swept sweeps the store of all that is free.
 func (s *scene) swept() { s.third.sweep(time.Nanosecond) }
-
-// left has a waiter give up.
-func (s *scene) left(w *pending) {
-	cancelled := s.now()
-	w.cancel()
-	w.left(cancelled)
-}

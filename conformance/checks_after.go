@@ -155,7 +155,7 @@ func inOrder(s *scene) {
 
 func leavesNothing(s *scene) {
 	w := s.waits(s.b)
-	s.left(w)
+	w.giveUp()
 	if s.inTime(); w.a.err == nil {
 		s.breach("H1", "%s was granted %q, which A holds, when its call was cancelled", s.b.who, s.name)
 	}

@@ -36,6 +36,13 @@ func cancelChecks() []Check {
 	}
 }
 
+// giveUp cancels the call, and demands what left does.
+func (w *pending) giveUp() {
+	cancelled := w.c.now()
+	w.cancel()
+	w.left(cancelled)
+}
+
 // left demands that a cancelled call has returned in time, and with the right
 // error unless it was granted.
 func (w *pending) left(cancelled time.Duration) {
@@ -63,9 +70,7 @@ func cancelPrompt(c *C) {
 	for range 3 {
 		w := b.begin(name, distlock.TTL(c.long()))
 		c.awaitQueued(name, 1)
-		cancelled := c.now()
-		w.cancel()
-		w.left(cancelled)
+		w.giveUp()
 		if w.a.err == nil {
 			c.Failf("B was granted %q, which A holds, when its call was cancelled", name)
 		}
@@ -84,9 +89,7 @@ func cancelLeavesNothing(c *C) {
 		} else {
 			c.sleep(time.Duration(rng.Int64N(int64(c.phase()))))
 		}
-		cancelled := c.now()
-		w.cancel()
-		w.left(cancelled)
+		w.giveUp()
 		h.free()
 		freed := c.now()
 		h = c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
@@ -183,9 +186,7 @@ func cancelMiddleOfQueue(c *C) {
 		c.awaitQueued(name, 1)
 		second := third.begin(name, ttl)
 		c.awaitQueued(name, 2)
-		cancelled := c.now()
-		first.cancel()
-		first.left(cancelled)
+		first.giveUp()
 		h.free()
 		second.lease(c.soon(), fmt.Sprintf("A had unlocked it and B, who was before C in the queue, had been cancelled (the TTL is %v)", c.long())).free()
 	}

@@ -167,9 +167,7 @@ func fairCancelledSkipped(c *C) {
 	h := a.mustTry(name, "which is fresh", ttl)
 	queue := c.enqueue(name, peers, ttl)
 	for _, i := range []int{0, 2, 3} { // the first, and two in a row
-		cancelled := c.now()
-		queue[i].cancel()
-		queue[i].left(cancelled)
+		queue[i].giveUp()
 	}
 	c.serveInOrder(h, []*pending{queue[1], queue[4], queue[5]}, certain)
 }

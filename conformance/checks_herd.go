@@ -176,7 +176,7 @@ func (s *stampede) round(n int, unlocks bool) {
 
 // ask has the clients of all processes ask, and returns who holds each name, and the locks of this process.
 //
-// Who holds a name is asked when every process is through: all locks have been granted by then, and those that are held
+// The holders are asked for when every process is through: all locks have been granted by then, and those that are held
 // afterwards were so in that moment. What each process says when it is through proves nothing, because the lease that
 // the first one tells of may end before the last one asks.
 func (s *stampede) ask(q *herd) (who map[string][]string, mine []distlock.Lock) {

@@ -245,9 +245,7 @@ func inspectWaiters(c *C) {
 	c.sleep(c.Unit() / 2)
 	count(2, "B and C, for some time")
 	for _, p := range []*pending{first, second} {
-		cancelled := c.now()
-		p.cancel()
-		p.left(cancelled)
+		p.giveUp()
 	}
 	count(1, "C, whereas B has left")
 	h.free()

@@ -44,9 +44,7 @@ func (c *C) exercise(p, rival *client, rounds int) {
 		if i%8 == 0 {
 			c.awaitQueued(name, 1)
 		}
-		cancelled := c.now()
-		w.cancel()
-		w.left(cancelled)
+		w.giveUp()
 		_ = p.try(name, ttl)
 		w = p.begin(name, ttl)
 		h.free()
@@ -120,9 +118,7 @@ func leakRecords(c *C) {
 	for range c.rounds(50) {
 		w := b.begin(name, ttl)
 		c.sleep(time.Millisecond)
-		cancelled := c.now()
-		w.cancel()
-		w.left(cancelled)
+		w.giveUp()
 	}
 	h.free()
 	n := 0

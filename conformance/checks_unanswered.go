@@ -42,8 +42,8 @@ func unanswered(s *scene) {
 	s.brokenUnheard(p)
 }
 
-// brokenUnheard breaks the lock of another name with a Break whose reply is lost: who has ended a hold must not be told
-// that there was none.
+// brokenUnheard breaks the lock of another name with a Break whose reply is lost. Such a call must not say that
+// there was no hold: it may have ended it itself.
 func (s *scene) brokenUnheard(p *client) {
 	h := s.gets("N1", s.b, s.Name("unheard "+s.what), "which is fresh", distlock.TTL(s.long()))
 	s.warm(p)

@@ -203,9 +203,7 @@ func (c *C) ask(p, rival *client, rounds int) {
 		cancel()
 		w := p.begin(name, ttl)
 		c.sleep(time.Millisecond)
-		cancelled := c.now()
-		w.cancel()
-		w.left(cancelled)
+		w.giveUp()
 		h.mustExtend(c.long())
 	}
 	h.free()

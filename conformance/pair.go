@@ -251,7 +251,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 		asking.Store(true)
 		s.vacate()
 		asking.Store(false)
-		if s.waiter != nil && s.held == nil { // who waits for what A is to break has it now, and keeps it
+		if s.waiter != nil && s.held == nil { // the waiter for what A is to break has it now, and keeps it
 			next = s.waiter.woken(c.soon(), "B had unlocked it")
 			return
 		}

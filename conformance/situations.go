@@ -8,6 +8,9 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
+// fraction and hour are TTLs that no clock of seconds, or of minutes, can keep.
+const fraction, hour = 300 * time.Millisecond, time.Hour + 1001*time.Millisecond
+
 // situations are the rows of the table; the first is the plain one.
 func situations() []situation {
 	return slices.Concat(heldSituations(), pastSituations(), crowdSituations(), besideSituations())
@@ -18,10 +21,10 @@ func heldSituations() []situation {
 	return []situation{
 		{what: "fresh"},
 		{what: "of a fixed term", fixed: true},
-		{what: "of a short TTL", subSecond: true, exact: true},
-		{what: "of a short fixed term", subSecond: true, exact: true, fixed: true},
-		{what: "of a long TTL", hours: true, exact: true},
-		{what: "of a long fixed term", hours: true, exact: true, fixed: true},
+		{what: "of a short TTL", asked: fraction, exact: true},
+		{what: "of a short fixed term", asked: fraction, exact: true, fixed: true},
+		{what: "of a long TTL", asked: hour, exact: true},
+		{what: "of a long fixed term", asked: hour, exact: true, fixed: true},
 		{what: "without a holder text", nameless: true},
 		{what: "of the longest name", called: fullLength},
 		{what: "of a name beyond ASCII", called: func(base string) string { return base + " \u00e9\u4e16\U0001f512/%41 \\" }},
@@ -80,7 +83,7 @@ func pastSituations() []situation {
 			s.apart()
 			s.gave(func() { first.free() }, 0, "B had unlocked it")
 		}},
-		{what: "handed over for a long TTL", hours: true, exact: true, fixed: true, before: func(s *scene) {
+		{what: "handed over for a long TTL", asked: hour, exact: true, fixed: true, before: func(s *scene) {
 			first := s.had(s.b)
 			s.apart()
 			s.gave(func() { first.free() }, 0, "B had unlocked it")
@@ -89,7 +92,7 @@ func pastSituations() []situation {
 			first := s.had(s.b)
 			s.a.mustBeBusy(s.name, first)
 			w := s.waits(s.a)
-			s.left(w)
+			w.giveUp()
 			s.sleep(s.timing.CleanupBound) // it is taken out of the queue in the background
 			first.free()
 			s.h = s.take(s.a, s.opts()...)
@@ -128,7 +131,7 @@ func crowdSituations() []situation {
 		}},
 		{what: "given up by a waiter", during: func(s *scene) {
 			for _, p := range []*client{s.b, s.third} {
-				s.left(s.waits(p))
+				s.waits(p).giveUp()
 			}
 			s.sleep(s.timing.CleanupBound)
 		}},

@@ -51,7 +51,7 @@ func rareMutants() []Mutant {
 			design: inside(flaw{try: tryOwn}),
 		},
 		{
-			Name: "DropsOldWaiters", Flaw: "drops from the queue who has waited for an hour",
+			Name: "DropsOldWaiters", Flaw: "drops a waiter from the queue that has waited for an hour",
 			KilledBy: []Kill{{"handover/order-kept", "who came after it has got it"}},
 			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				if !c.asked.NoWait && time.Since(c.began) > time.Hour {
@@ -107,11 +107,9 @@ func callerMutants() []Mutant {
 		},
 		{
 			Name: "ExtendsClosed", Flaw: "says that a lock was extended whose client was closed", KilledBy: []Kill{{"close/frees-held", "A's Extend must match ErrUnlocked"}},
-			design: design{driver: func(e *env) driver.Driver {
+			design: noting(design{driver: func(e *env) driver.Driver {
 				return e.inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return deafToClose{h, e} }})
-			}, locker: func(e *env, c *driver.Client) distlock.Locker {
-				return &wrapper{Client: c, close: func(call func() error) error { e.closing.Store(true); return call() }}
-			}},
+			}}),
 		},
 		{
 			Name: "InvalidAlone", Flaw: "says that an argument is invalid, and not which", KilledBy: []Kill{{"core/error-taxonomy", "must name the argument"}},
