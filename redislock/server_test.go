@@ -1,11 +1,13 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +27,31 @@ func own(t *testing.T) (*servers.Server, *redis.Client) {
 		t.Skip("the given server is not ours to change")
 	}
 	return s, client(t, s.URL())
+}
+
+// A renewal has half of the time that is left. It finds the connection of the grant, and takes one round trip although
+// the server has never seen its script. With a new connection and NOSCRIPT it takes five or six.
+func TestFirstRenewalIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	s, admin := own(t)
+	var connections atomic.Int32
+	o := *admin.Options()
+	o.OnConnect = func(context.Context, *redis.Conn) error { connections.Add(1); return nil }
+	c := redis.NewClient(&o)
+	defer c.Close()
+	must(t, admin.ScriptFlush(t.Context()).Err())
+	must(t, admin.ConfigResetStat(t.Context()).Err())
+	d := driverOn(t, c, freshPrefix())
+	a := d.claim("x", long)
+	grants(t, a)
+	if _, err := a.Renew(t.Context(), long); err != nil {
+		t.Fatal(err)
+	}
+	errs := admin.Info(t.Context(), "errorstats").Val()
+	if n := connections.Load(); n != 1 || strings.Contains(errs, "NOSCRIPT") {
+		t.Errorf("a lock and its first renewal took %d connections to %s, want 1, and the server had the errors %q", n, s.Addr(), errs)
+	}
+	releases(t, a)
 }
 
 // Full memory is an error of the server, and does not mean that a lock is held. A holder keeps

@@ -82,7 +82,6 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	// Far below the TTL: a server that hangs must leave time for the others.
 	config := *endpoint.Options(u, o.TTL, 10, maxRequestTimeout).Simple()
 	config.PoolSize = u.Int("pool_size", maxConns, 1, 10000)
-	config.PipelinePoolSize = -1 // pipelines share the pool, or there are ten connections more
 	addrs := u.HostsDefault("6379")
 	if err := u.Err(); err != nil {
 		return nil, err

@@ -47,6 +47,10 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 		ReadBufferSize:  2 << 10,
 		WriteBufferSize: 8 << 10,
 
+		// Pipelines share the pool. There would be ten connections more, and the first pipeline of renewals would
+		// have to wait for one of them.
+		PipelinePoolSize: -1,
+
 		ContextTimeoutEnabled: true,
 		// Requests are sent again anyway; a dead server should be an error soon.
 		DialerRetries: 1,

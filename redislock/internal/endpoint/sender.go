@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,8 @@ const TombstoneTime = 5 * time.Minute
 // concurrent use. It has no end of its own: what it has sent ends with the client.
 type Sender struct {
 	batcher
-	resends int // of a request that had no answer
+	resends int      // of a request that had no answer
+	known   sync.Map // digests of the scripts that a server has run and, as far as is known, none has forgotten
 
 	cluster *redis.ClusterClient // Client, if it is one of a cluster; else nil
 }
@@ -29,20 +31,24 @@ type Sender struct {
 // NewSender returns a Sender that sends a request again up to resends times while it has no answer.
 func NewSender(client redis.UniversalClient, resends int) *Sender {
 	cluster, _ := client.(*redis.ClusterClient)
-	return &Sender{batcher{Client: client, Delay: MaxDelay}, resends, cluster}
+	return &Sender{batcher: batcher{Client: client, Delay: MaxDelay}, resends: resends, cluster: cluster}
 }
 
 // Run runs a script. late reports whether a copy of the request has had no answer: it may have been
 // applied, or may still arrive. The error is a *driver.Fault, and speaks for all copies.
 //
-//	EVALSHA digest ──▶ answer
-//	               ──▶ NOSCRIPT, so nothing has run: EVAL source ──▶ answer
-//	               ──▶ no answer: the same again, up to resends times
+//	EVAL source, until it is known ──▶ answer: known
+//	EVALSHA digest, from then on   ──▶ answer
+//	                               ──▶ NOSCRIPT, so nothing has run: EVAL source, until it is known again
+//	either                         ──▶ no answer: the same again, up to resends times
+//
+// So no request takes two round trips because it is the first of its kind. A lock's first renewal often is, and has
+// little time.
 func (s *Sender) Run(ctx context.Context, script Script, keys []string, args ...any) (answer any, late bool, err error) {
 	c := &Call{Script: script, Keys: keys, Args: args}
 	pause := resendPause
 	for {
-		r := c.request(ctx)
+		r := s.request(ctx, c)
 		again, silent := s.took(ctx, c, r, s.Send(ctx, r))
 		if !again || silent && pause.Pause(ctx) != nil {
 			return c.Answer, c.late, c.Err
@@ -58,12 +64,18 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 		pipe := via.Pipeline()
 		requests := make([]*Request, len(calls))
 		for i, c := range calls {
-			requests[i] = c.request(ctx)
+			requests[i] = s.request(ctx, c)
 			_ = pipe.Process(ctx, requests[i]) // puts it into the pipeline
 		}
 		asked := ask(pipe)
 		_, left := driver.Detach(ctx, func() (any, error) {
-			Execute(ctx, pipe)
+			if pipe.Len() == 1 {
+				// go-redis has connections of their own for pipelines. The first of them is new, so the
+				// request would wait for several round trips more.
+				_ = via.Process(ctx, requests[0])
+			} else {
+				Execute(ctx, pipe)
+			}
 			return nil, nil
 		})
 		var more []*Call
@@ -84,7 +96,10 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 }
 
 // Pipeliner is a client. The commands of its pipeline go to one server on one connection.
-type Pipeliner interface{ Pipeline() redis.Pipeliner }
+type Pipeliner interface {
+	Pipeline() redis.Pipeliner
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
 
 // resendPause makes the pauses after a copy without an answer.
 var resendPause = driver.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
@@ -109,12 +124,17 @@ type Call struct {
 func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (again, silent bool) {
 	if c.Err = nil; err == nil {
 		c.Answer = r.Val()
+		if c.bySource {
+			s.known.Store(c.Script.Digest, nil)
+		}
 		return false, false
 	}
 	f := Fault(ctx, err).(*driver.Fault)
 	c.Err = f
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && !c.bySource {
-		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH.
+		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH. Another server of a cluster
+		// may not have the script yet.
+		s.known.Delete(c.Script.Digest)
 		c.bySource = true
 		return true, false
 	}
@@ -175,8 +195,11 @@ func NewRequest(ctx context.Context, args ...any) *Request {
 }
 
 // request returns the next copy of the request, by the digest or the source of the script.
-func (c *Call) request(ctx context.Context) *Request {
+func (s *Sender) request(ctx context.Context, c *Call) *Request {
 	name, r := "evalsha", &Request{ctx: ctx, text: text{script: c.Script.Digest}}
+	if _, known := s.known.Load(c.Script.Digest); !known {
+		c.bySource = true
+	}
 	if c.bySource {
 		name, r.text.script = "eval", c.Script.Source
 	}
