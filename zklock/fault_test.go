@@ -128,20 +128,24 @@ func TestLongCutLeavesNothing(t *testing.T) {
 				}
 				return ""
 			})
+			var struck atomic.Bool
 			w.on(func(op int32) fault {
-				switch {
-				case op != opMulti:
-				case how == "silent":
-					w.gate.TryLock() // what was sent is still done, but no answer comes
-				default:
-					w.away.Store(true)
-					return loseReply
+				if op != opMulti {
+					return pass
 				}
-				return pass
+				struck.Store(true)
+				if how == "silent" {
+					w.gate.TryLock() // what was sent is still done, but no answer comes
+					return pass
+				}
+				w.away.Store(true)
+				return loseReply
 			})
-			if _, err := l.TryLock(t.Context(), "x", distlock.TTL(500*time.Millisecond)); err == nil {
+			if _, err := l.TryLock(t.Context(), "x", distlock.TTL(2*time.Second)); err == nil {
 				t.Fatal("got the lock")
 			}
+			// Else its answer would pass, where the machine is late.
+			testkit.Until(t, "the request has come to the proxy", struck.Load)
 			w.on(nil)
 			time.Sleep(8 * time.Second) // not to wait for something: this is how long it is away
 			if n := len(claimsOf(t, conn, prefix, "x")); n != 1 {
