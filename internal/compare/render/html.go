@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
@@ -27,8 +28,10 @@ var pageScript string
 var chartLibrary string
 
 // pageTemplate escapes the words of servers and URLs by where they stand: in a text, an
-// attribute, or the JSON for the charts.
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"colour": colourOf}).Parse(pageText))
+// attribute, or the JSON for the charts. It is made when it is asked for: no other command has to wait for it.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Funcs(template.FuncMap{"colour": colourOf}).Parse(pageText))
+})
 
 // colours is how many the style sheet has. More backends than that share them; marks
 // and names tell them apart.
@@ -104,7 +107,7 @@ func HTML(w io.Writer, rep *report.Report) error {
 	}
 	p.Nav = append(p.Nav, pageLink{"method", "How it was measured"})
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, p); err != nil {
+	if err := pageTemplate().Execute(&b, p); err != nil {
 		return err
 	}
 	_, err := w.Write(b.Bytes())
