@@ -54,11 +54,7 @@ func (s *scene) next(bound time.Duration, why string) *lease {
 
 // heir is the lock of the first waiter that is served.
 func (s *scene) heir(bound time.Duration, why string) *lease {
-	at := 0
-	s.eventually(bound+s.soon(), func() bool {
-		at = max(0, slices.IndexFunc(s.queue, func(w *pending) bool { return s.within(w.done, 0) }))
-		return s.within(s.queue[at].done, 0)
-	})
+	at := s.firstDone(s.queue, bound+s.soon())
 	clause := "W1"
 	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
 		clause = "E1" // nobody has unlocked it

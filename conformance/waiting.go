@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,25 @@ func (p *client) begin(name string, opts ...distlock.Option) *pending {
 
 // within reports whether the call has returned before so long from now.
 func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
+
+// firstDone returns the first of some calls that has returned, as soon as one has, and 0 if none does before so long
+// from now. It does not look again and again: a lease may last for months, in virtual time.
+func (c *C) firstDone(calls []*pending, d time.Duration) int {
+	one, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	var once sync.Once
+	for _, w := range calls {
+		go func() {
+			select {
+			case <-w.done:
+				once.Do(func() { close(one) })
+			case <-over:
+			}
+		}()
+	}
+	c.within(one, d)
+	return max(0, slices.IndexFunc(calls, func(w *pending) bool { return isDone(w.done) }))
+}
 
 // lease returns the lock that the call got within the bound, and ends the check if
 // it did not. why says what the waiter was entitled to.
