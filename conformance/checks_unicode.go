@@ -6,11 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash/adler32"
 	"hash/crc32"
-	"hash/fnv"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -120,55 +118,80 @@ func terminated(base string) []string {
 }
 
 // hashes are functions to 32 bits, as used where keys have to be short.
-var hashes = map[string]func(string) uint32{
-	"CRC-32":            func(s string) uint32 { return crc32.ChecksumIEEE([]byte(s)) },
-	"CRC-32C":           func(s string) uint32 { return crc32.Checksum([]byte(s), crc32.MakeTable(crc32.Castagnoli)) },
-	"Adler-32":          func(s string) uint32 { return adler32.Checksum([]byte(s)) },
-	"FNV-1":             func(s string) uint32 { h := fnv.New32(); _, _ = h.Write([]byte(s)); return h.Sum32() },
-	"FNV-1a":            func(s string) uint32 { h := fnv.New32a(); _, _ = h.Write([]byte(s)); return h.Sum32() },
-	"FNV-1a of 64 bits": func(s string) uint32 { h := fnv.New64a(); _, _ = h.Write([]byte(s)); return uint32(h.Sum64()) },
-	"its upper half":    func(s string) uint32 { h := fnv.New64a(); _, _ = h.Write([]byte(s)); return uint32(h.Sum64() >> 32) },
+var hashes = map[string]func([]byte) uint32{
+	"CRC-32":            func(s []byte) uint32 { return crc32.ChecksumIEEE(s) },
+	"CRC-32C":           func(s []byte) uint32 { return crc32.Checksum(s, crc32.MakeTable(crc32.Castagnoli)) },
+	"Adler-32":          adler,
+	"FNV-1":             times(2166136261, 16777619, true),
+	"FNV-1a":            func(s []byte) uint32 { return uint32(fnv1a(s, 2166136261, 16777619)) },
+	"FNV-1a of 64 bits": func(s []byte) uint32 { return uint32(fnv1a(s, 14695981039346656037, 1099511628211)) },
+	"its upper half":    func(s []byte) uint32 { return uint32(fnv1a(s, 14695981039346656037, 1099511628211) >> 32) },
 	"31 (Java)":         times(0, 31, false),
 	"33 (djb2)":         times(5381, 33, false),
 	"33 xor (djb2a)":    times(5381, 33, true),
 	"131 (BKDR)":        times(0, 131, false),
 	"65599 (sdbm)":      times(0, 65599, false),
 	"Murmur3":           murmur3,
-	"MD5":               func(s string) uint32 { h := md5.Sum([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
-	"SHA-1":             func(s string) uint32 { h := sha1.Sum([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
-	"SHA-256":           func(s string) uint32 { h := sha256.Sum256([]byte(s)); return binary.BigEndian.Uint32(h[:]) },
+	"MD5":               func(s []byte) uint32 { h := md5.Sum(s); return binary.BigEndian.Uint32(h[:]) },
+	"SHA-1":             func(s []byte) uint32 { h := sha1.Sum(s); return binary.BigEndian.Uint32(h[:]) },
+	"SHA-256":           func(s []byte) uint32 { h := sha256.Sum256(s); return binary.BigEndian.Uint32(h[:]) },
 }
 
+// Race detection would look at each byte of a million names, which takes seconds. They are in a buffer of one goroutine.
+
 // times makes one of the hashes that multiply, and add or xor.
-func times(seed, factor uint32, xor bool) func(string) uint32 {
-	return func(s string) uint32 {
-		h := seed
-		for i := range len(s) {
-			if h *= factor; xor {
-				h ^= uint32(s[i])
-			} else {
-				h += uint32(s[i])
-			}
+func times(seed, factor uint32, xor bool) func([]byte) uint32 {
+	return func(s []byte) uint32 { return multiplied(s, seed, factor, xor) }
+}
+
+//go:norace
+func multiplied(s []byte, h, factor uint32, xor bool) uint32 {
+	for _, b := range s {
+		if h *= factor; xor {
+			h ^= uint32(b)
+		} else {
+			h += uint32(b)
 		}
-		return h
 	}
+	return h
+}
+
+// fnv1a is FNV-1a of 64 bits, and with the numbers of that of 32 bits its lower half is that one.
+//
+//go:norace
+func fnv1a(s []byte, h, prime uint64) uint64 {
+	for _, b := range s {
+		h = (h ^ uint64(b)) * prime
+	}
+	return h
+}
+
+//go:norace
+func adler(s []byte) uint32 {
+	low, high := uint32(1), uint32(0)
+	for _, b := range s { // a name is too short for an overflow
+		low += uint32(b)
+		high += low
+	}
+	return high%65521<<16 | low%65521
 }
 
 // murmur3 is MurmurHash3_x86_32 with seed 0.
-func murmur3(s string) uint32 {
+//
+//go:norace
+func murmur3(b []byte) uint32 {
 	const c1, c2 = 0xcc9e2d51, 0x1b873593
-	mix := func(k uint32) uint32 { k *= c1; return (k<<15 | k>>17) * c2 }
-	h, b := uint32(0), []byte(s)
+	h, length := uint32(0), len(b)
 	for ; len(b) >= 4; b = b[4:] {
-		h ^= mix(binary.LittleEndian.Uint32(b))
+		h ^= bits.RotateLeft32(binary.LittleEndian.Uint32(b)*c1, 15) * c2
 		h = (h<<13|h>>19)*5 + 0xe6546b64
 	}
 	if len(b) > 0 {
 		var tail [4]byte
 		copy(tail[:], b)
-		h ^= mix(binary.LittleEndian.Uint32(tail[:]))
+		h ^= bits.RotateLeft32(binary.LittleEndian.Uint32(tail[:])*c1, 15) * c2
 	}
-	h ^= uint32(len(s))
+	h ^= uint32(length)
 	h = (h ^ h>>16) * 0x85ebca6b
 	h = (h ^ h>>13) * 0xc2b2ae35
 	return h ^ h>>16
@@ -192,37 +215,53 @@ var collisions = sync.OnceValue(func() map[string][]string {
 var longCollisions = sync.OnceValue(func() (names []string) {
 	begin, end := padded(fmt.Sprintf("conf-%016x-", rand.Uint64()), 280), strings.Repeat("t", 200)
 	for _, hash := range hashes {
-		names = append(names, pairsOf(hash, begin, end, 1)...)
+		pair := pairsOf(hash, begin, "", 1)
+		for i := range pair {
+			pair[i] += end
+		}
+		if hash([]byte(pair[0])) != hash([]byte(pair[1])) { // it has more of a state than 32 bits
+			pair = pairsOf(hash, begin, end, 1)
+		}
+		names = append(names, pair...)
 	}
 	return names
 })
 
 // pairsOf returns n pairs of names that share a hash: 32 bits have one among some
-// 80,000 random names.
-func pairsOf(hash func(string) uint32, prefix, suffix string, n int) []string {
+// 80,000 random names. -race makes maps and texts slow, so there are none: the names have one buffer, and a table,
+// that forgets some of them, has their numbers.
+func pairsOf(hash func([]byte) uint32, prefix, suffix string, n int) []string {
+	const size = 1 << 18
 	var pairs []string
-	spell := func(v uint64) string {
-		return prefix + hex.EncodeToString(binary.BigEndian.AppendUint64(nil, v)) + suffix
+	name, seed := []byte(prefix+strings.Repeat("0", 16)+suffix), rand.Uint64()
+	spell := func(i uint32) []byte { // different names for different numbers, random to the hash
+		v := (seed + uint64(i)) * 0x9e3779b97f4a7c15
+		v = (v ^ v>>32) * 0xd6e8feb86659fd93
+		spellHex(name[len(prefix):], v^v>>32)
+		return name
 	}
-	seen := make(map[uint32]uint64)
-	for len(pairs) < 2*n {
-		v := rand.Uint64()
-		name := spell(v)
-		h := hash(name)
-		other, ok := seen[h]
-		if !ok {
-			seen[h] = v
+	seen := make([]uint64, size) // a hash and the number, from 1 on
+	for i := uint32(1); len(pairs) < 2*n; i++ {
+		h := hash(spell(i))
+		at := &seen[h%size]
+		other := *at
+		if *at = uint64(h)<<32 | uint64(i); other == 0 || uint32(other>>32) != h {
 			continue
 		}
-		twin := spell(other)
 		// The twin leaves: a third name of this hash would put it into a second pair,
 		// and the check would lock it twice.
-		delete(seen, h)
-		if twin != name {
-			pairs = append(pairs, twin, name)
-		}
+		*at = 0
+		pairs = append(pairs, string(name))
+		pairs = append(pairs, string(spell(uint32(other))))
 	}
 	return pairs
+}
+
+//go:norace
+func spellHex(to []byte, v uint64) {
+	for i := range 16 {
+		to[i] = "0123456789abcdef"[v>>(60-4*i)&15]
+	}
 }
 
 func hashCollisions(c *C) {
