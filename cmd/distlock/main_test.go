@@ -4,8 +4,10 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,14 +35,38 @@ func TestScripts(t *testing.T) {
 	}})
 }
 
-// TestServerScripts runs the same scripts of the real binary on each backend.
+// scriptsVariable is the environment variable that, as "all", has each script run on all backends.
+const scriptsVariable = "DISTLOCK_SCRIPTS"
+
+// scripts deals the scripts of testdata/server out to the backends: each to two of them by chance, since the command does
+// not know which it has, and most of a script's time goes into starting the command. In all, each gets all of them.
+func scripts(t *testing.T) map[servers.Kind][]string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/server/*.txt")
+	if must(t, err); len(files) == 0 {
+		t.Fatal("there are no scripts")
+	}
+	each := 2
+	if os.Getenv(scriptsVariable) == "all" {
+		each = len(servers.Kinds)
+	}
+	dealt := make(map[servers.Kind][]string)
+	for _, file := range files {
+		for _, i := range rand.Perm(len(servers.Kinds))[:each] {
+			dealt[servers.Kinds[i]] = append(dealt[servers.Kinds[i]], file)
+		}
+	}
+	return dealt
+}
+
+// TestServerScripts runs the same scripts of the real binary on the backends.
 func TestServerScripts(t *testing.T) {
-	for _, kind := range servers.Kinds {
+	for kind, files := range scripts(t) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel() // it waits for leases most of the time
 			url := sharedURL(t, kind)
 			testscript.Run(t, testscript.Params{
-				Dir:                 "testdata/server",
+				Files:               files,
 				RequireExplicitExec: true,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){"gone": func(ts *testscript.TestScript, neg bool, args []string) {
 					gone(t, ts, neg, args)
