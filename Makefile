@@ -39,7 +39,7 @@ RUNTESTS = DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) run ./scripts/runtest
 test test-short mutants flakes: export GOGC ?= 400
 test test-short mutants flakes: export GOMEMLIMIT ?= 2GiB
 .PHONY: test
-test: tools ## all tests of all modules under -race, with every backend required (12 minutes on 2 cores; PKG='./redislock ./bench/...' only these; ARGS=-v)
+test: tools ## all tests of all modules under -race, with every backend required (16 minutes on 2 cores where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
 	$(RUNTESTS) $(ARGS) $(PKG)
 
 .PHONY: test-short
