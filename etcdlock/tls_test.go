@@ -28,21 +28,7 @@ func TestTLS(t *testing.T) {
 	good := ca.issue(t, time.Now().Add(time.Hour))
 	front := func(c *tls.Config) string {
 		c.NextProtos = []string{"h2"}
-		l, err := tls.Listen("tcp", "127.0.0.1:0", c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go splice(conn, s.Addr())
-			}
-		}()
-		return l.Addr().String()
+		return testkit.Serve(t, c, func(conn net.Conn) { splice(conn, s.Addr()) })
 	}
 	plain := front(&tls.Config{Certificates: []tls.Certificate{good}})
 	expired := front(&tls.Config{Certificates: []tls.Certificate{ca.issue(t, time.Now().Add(-time.Minute))}})

@@ -111,17 +111,10 @@ func TestRefusedBeforeTheFirstWrite(t *testing.T) {
 // it was sent is what go-redis does, whatever the error says.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			_ = c.Close()
-		}
-	}()
+	closing := testkit.Serve(t, nil, func(net.Conn) {})
 	for what, o := range map[string]redis.Options{
 		"refused":            {Addr: "127.0.0.1:1"},
-		"closed at once":     {Addr: l.Addr().String()},
+		"closed at once":     {Addr: closing},
 		"a dialer's error":   {Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }},
 		"a limiter's error":  {Addr: server(t).Addr(), Limiter: closedLimiter{}},
 		"a connection's own": {Addr: server(t).Addr(), OnConnect: func(context.Context, *redis.Conn) error { return errDown }},

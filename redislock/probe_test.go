@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A missing right shows at Open, and its error names the page. Rights that only make locks slower
@@ -122,34 +123,21 @@ func TestOpenSendsOneRequest(t *testing.T) {
 // told nothing about, as one that does not know the command.
 func standIn(t *testing.T, answers map[string]string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
+	return testkit.Serve(t, nil, func(conn net.Conn) {
+		for r := bufio.NewReader(conn); ; {
+			name, err := readCommand(r)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
-					name, err := readCommand(r)
-					if err != nil {
-						return
-					}
-					answer, ok := answers[strings.ToLower(name)]
-					if !ok {
-						answer = "-ERR unknown command '" + name + "'"
-					}
-					if _, err := io.WriteString(conn, answer+"\r\n"); err != nil {
-						return
-					}
-				}
-			}()
+			answer, ok := answers[strings.ToLower(name)]
+			if !ok {
+				answer = "-ERR unknown command '" + name + "'"
+			}
+			if _, err := io.WriteString(conn, answer+"\r\n"); err != nil {
+				return
+			}
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 // readCommand returns the name of the next command.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // suspects are checks that use what only some deployments have: a proxy, child processes.
@@ -137,22 +138,11 @@ func secureMySQL(t *testing.T) string {
 // front is a port before the one of a server, with TLS if there is a certificate.
 func front(t *testing.T, target string, certificate *tls.Certificate) (addr string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	var config *tls.Config
 	if certificate != nil {
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2"}})
+		config = &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2"}}
 	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go pass(client, target)
-		}
-	}()
-	return listener.Addr().String()
+	return testkit.Serve(t, config, func(client net.Conn) { pass(client, target) })
 }
 
 // pass connects client with target until one of them ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestMask(t *testing.T) {
@@ -146,28 +147,13 @@ func TestServerCannotPlayWithTheTerminal(t *testing.T) {
 // hostile is a server that answers every command of the protocol of Redis with an error
 // that has all that a terminal acts on, and a password.
 func hostile(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+	return testkit.Serve(t, nil, func(conn net.Conn) {
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "*") {
+				fmt.Fprint(conn, "-ERR boo \x1b]0;owned\x07\x1b[2J\u009b31m mysql://me:s3cret@h\r\n")
 			}
-			go func() {
-				defer conn.Close()
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					if strings.HasPrefix(lines.Text(), "*") {
-						fmt.Fprint(conn, "-ERR boo \x1b]0;owned\x07\x1b[2J\u009b31m mysql://me:s3cret@h\r\n")
-					}
-				}
-			}()
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 func must(t *testing.T, errs ...error) {

@@ -141,25 +141,6 @@ func TestRepairBesideHangingServer(t *testing.T) {
 	}
 }
 
-// refuser returns the address of a listener that ends each connection at once. A port that is closed instead may soon be
-// that of another test's server, which answers.
-func refuser(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // A lock is broken by a client that does not reach one of its servers, while two others are about to
 // get its entry back. What was broken does not get its majority back.
 func TestBreakBesideRepair(t *testing.T) {
@@ -184,7 +165,7 @@ func TestBreakBesideRepair(t *testing.T) {
 	must(t, held.Extend(t.Context(), time.Minute))
 	testkit.Until(t, "the repairs are held up", func() bool { return via[3].Fired() > 0 && via[4].Fired() > 0 })
 	ways, _ := linksTo(t, g)
-	ways[2] = refuser(t)
+	ways[2] = testkit.Serve(t, nil, func(net.Conn) {}) // ends each connection at once
 	operator := open(t, urlOf(ways)+"&request_timeout=10s")
 	must(t, operator.Break(t.Context(), "x", held.Token()))
 	via.Release()

@@ -1,0 +1,35 @@
+package testkit
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+)
+
+// Serve listens on a port of the loopback until the end of the test, by TLS if config is not nil, and returns its address.
+// Each connection is given to a serve of its own, and closed after it. A port that is closed instead, so that nobody
+// answers there, may soon be that of another test's server.
+func Serve(t testing.TB, config *tls.Config, serve func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
