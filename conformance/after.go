@@ -79,18 +79,13 @@ func (c *C) after(e effect) {
 		places <- struct{}{}
 		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
-		if e.dies && (s.ages || !s.fixed && !s.mortal()) {
+		mortal := s.fixed || s.mortal() && s.needs != capNamespaces
+		if e.dies && (s.ages || !mortal) {
 			return // what is not judged must not be renewed beside the others, be it for hours
 		}
 		s.enter()
 		e.judge(s)
 	})
-}
-
-// mortal reports whether A can be cut off.
-func (s *scene) mortal() bool {
-	_, ok := can[Proxy](s.C, capProxy)
-	return ok && s.needs != capNamespaces
 }
 
 // situations are those that can be here, or a sample of them.

@@ -50,10 +50,11 @@ func (c *C) strip(h *lease, by *client) {
 	} else if err = by.breakHold(c.ctx, h.Name(), h.Token()); errors.Is(err, distlock.ErrUnsupported) {
 		c.Skipf("neither harness nor driver can remove the entry of a holder")
 	}
-	if err != nil && c.now() >= h.Ends() { // whether it should have ended, other checks judge
+	switch {
+	case err == nil:
+	case c.now() >= h.Ends(): // whether it should have ended, other checks judge
 		c.Inconclusivef("the lock of %q ended at %s, before its entry could be removed: %v", h.Name(), millis(h.Ends()), err)
-	}
-	if err != nil {
+	default:
 		c.Failf("the entry of %q, which %s holds, could not be removed: %v", h.Name(), h.p.who, err)
 	}
 }

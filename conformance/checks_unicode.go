@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"hash/adler32"
 	"hash/crc32"
+	"hash/fnv"
 	"math/bits"
 	"math/rand/v2"
 	"strings"
@@ -121,11 +123,11 @@ func terminated(base string) []string {
 var hashes = map[string]func([]byte) uint32{
 	"CRC-32":            func(s []byte) uint32 { return crc32.ChecksumIEEE(s) },
 	"CRC-32C":           func(s []byte) uint32 { return crc32.Checksum(s, crc32.MakeTable(crc32.Castagnoli)) },
-	"Adler-32":          adler,
-	"FNV-1":             times(2166136261, 16777619, true),
-	"FNV-1a":            func(s []byte) uint32 { return uint32(fnv1a(s, 2166136261, 16777619)) },
-	"FNV-1a of 64 bits": func(s []byte) uint32 { return uint32(fnv1a(s, 14695981039346656037, 1099511628211)) },
-	"its upper half":    func(s []byte) uint32 { return uint32(fnv1a(s, 14695981039346656037, 1099511628211) >> 32) },
+	"Adler-32":          adler32.Checksum,
+	"FNV-1":             func(s []byte) uint32 { h := fnv.New32(); _, _ = h.Write(s); return h.Sum32() },
+	"FNV-1a":            func(s []byte) uint32 { h := fnv.New32a(); _, _ = h.Write(s); return h.Sum32() },
+	"FNV-1a of 64 bits": func(s []byte) uint32 { h := fnv.New64a(); _, _ = h.Write(s); return uint32(h.Sum64()) },
+	"its upper half":    func(s []byte) uint32 { h := fnv.New64a(); _, _ = h.Write(s); return uint32(h.Sum64() >> 32) },
 	"31 (Java)":         times(0, 31, false),
 	"33 (djb2)":         times(5381, 33, false),
 	"33 xor (djb2a)":    times(5381, 33, true),
@@ -154,26 +156,6 @@ func multiplied(s []byte, h, factor uint32, xor bool) uint32 {
 		}
 	}
 	return h
-}
-
-// fnv1a is FNV-1a of 64 bits, and with the numbers of that of 32 bits its lower half is that one.
-//
-//go:norace
-func fnv1a(s []byte, h, prime uint64) uint64 {
-	for _, b := range s {
-		h = (h ^ uint64(b)) * prime
-	}
-	return h
-}
-
-//go:norace
-func adler(s []byte) uint32 {
-	low, high := uint32(1), uint32(0)
-	for _, b := range s { // a name is too short for an overflow
-		low += uint32(b)
-		high += low
-	}
-	return high%65521<<16 | low%65521
 }
 
 // murmur3 is MurmurHash3_x86_32 with seed 0.

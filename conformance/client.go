@@ -71,10 +71,16 @@ func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, ne
 
 // openMortal returns a client that can be cut off, where the harness allows it.
 func (c *C) openMortal(who string) *client {
-	if _, ok := can[Proxy](c, capProxy); ok {
+	if c.mortal() {
 		return c.openVia(who)
 	}
 	return c.open(who)
+}
+
+// mortal reports whether clients can be cut off.
+func (c *C) mortal() bool {
+	_, ok := can[Proxy](c, capProxy)
+	return ok
 }
 
 func (c *C) own(p *client) {

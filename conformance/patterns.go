@@ -140,8 +140,6 @@ func (c *C) alive(lock distlock.Lock, stalls func() time.Duration, why string) {
 	if err == nil {
 		return
 	}
-	if s := stalls(); s > c.Unit()/8 {
-		c.Inconclusivef("%q was lost, but the machine stood still for %v meanwhile: %v", lock.Name(), s, err)
-	}
+	c.excuse(stalls(), c.Unit(), lock.Name(), err)
 	c.Failf("%q was lost at %s or before, %s: %v", lock.Name(), millis(c.now()), why, err)
 }

@@ -54,19 +54,18 @@ func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
 // firstDone returns the first of some calls that has returned, as soon as one has, and 0 if none does before so long
 // from now. It does not look again and again: a lease may last for months, in virtual time.
 func (c *C) firstDone(calls []*pending, d time.Duration) int {
-	one, over := make(chan struct{}), make(chan struct{})
+	returned, over := make(chan struct{}, len(calls)), make(chan struct{})
 	defer close(over)
-	var once sync.Once
 	for _, w := range calls {
 		go func() {
 			select {
 			case <-w.done:
-				once.Do(func() { close(one) })
+				returned <- struct{}{}
 			case <-over:
 			}
 		}()
 	}
-	c.within(one, d)
+	c.within(returned, d)
 	return max(0, slices.IndexFunc(calls, func(w *pending) bool { return isDone(w.done) }))
 }
 
@@ -329,10 +328,16 @@ func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 	if c.slowest != nil { // the server may get no processor while this process has one
 		s = max(s, c.slowest(time.Now().Add(h.call-c.now())))
 	}
-	if s > min(c.Unit(), h.asked)/8 {
-		c.Inconclusivef("%s lost %q, but the machine or the store stood still for %v meanwhile: %v", h.p.who, h.Name(), s, err)
-	}
+	c.excuse(s, min(c.Unit(), h.asked), h.Name(), err)
 	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
+}
+
+// excuse makes the check inconclusive if the machine or the store has stood still for an eighth of ttl: a lock that is
+// renewed may be lost then.
+func (c *C) excuse(stood, ttl time.Duration, name string, lost error) {
+	if stood > ttl/8 {
+		c.Inconclusivef("%q was lost, but the machine or the store stood still for %v meanwhile: %v", name, stood, lost)
+	}
 }
 
 // mustExtend extends a live lock.
