@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // start makes sure that the table can be used, finds out what the server can do, and
@@ -98,6 +99,10 @@ func (d *store) prepares(ctx context.Context, statement string) error {
 	return err
 }
 
+// maxLinger bounds for how long a statement that was given up is reckoned with, where the sessions of a user's pool wait for
+// a row for longer.
+const maxLinger = 3 * time.Second
+
 // checkSession refuses sessions without autocommit, because their statements would be
 // rolled back in the end, and storage engines without row locks and crash recovery. It
 // looks for named locks on the way.
@@ -130,8 +135,10 @@ func (d *store) checkSession(ctx context.Context) error {
 	if engine != "InnoDB" {
 		return fmt.Errorf("%w: the table %s is stored by %q, it must be by InnoDB", distlock.ErrInvalid, d.sql.table, engine)
 	}
-	// Only here is innodb_lock_wait_timeout of the sessions known.
-	d.limiter = newLimiter(d.db.Stats().MaxOpenConnections, time.Duration(wait)*time.Second)
+	// Only here is innodb_lock_wait_timeout of the sessions known. If cancelling a statement ended it on the server, too, it
+	// would not matter. But that closes the socket alone: the statement goes on to wait for its row.
+	linger := min(time.Duration(wait)*time.Second, maxLinger)
+	d.turns = turns.New(d.db.Stats().MaxOpenConnections, linger, func(err error) bool { return hasNumber(err, errLockWait) })
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // MinTTL is the shortest lease: a commit may take tens of milliseconds on a busy
@@ -26,9 +27,9 @@ type store struct {
 	acquire, take, release *prepared
 	locks                  *namedLocks // nil if waiters poll
 	renewals               *renewals
-	limiter                *limiter
+	turns                  *turns.Turns
 	log                    *slog.Logger // nil if there is none
-	freed                  marks        // names that this driver was the last to give back
+	freed                  turns.Marks  // names that this driver was the last to give back
 }
 
 var (
@@ -115,7 +116,7 @@ func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
 	// Not repeated by the engine, for which Again means that the claim has left nothing: the
 	// grant stands.
 	err := driver.Insist(ctx, func() (err error) {
-		token, _, err = c.exec(ctx, trying, func(ctx context.Context) (sql.Result, error) {
+		token, _, err = c.exec(ctx, turns.Trying, func(ctx context.Context) (sql.Result, error) {
 			sent = time.Now()
 			return send(ctx)
 		})
@@ -136,7 +137,7 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 	answer, err := int64(0), error(nil)
 	// take.sql answers 0 if it does not fit. Then acquire.sql decides, so a wrong guess costs
 	// one request.
-	if c.driver.freed.remove(c.request.Name) || c.via() >= viaFreeLock {
+	if c.driver.freed.Remove(c.request.Name) || c.via() >= viaFreeLock {
 		answer, err = c.send(ctx, c.driver.take, ttl)
 	}
 	if answer == 0 && err == nil {
@@ -163,7 +164,7 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 func (c *claim) send(ctx context.Context, p *prepared, ttl time.Duration) (int64, error) {
 	// Kept for Wait: the named lock may come while the request is under way.
 	c.came = c.via()
-	answer, _, err := c.exec(ctx, trying, p.with(c.values(), ttl.Microseconds(), c.came))
+	answer, _, err := c.exec(ctx, turns.Trying, p.with(c.values(), ttl.Microseconds(), c.came))
 	c.ambiguous = c.ambiguous || driver.FateOf(err) == driver.Unknown
 	return answer, err
 }
@@ -207,17 +208,17 @@ func (c *claim) Release(ctx context.Context) error {
 			c.won = !done
 			return err
 		}
-		_, rows, err := c.exec(ctx, releasing, d.release.with(c.values()))
+		_, rows, err := c.exec(ctx, turns.Releasing, d.release.with(c.values()))
 		if err != nil {
 			return err
 		}
 		if rows == 1 {
 			c.won = false
-			d.freed.set(c.request.Name, freedFor)
+			d.freed.Set(c.request.Name, freedFor)
 			return nil
 		}
 	}
-	answer, _, err := c.exec(ctx, releasing, plain(d.db, d.sql.fill("undo", c.values())))
+	answer, _, err := c.exec(ctx, turns.Releasing, plain(d.db, d.sql.fill("undo", c.values())))
 	switch {
 	case err != nil:
 		return err
@@ -277,10 +278,10 @@ func plain(db *sql.DB, text string) request {
 }
 
 // exec sends a request about the name of the claim, when it is the claim's turn.
-func (c *claim) exec(ctx context.Context, kind int, send request) (answer, rows int64, err error) {
+func (c *claim) exec(ctx context.Context, kind turns.Kind, send request) (answer, rows int64, err error) {
 	d := c.driver
-	err = d.limiter.run(ctx, c.request.Name, kind, func() error {
-		answer, rows, err = d.exec(ctx, send, c.refused && kind == trying)
+	err = d.turns.Run(ctx, c.request.Name, kind, func() error {
+		answer, rows, err = d.exec(ctx, send, c.refused && kind == turns.Trying)
 		return err
 	})
 	return answer, rows, err

@@ -24,7 +24,7 @@ func testLife(t *testing.T, d *store) {
 		if err := repeated(func() (err error) { again, err = a.try(t.Context(), time.Now()); return err }); err != nil || again.Token != first.Token {
 			t.Errorf("the same claim got the token %d, and then %d, %v", first.Token, again.Token, err)
 		}
-		d.freed.set(name, freedFor)
+		d.freed.Set(name, freedFor)
 	}
 	if left := refuses(t, b); left <= 0 || left > ttl {
 		t.Errorf("the lease of %v has %v left", ttl, left)
@@ -187,9 +187,9 @@ func TestRoundTrips(t *testing.T) {
 	cost("releasing", 1, func() { _ = a.Release(t.Context()) })
 	cost("taking what it gave back", 1, func() { grants(t, b) })
 	cost("releasing", 1, func() { _ = b.Release(t.Context()) })
-	d.freed.remove("n")
+	d.freed.Remove("n")
 	cost("taking what another gave back", 1, func() { grants(t, b) })
-	d.freed.set("n", freedFor)
+	d.freed.Set("n", freedFor)
 	cost("finding what it gave back held", 2, func() { refuses(t, c) })
 	cost("finding it held again", 1, func() { refuses(t, c) })
 	expire(t, d, "n")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // feed answers every statement with what it makes of the bytes that it has, and with nothing once
@@ -172,7 +173,7 @@ func fedStore(t *testing.T, server *feed) *store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &store{db: db, sql: statements, limiter: newLimiter(4, time.Second), renewals: newRenewals(db, db, renewConns)}
+	d := &store{db: db, sql: statements, turns: turns.New(4, time.Second, func(error) bool { return false }), renewals: newRenewals(db, db, renewConns)}
 	d.renewals.skip = server.number()%2 == 0
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
 		if *p, err = statements.prepare(t.Context(), db, statement); err != nil {

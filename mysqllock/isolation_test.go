@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -192,63 +191,33 @@ func TestBlockedNames(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLimiter gives up a statement: the next one of
-// its kind has to wait until one about the name is answered, or for a while.
-func TestLimiter(t *testing.T) { synctest.Test(t, testLimiter) }
-
-func testLimiter(t *testing.T) {
-	l := newLimiter(4, time.Hour)
-	l.linger = time.Hour
-	answers := func(err error) func() error { return func() error { return err } }
-	waits := func(kind int) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		return l.run(ctx, "n", kind, answers(nil))
+// TestRenewalOnSmallPool has claims on locked rows want all connections of a user's pool: one is left to renewals.
+func TestRenewalOnSmallPool(t *testing.T) {
+	t.Parallel()
+	db := poolOf(t, config(t, server(t).URL()))
+	db.SetMaxOpenConns(2)
+	table := freshTable(t)
+	d, other := testDriver(t, db, table), testDriver(t, pool(t, nil), table)
+	held := d.claimOn("held", time.Hour)
+	grants(t, held)
+	for i := range 4 {
+		name := fmt.Sprint("n", i)
+		grants(t, other.claimOn(name, time.Hour))
+		lockRow(t, other, name)
 	}
-	if err := l.run(t.Context(), "n", trying, answers(context.Canceled)); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var claims sync.WaitGroup
+	for i := range 4 {
+		claims.Go(func() { _, _ = d.claimOn(fmt.Sprint("n", i), time.Hour).Try(ctx) })
 	}
-	if err := waits(trying); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("a try behind one that was given up: %v, want the end of its context", err)
+	testkit.Until(t, "a claim waits for its row", func() bool { return db.Stats().InUse > 0 })
+	short, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	if _, err := held.Renew(short, time.Hour); err != nil {
+		t.Error(err)
 	}
-	if err := waits(releasing); err != nil {
-		t.Fatalf("a release: %v", err)
-	}
-	if err := waits(trying); err != nil {
-		t.Fatalf("a try after the release was answered: %v", err)
-	}
-	l.linger = time.Millisecond
-	_ = l.run(t.Context(), "n", trying, answers(context.Canceled))
-	for waits(trying) != nil { // until the server must have ended it
-	}
-	if len(l.names) != 0 || l.blocked.has("n") || len(l.slow) != 0 {
-		t.Errorf("left behind: %d names, %d slow, blocked=%t", len(l.names), len(l.slow), l.blocked.has("n"))
-	}
-	// First come, first served, one at a time, and no caller left behind after it gave up.
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	running, most := 0, 0
-	for i := range 50 {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%2*1000)*time.Millisecond)
-			defer cancel()
-			_ = l.run(ctx, "n", trying, func() error {
-				mu.Lock()
-				running++
-				most = max(most, running)
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-				mu.Lock()
-				running--
-				mu.Unlock()
-				return nil
-			})
-		})
-	}
-	wg.Wait()
-	if most != 1 || len(l.names) != 0 {
-		t.Errorf("%d at a time, want 1; %d names left behind", most, len(l.names))
-	}
+	cancel()
+	claims.Wait()
 }
 
 // TestReleaseDoesNotWaitForLock has another request hang on the connection that named locks

@@ -330,13 +330,13 @@ func TestLockComesLate(t *testing.T) {
 	wantError(t, "Wait", <-returned, context.Canceled)
 	expire(t, d, "n") // without the named lock
 	grants(t, c)
-	if !d.locks.disabled.has("n") {
+	if !d.locks.disabled.Has("n") {
 		t.Error("the name was free and its named lock was not, yet that is not noticed")
 	}
 	d.locks.shared.leave(first)
 	testkit.Until(t, "the named lock comes", c.waiter.over)
 	releases(t, c)
-	if d.locks.disabled.has("n") {
+	if d.locks.disabled.Has("n") {
 		t.Error("the named lock has come, and is passed by all the same")
 	}
 }

@@ -168,11 +168,13 @@ func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
 	send := d.renewals.plain(d.sql.fill("renew-alone", v))
 	at, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
-		if !acquire(ctx, d.renewals.alone) { // for one wait for the row: then others may try
+		select {
+		case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
+			defer func() { <-d.renewals.alone }()
+			return send(ctx)
+		case <-ctx.Done():
 			return nil, notSent(ctx)
 		}
-		defer func() { <-d.renewals.alone }()
-		return send(ctx)
 	}, false)
 	switch {
 	case err != nil && ctx.Err() != nil:

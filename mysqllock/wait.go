@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"time"
+
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // A table cannot tell a waiter that a name is free. A named lock (GET_LOCK) can: the
@@ -49,7 +51,7 @@ type namedLocks struct {
 	shared sharedConn
 
 	// The named locks of these names are of no use: a process has them without holding the name.
-	disabled marks
+	disabled turns.Marks
 }
 
 const (
@@ -138,7 +140,7 @@ func (c *claim) granted() {
 	case c.waiter == nil || c.waiter.over() && c.waiter.conn == nil:
 		l.shared.takeLater(c)
 	case !c.waiter.over():
-		l.disabled.set(c.request.Name, disabledFor) // the name was free, and its named lock is not
+		l.disabled.Set(c.request.Name, disabledFor) // the name was free, and its named lock is not
 	}
 }
 
@@ -149,7 +151,7 @@ func (c *claim) refusal(invited bool) (wakes bool) {
 	if l == nil {
 		return false
 	}
-	c.invited, c.without = invited, l.disabled.has(c.request.Name)
+	c.invited, c.without = invited, l.disabled.Has(c.request.Name)
 	if c.waiter == nil {
 		return c.invited && !c.without && len(l.conns) < cap(l.conns)
 	}
@@ -188,7 +190,7 @@ func (c *claim) leave() {
 	}
 	if w.over() && w.conn != nil {
 		// It has come: a process that was stopped may have found the name free before it saw that.
-		c.driver.locks.disabled.remove(c.request.Name)
+		c.driver.locks.disabled.Remove(c.request.Name)
 	}
 	w.leave()
 	c.waiter = nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 const (
@@ -29,7 +30,7 @@ type store struct {
 	own        bool          // the pools were opened here
 	text       map[string]string
 	listener   *listener // nil if waiters poll
-	stuck      *stuck
+	turns      *turns.Turns
 	durability driver.Durability
 }
 
@@ -123,7 +124,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	var remaining int64
 	var holder []byte
 	var listed bool
-	err = d.sendClaim(ctx, c.request.Name,
+	err = d.sendAbout(ctx, c.request.Name, turns.Trying,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.ambiguous},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
@@ -207,10 +208,10 @@ func (d *store) tell(ctx context.Context, name, statement string, args ...any) (
 		var told *string
 		return row.Scan(&answer, &told)
 	}
-	err = d.sendClaim(ctx, name, query{d.text[statement], args, scan})
+	err = d.sendAbout(ctx, name, turns.Releasing, query{d.text[statement], args, scan})
 	if hasCode(err, queueFull) {
 		answer = false
-		err = d.sendClaim(ctx, name, query{strings.ReplaceAll(d.text[statement], tell, "NULL"), args, scan})
+		err = d.sendAbout(ctx, name, turns.Releasing, query{strings.ReplaceAll(d.text[statement], tell, "NULL"), args, scan})
 	}
 	return answer, err
 }

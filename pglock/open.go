@@ -19,6 +19,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // DefaultTable is the table where Options name none.
@@ -173,7 +174,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 	if o.MaxConns < 0 || o.MaxConns > maxConns {
 		return nil, fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
 	}
-	d.stuck = newStuck(d.pool.Config().MaxConns, d.pool == d.renewals)
+	d.turns = turns.New(int(d.pool.Config().MaxConns), rowWait, func(err error) bool { return hasCode(err, rowLocked) })
 	if err := bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
 		return nil, opened(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // Renew implements driver.Driver. The statement for many passes over locked rows; what it has
@@ -68,7 +69,7 @@ func committed(q query) []query {
 func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
 	c, held := claimed.(*claim), false
 	ttl = roundUp(ttl)
-	err := d.sendAbout(ctx, c.request.Name, nil, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
+	err := d.sendAbout(ctx, c.request.Name, turns.Renewing, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
 		func(row pgx.Rows) error { return row.Scan(&held) }})...)
 	if err == nil && !held {
 		err = distlock.ErrLost

@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // query is a statement with its arguments, and what is done with each row.
@@ -25,6 +26,11 @@ type query struct {
 // send sends statements over the pool of the store.
 func (d *store) send(ctx context.Context, queries ...query) error {
 	return d.sendOn(ctx, d.pool, queries...)
+}
+
+// sendAbout sends statements about one name over that pool, when it is their turn.
+func (d *store) sendAbout(ctx context.Context, name string, kind turns.Kind, queries ...query) error {
+	return d.turns.Run(ctx, name, kind, func() error { return d.send(ctx, queries...) })
 }
 
 // sendOn sends statements in one round trip and one transaction.

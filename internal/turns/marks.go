@@ -1,13 +1,13 @@
-package mysqllock
+package turns
 
 import (
 	"sync"
 	"time"
 )
 
-// marks say of names, for a while, what was seen of them. What is forgotten is noticed again. It is safe for
+// Marks say of names, for a while, what was seen of them. What is forgotten is noticed again. It is safe for
 // concurrent use, and the zero value is ready to use.
-type marks struct {
+type Marks struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
@@ -15,8 +15,8 @@ type marks struct {
 // maxMarks bounds the memory.
 const maxMarks = 4096
 
-// set marks a name for the time d.
-func (m *marks) set(name string, d time.Duration) {
+// Set marks a name for the time d.
+func (m *Marks) Set(name string, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// A full map is dropped: to find the oldest name would cost more than to forget it.
@@ -26,15 +26,15 @@ func (m *marks) set(name string, d time.Duration) {
 	m.until[name] = time.Now().Add(d)
 }
 
-// has reports whether a name is marked.
-func (m *marks) has(name string) bool {
+// Has reports whether a name is marked.
+func (m *Marks) Has(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Now().Before(m.until[name])
 }
 
-// remove takes the mark off a name, and reports whether there was one.
-func (m *marks) remove(name string) bool {
+// Remove takes the mark off a name, and reports whether there was one.
+func (m *Marks) Remove(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.until[name]
