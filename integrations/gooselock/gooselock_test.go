@@ -2,17 +2,19 @@ package gooselock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
-	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 	"github.com/pressly/goose/v3/lock/locktesting"
-	_ "modernc.org/sqlite"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
@@ -34,13 +36,20 @@ func open(t *testing.T, url string) distlock.Locker {
 	return l
 }
 
-func database(t *testing.T) *sql.DB {
+// database is a new schema on a Postgres, to be migrated.
+func database(t *testing.T, server *servers.Server) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "db")+"?_pragma=busy_timeout(10000)")
+	config, err := pgx.ParseConfig(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
+	schema := "s" + strings.ToLower(rand.Text())
+	config.RuntimeParams["search_path"] = schema
+	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })
+	if _, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+schema); err != nil {
+		t.Fatal(err)
+	}
 	return db
 }
 
@@ -50,11 +59,12 @@ func TestGoose(t *testing.T) {
 		"1_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE a (id INTEGER);\n")},
 		"2_b.sql": {Data: []byte("-- +goose Up\nCREATE TABLE b (id INTEGER);\n")},
 	}
+	server := servers.ForTest(t, servers.Postgres)
 	servers.Each(t, func(t *testing.T, url string) {
 		t.Run("providers", func(t *testing.T) {
-			db := database(t)
+			db := database(t, server)
 			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
-				p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
+				p, err := goose.NewProvider(goose.DialectPostgres, db, migrations,
 					goose.WithLocker(gooselock.New(open(t, url), "goose/providers")))
 				if err != nil {
 					t.Fatal(err)
@@ -63,7 +73,7 @@ func TestGoose(t *testing.T) {
 			})
 		})
 		t.Run("lockers", func(t *testing.T) {
-			locktesting.TestConcurrentLocking(t, database(t), func(t *testing.T) lock.Locker {
+			locktesting.TestConcurrentLocking(t, database(t, server), func(t *testing.T) lock.Locker {
 				return gooselock.New(open(t, url), "goose/lockers")
 			}, time.Second)
 		})
