@@ -152,7 +152,8 @@ etcd_binary() {
 }
 
 build_etcd() {
-  local binary=$1 work
+  local binary=$1 work log
+  log=$(mktemp)
   has go || {
     say "no etcd 3.5 or newer, and no go command to build one: install Go or etcd"
     exit 1
@@ -163,21 +164,27 @@ build_etcd() {
   cp internal/servers/etcd/etcd.mod "$work/go.mod"
   cp internal/servers/etcd/etcd.sum "$work/go.sum"
   (cd "$work" && CGO_ENABLED=0 GOWORK=off \
-    go build -mod=readonly -buildvcs=false -trimpath -o etcd go.etcd.io/etcd/server/v3) >"$log" 2>&1 || {
+    go build -mod=readonly -buildvcs=false -o etcd go.etcd.io/etcd/server/v3) >"$log" 2>&1 || {
     say "etcd could not be built, from the Go modules that its go.mod names. If the error below names a certificate (x509):"
     say "install the roots (apt-get install ca-certificates); if it cannot reach the module proxy: set GOPROXY (go env GOPROXY)."
     say "An etcd 3.5 or newer in PATH is taken as it is."
     cat "$log" >&2
-    rm -rf "$work"
+    rm -rf "$work" "$log"
     exit 1
   }
   mv "$work/etcd" "$binary"
-  rm -rf "$work"
+  rm -rf "$work" "$log"
 }
 
 # --- the work
 
 log=$(mktemp)
+building=
+if wanted etcd && ! has_recent_etcd; then
+  binary=$(etcd_binary)
+  # Beside the packages, which have to come over the network and be unpacked.
+  [[ -x $binary ]] || { build_etcd "$binary" & building=$!; }
+fi
 if [[ -n $(missing apt) ]]; then
   if has apt-get; then
     read -ra packages <<<"$(missing apt)"
@@ -191,8 +198,5 @@ if [[ -n $(missing apt) ]]; then
     exit 1
   fi
 fi
-if wanted etcd && ! has_recent_etcd; then
-  binary=$(etcd_binary)
-  [[ -x $binary ]] || build_etcd "$binary"
-fi
+[[ -z $building ]] || wait "$building"
 rm -f "$log"

@@ -36,10 +36,10 @@ func buildAll(ctx context.Context, o options, work string, parts []*part, ready 
 	}
 }
 
-// buildBatch returns what the go command said. go vet is left to "make lint". Nobody debugs these programs: without DWARF, in
-// the compiler as well, a cold build takes a tenth less.
+// buildBatch returns what the go command said. go vet is left to "make lint". Nobody debugs these programs. See GOFLAGS in the
+// Makefile, too.
 func buildBatch(ctx context.Context, o options, dir string, batch []*part) []byte {
-	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=all=-dwarf=false", "-o", dir + string(filepath.Separator)}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if batch[0].race {
 		args = append(args, "-race")
 	}
