@@ -93,9 +93,11 @@ chaos: servers ## EVENTS=70 faults by SEED=1 on each topology; test has four (15
 topologies: servers ## the same, before it the suite on each deployment, and docs/reports/topologies.md of both (40 minutes)
 	@export DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/reports/topologies.md; $(CHAOS)
 
-.PHONY: scripts
-scripts: tools ## the scripts of the command on each of the five stores; test has each on two of them (2 minutes)
-	DISTLOCK_REQUIRE=all DISTLOCK_SCRIPTS=all $(GO) test -race -count 1 -run TestServerScripts -timeout 10m $(ARGS) ./cmd/distlock
+.PHONY: each
+each: export DISTLOCK_EACH = all
+each: tools ## what does not know which store it has, on all five: integrations, examples, scripts of the command; test has each on two, by chance (4 minutes)
+	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/...
+	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -run TestServerScripts -timeout 10m $(ARGS) ./cmd/distlock
 
 .PHONY: hazards
 hazards: ## what compare says of the hazards, on the drivers with such a flaw and on sound ones (1 minute)

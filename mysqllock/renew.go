@@ -56,38 +56,15 @@ func newRenewals(db, common *sql.DB, conns int) *renewals {
 //
 //	batch ── renew.sql, SKIP LOCKED ──▶ all renewed: one request
 //	                                └─▶ fewer: renewed.sql says which; these are answered
-//	                                    └─▶ the rest: renew-alone.sql each, for half of the
-//	                                        time; renewed, lost, or blocked
+//	                                    └─▶ the rest: renew-alone.sql each; renewed, lost, or blocked
 //
 // A single lock begins like a batch: its row can mostly be had, and it must not queue
 // with locks on blocked rows.
 func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
-	rest := make([]*driver.Renewal, len(batch))
-	for i := range batch {
-		rest[i] = &batch[i]
-	}
 	if d.renewals.skip {
-		rest = d.renewTogether(ctx, rest)
+		batch = d.renewTogether(ctx, batch)
 	}
-	if len(batch) > 1 {
-		// Locks that were renewed are told so while there is time.
-		var cancel context.CancelFunc
-		ctx, cancel = half(ctx)
-		defer cancel()
-	}
-	var wg sync.WaitGroup
-	for _, r := range rest {
-		wg.Go(func() { d.renewAlone(ctx, r) })
-	}
-	wg.Wait()
-}
-
-// half returns a context that ends when half of the time of ctx has passed.
-func half(ctx context.Context) (context.Context, context.CancelFunc) {
-	if end, ok := ctx.Deadline(); ok {
-		return context.WithTimeout(ctx, time.Until(end)/2)
-	}
-	return context.WithCancel(ctx)
+	driver.RenewEach(ctx, batch, d.renewAlone)
 }
 
 // renewTogether renews the locks on unlocked rows, and returns the others.
@@ -96,7 +73,7 @@ func half(ctx context.Context) (context.Context, context.CancelFunc) {
 // tells the renewed ones. The count may also fall short because a lease reaches beyond its
 // renewal, where the server counts changed rows, not matched ones. If the first statement has
 // found none at all, it has no reading of the clock to answer with.
-func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (rest []*driver.Renewal) {
+func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest []driver.Renewal) {
 	v := renewValues(batch)
 	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)), false)
 	all := rows >= int64(len(batch))
@@ -109,21 +86,24 @@ func (d *store) renewTogether(ctx context.Context, batch []*driver.Renewal) (res
 	if err != nil && driver.FateOf(err) == driver.Answered {
 		return batch
 	}
-	for _, r := range batch {
+	n := 0
+	for i := range batch {
+		r := &batch[i]
 		switch ttl := roundUp(r.TTL); {
 		case err != nil:
 			r.Answer(driver.Grant{}, err)
 		case all || ends[r.Claim.(*claim).request.Owner] >= ttl:
 			r.Answer(driver.Grant{TTL: ttl}, nil)
 		default:
-			rest = append(rest, r)
+			batch[n], batch[i] = batch[i], batch[n]
+			n++
 		}
 	}
-	return rest
+	return batch[:n]
 }
 
 // renewValues returns what the statements about a batch are completed with.
-func renewValues(batch []*driver.Renewal) values {
+func renewValues(batch []driver.Renewal) values {
 	var names, owners []string
 	var ttls strings.Builder
 	common := roundUp(batch[0].TTL)
@@ -162,9 +142,10 @@ func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration
 }
 
 // renewAlone renews one lock, and waits for its row if it must.
-func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
-	c, ttl, began := r.Claim.(*claim), roundUp(r.TTL), time.Now()
-	v := c.values()
+func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
+	began := time.Now()
+	v := claimed.(*claim).values()
+	ttl = roundUp(ttl)
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
 	send := d.renewals.plain(d.sql.fill("renew-alone", v))
 	at, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
@@ -178,16 +159,15 @@ func (d *store) renewAlone(ctx context.Context, r *driver.Renewal) {
 	}, false)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		r.Answer(driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)})
+		return driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)}
 	case err != nil:
-		r.Answer(driver.Grant{}, err)
+		return driver.Grant{}, err
 	// The statement has found no running lease of this claim, or LAST_INSERT_ID would be the
 	// clock.
 	case at == 0:
-		r.Answer(driver.Grant{}, distlock.ErrLost)
-	default:
-		r.Answer(driver.Grant{TTL: ttl}, nil)
+		return driver.Grant{}, distlock.ErrLost
 	}
+	return driver.Grant{TTL: ttl}, nil
 }
 
 // pool returns where to send a renewal: to the connections of renewals, or to the common ones if none of those

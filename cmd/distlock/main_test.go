@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,25 +34,18 @@ func TestScripts(t *testing.T) {
 	}})
 }
 
-// scriptsVariable is the environment variable that, as "all", has each script run on all backends.
-const scriptsVariable = "DISTLOCK_SCRIPTS"
-
-// scripts deals the scripts of testdata/server out to the backends: each to two of them by chance, since the command does
-// not know which it has, and most of a script's time goes into starting the command. In all, each gets all of them.
+// scripts deals the scripts of testdata/server out to the backends: each to some of them, since the command does
+// not know which it has, and most of a script's time goes into starting the command.
 func scripts(t *testing.T) map[servers.Kind][]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/server/*.txt")
 	if must(t, err); len(files) == 0 {
 		t.Fatal("there are no scripts")
 	}
-	each := 2
-	if os.Getenv(scriptsVariable) == "all" {
-		each = len(servers.Kinds)
-	}
 	dealt := make(map[servers.Kind][]string)
 	for _, file := range files {
-		for _, i := range rand.Perm(len(servers.Kinds))[:each] {
-			dealt[servers.Kinds[i]] = append(dealt[servers.Kinds[i]], file)
+		for _, kind := range servers.Some() {
+			dealt[kind] = append(dealt[kind], file)
 		}
 	}
 	return dealt

@@ -79,8 +79,11 @@ func (r *record) held() bool { return r.Owner != "" && time.Now().Before(r.Expir
 // character; a hash of 256 bits is short, and two names never have the same.
 func (d *store) path(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return filepath.Join(d.dir, hex.EncodeToString(sum[:]))
+	return filepath.Join(d.dir, beginning(name)+"-"+hex.EncodeToString(sum[:]))
 }
+
+// beginning is what the files begin with of names that begin like this one: so that List reads those alone.
+func beginning(name string) string { return hex.EncodeToString([]byte(name[:min(len(name), 60)])) }
 
 // update runs f on the record of name while no other process can. It stores what f has
 // made of it if f returns nil, and returns what f does.
@@ -235,7 +238,7 @@ func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status,
 	// A file that is replaced meanwhile may be listed twice.
 	files = slices.CompactFunc(files, func(a, b os.DirEntry) bool { return a.Name() == b.Name() })
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != "" {
+		if filepath.Ext(f.Name()) != "" || !strings.HasPrefix(f.Name(), beginning(prefix)) {
 			continue
 		}
 		r, err := read(filepath.Join(d.dir, f.Name()))
