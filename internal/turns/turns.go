@@ -7,7 +7,8 @@
 //   - Of each name, one statement that tries is under way, and one that releases. One that was given up counts until
 //     the server must have ended it.
 //   - Names with rows that could not be had share half of the pool.
-//   - All of these leave one connection to what is not bounded here, such as renewals.
+//   - All of these leave one connection to what is not bounded here, such as renewals. Of a pool of two they leave none, or
+//     one locked row would keep all other names waiting: but none queues for a connection before a renewal.
 //
 // The engine's limit of claims for each name is not enough: with that alone, four locked rows of MySQL make other names wait
 // for 3 to 11 s.
@@ -68,7 +69,7 @@ type turn struct {
 func New(conns int, linger time.Duration, locked func(error) bool) *Turns {
 	t := &Turns{linger: linger, locked: locked, names: make(map[string]*turn)}
 	if conns > 0 {
-		t.claims = make(chan struct{}, max(conns-1, 1))
+		t.claims = make(chan struct{}, max(conns-1, min(conns, 2)))
 	} else {
 		conns = 16
 	}
