@@ -262,7 +262,7 @@ func TestReleaseAfterExtend(t *testing.T) {
 	t.Parallel()
 	g := five(t)
 	l, via := proxied(t, g, "&request_timeout=500ms")
-	held := lock(t, l, "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
+	held := lock(t, l, "x", distlock.TTL(5*time.Second), distlock.NoRenewal())
 	must(t, held.Extend(t.Context(), time.Minute))
 	for _, p := range via[:3] {
 		p.Drop(true, false)
@@ -272,7 +272,7 @@ func TestReleaseAfterExtend(t *testing.T) {
 	if err := held.Unlock(ctx); err == nil {
 		t.Error("released, said two of five servers")
 	}
-	<-time.After(3500 * time.Millisecond) // the first TTL, and some requests; more does no harm
+	<-time.After(6500 * time.Millisecond) // the first TTL, and some requests; more does no harm
 	via.Heal()
 	testkit.Until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
 }
