@@ -31,7 +31,7 @@ type C struct {
 	bounds   *bounds
 
 	delays  func(from, to time.Time) time.Duration // of the machine; nil in virtual time
-	slowest func(from time.Time) time.Duration     // of the store, for another client; nil in virtual time
+	slowest func(from time.Time) time.Duration     // of the store, for another client, or a processor, for a thread; nil in virtual time
 
 	ctx  context.Context // ends with the check, or when it has been stopped
 	stop context.CancelCauseFunc

@@ -115,6 +115,7 @@ func orderKept(c *C) {
 				h.p.who, name, w.p.who, bound, leaver+1, deceased+1)
 		}
 		if !c.within(w.done, 0) {
+			c.doubt(w.began, w.began+c.Unit()/2) // a waiter that is as late as its TTL has no place any more
 			c.Failf("%s, who is next in the queue, was number %d of those who waited for %q and is waiting still; one who came after it has got it (number %d had left, number %d had died, before)",
 				w.p.who, i+1, name, leaver+1, deceased+1)
 		}

@@ -123,7 +123,13 @@ func (s *suite) newC(k Check) *C {
 		}),
 	}
 	if !s.opts.VirtualTime {
-		c.slowest = s.pulse.slowest
+		c.slowest = func(from time.Time) time.Duration {
+			took := s.pulse.slowest(from)
+			if s.canary != nil {
+				took = max(took, s.canary.Longest(from))
+			}
+			return took
+		}
 	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)

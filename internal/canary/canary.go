@@ -6,6 +6,10 @@
 // processes, a hypervisor, a stop. Whatever else waited for a processor meanwhile may have
 // been as late. It sees no delay that only the server of a test has, and it makes no
 // difference between load from outside and this process' own.
+//
+// A goroutine can be late while the canary is not: the thread that runs it gets no processor, and other threads run the
+// other goroutines. So the canary of StartRecording also asks the kernel, where that can be asked, how long threads have
+// waited for a processor.
 package canary
 
 import (
@@ -20,6 +24,9 @@ const (
 
 	// noise is what an idle machine oversleeps: timers have a granularity of about a millisecond.
 	noise = 2 * time.Millisecond
+
+	// threadsEvery is how often the threads are looked at. Of their waits, those count that are longer.
+	threadsEvery = 100 * time.Millisecond
 )
 
 // Canary counts how late this process is woken. Its methods are safe for concurrent use.
@@ -31,6 +38,7 @@ type Canary struct {
 	due     time.Time // when the sleep under way should end
 	late    time.Duration
 	overran []span // for Between; nil unless it is asked for
+	waited  []span // by threads
 	records bool
 }
 
@@ -40,14 +48,45 @@ type span struct{ from, to time.Time }
 // Start returns a canary that runs until Stop.
 func Start() *Canary { return start(false) }
 
-// StartRecording returns a canary that runs until Stop and also knows when it was late. That
+// StartRecording returns a canary that runs until Stop and also knows when it, or a thread, was late. That
 // takes some kilobytes for each second in which the machine is late.
 func StartRecording() *Canary { return start(true) }
 
 func start(records bool) *Canary {
 	c := &Canary{quit: make(chan struct{}), due: time.Now().Add(period), records: records}
 	go c.run()
+	if records {
+		go c.watchThreads()
+	}
 	return c
+}
+
+// watchThreads notes threads that have waited for a processor for longer than the time between two looks: such a wait began
+// before it.
+func (c *Canary) watchThreads() {
+	tick := time.NewTicker(threadsEvery)
+	defer tick.Stop()
+	last, before := time.Now(), waits()
+	for {
+		select {
+		case <-tick.C:
+		case <-c.quit:
+			return
+		}
+		now, present := time.Now(), waits()
+		worst := time.Duration(0)
+		for id, waited := range present {
+			if was, known := before[id]; known {
+				worst = max(worst, waited-was)
+			}
+		}
+		if worst > max(threadsEvery, now.Sub(last)) {
+			c.mu.Lock()
+			c.waited = append(c.waited, span{now.Add(-worst), now})
+			c.mu.Unlock()
+		}
+		last, before = now, present
+	}
 }
 
 func (c *Canary) run() {
@@ -89,7 +128,7 @@ func (c *Canary) Late() time.Duration {
 	return c.late + c.overdue()
 }
 
-// Between returns how much of a time a canary of StartRecording was late for: never more than
+// Between returns how much of a time a canary of StartRecording, or a thread, was late for: never more than
 // that time.
 func (c *Canary) Between(from, to time.Time) (late time.Duration) {
 	c.mu.Lock()
@@ -98,7 +137,12 @@ func (c *Canary) Between(from, to time.Time) (late time.Duration) {
 	if over := c.overdue(); over > 0 {
 		all = append(all[:len(all):len(all)], span{c.due, c.due.Add(over)})
 	}
-	for _, s := range slices.Backward(all) {
+	return min(max(within(all, from, to), within(c.waited, from, to)), to.Sub(from))
+}
+
+// within returns the sum of what spans, in the order of their ends, have of a time.
+func within(spans []span, from, to time.Time) (sum time.Duration) {
+	for _, s := range slices.Backward(spans) {
 		if !s.to.After(from) {
 			break
 		}
@@ -108,9 +152,23 @@ func (c *Canary) Between(from, to time.Time) (late time.Duration) {
 		if s.to.After(to) {
 			s.to = to
 		}
-		late += max(0, s.to.Sub(s.from))
+		sum += max(0, s.to.Sub(s.from))
 	}
-	return late
+	return sum
+}
+
+// Longest returns the longest time for which a thread has waited for a processor, of those that ended after from. It is for
+// a canary of StartRecording.
+func (c *Canary) Longest(from time.Time) (wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range slices.Backward(c.waited) {
+		if !s.to.After(from) {
+			break
+		}
+		wait = max(wait, s.to.Sub(s.from))
+	}
+	return wait
 }
 
 // Stop ends the canary and returns the last Late. Later calls are allowed.

@@ -49,6 +49,10 @@ func TestBetween(t *testing.T) {
 			t.Errorf("between %d and %d: got %v, want %ds", tc.from, tc.to, got, tc.want)
 		}
 	}
+	c.waited = []span{{at(-25), at(-16)}, {at(-7), at(-6)}}
+	if late, long, last := c.Between(at(-30), at(-10)), c.Longest(at(-17)), c.Longest(at(-8)); late != 9*time.Second || long != 9*time.Second || last != time.Second {
+		t.Errorf("threads were late for %v, got %v, %v", late, long, last)
+	}
 	if late := c.Between(at(-1), at(1)); late < time.Second {
 		t.Errorf("a sleep under way that is overdue: got %v", late)
 	}
