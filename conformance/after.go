@@ -19,6 +19,7 @@ type situation struct {
 	fixed    bool          // A holds it for a fixed term
 	ages     bool          // nobody waits for its end: others are renewed meanwhile
 	asked    time.Duration // the TTL; 0 for that of most
+	shortest int           // the TTL, as a multiple of the shortest that the driver has; 0 if asked says it
 	nameless bool          // the holder text is empty
 
 	called func(base string) string // what the name looks like; nil for as others
@@ -51,6 +52,7 @@ type effect struct {
 	needs            []Cap
 	dies             bool // A dies: without a link only a fixed term shows it
 	breaks           bool // locks are broken: the oracles do not judge it
+	looks            bool // it takes calls of operators, which may be slower than a short lease is long
 	judge            func(*scene)
 }
 
@@ -70,7 +72,7 @@ func (c *C) after(e effect) {
 	c.unmodelled() // many names and clients: the rules are enough
 	b, third := c.open("B"), c.open("C")
 	c.findQueue(b, third)
-	table := c.situations(third)
+	table, look := c.situations(third), c.lookTakes(third)
 	places := make(chan struct{}, len(table))
 	if !c.Virtual() {
 		places = make(chan struct{}, scenes)
@@ -79,6 +81,10 @@ func (c *C) after(e effect) {
 		places <- struct{}{}
 		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
+		s.ttl = s.lasts()
+		if e.looks && s.exact && s.ttl < 8*look || s.shortest > 0 && !e.dies {
+			return // the lease would be over before anybody has looked
+		}
 		mortal := s.fixed || s.mortal() && s.needs != capNamespaces
 		if e.dies && (s.ages || !mortal) {
 			return // what is not judged must not be renewed beside the others, be it for hours
@@ -96,6 +102,26 @@ func (c *C) situations(p *client) []situation {
 		table = table[:min(len(table), 1+sampled)]
 	}
 	return table
+}
+
+// lookTakes is how long a call of Inspect takes.
+func (c *C) lookTakes(p *client) time.Duration {
+	ctx, cancel := c.patiently()
+	defer cancel()
+	began := c.now()
+	_, _ = p.inspect(ctx, c.Name("nobody's")) // it may not be supported
+	return c.now() - began
+}
+
+// lasts is the TTL that A takes the name for.
+func (s *scene) lasts() time.Duration {
+	switch {
+	case s.shortest > 0:
+		return s.fits(time.Duration(s.shortest) * s.timing.MinTTL)
+	case s.asked > 0:
+		return s.fits(s.asked)
+	}
+	return s.Unit()
 }
 
 // findQueue finds out whether waiters are to be seen in the store, before somebody waits for a name of a short lease.
@@ -138,12 +164,9 @@ func (s situation) there(p *client) bool {
 
 // enter brings the name into the situation.
 func (s *scene) enter() {
-	s.name, s.ttl = s.Name(s.what), s.Unit()
+	s.name = s.Name(s.what)
 	if s.called != nil {
 		s.name = s.called(s.name)
-	}
-	if s.asked > 0 {
-		s.ttl = s.fits(s.asked)
 	}
 	if s.nameless {
 		s.text = ""

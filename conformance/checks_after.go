@@ -33,11 +33,11 @@ func effects() []effect {
 		{id: "extends", clause: "H5", dies: true, judge: extendsAfter, rule: "Extend makes it last from the call on for as long as was asked for, and no longer"},
 		{id: "expires", clause: "E1", dies: true, judge: expires, rule: "the name of a dead holder comes free at the end of its lease, neither before nor after the lag, and nothing that the holder does then touches the next"},
 		{id: "inherits", clause: "E1", dies: true, judge: inherits, rule: "one that waits for the name of a dead holder gets it then"},
-		{id: "shows", clause: "O1", needs: []Cap{capInspector}, judge: shows, rule: "Inspect and List tell the holder's text whole, its token, when it was acquired, how long its lease runs, and how many wait"},
-		{id: "tokens", clause: "F1", judge: tokensRise, rule: "the token is higher than all before, the same for lock and Inspect, and lower than that of the next grant"},
-		{id: "breaks", clause: "O2", breaks: true, judge: breaksAfter, rule: "Break by the token that is seen ends the hold, the next gets the name, and the victim is told"},
+		{id: "shows", clause: "O1", needs: []Cap{capInspector}, looks: true, judge: shows, rule: "Inspect and List tell the holder's text whole, its token, when it was acquired, how long its lease runs, and how many wait"},
+		{id: "tokens", clause: "F1", looks: true, judge: tokensRise, rule: "the token is higher than all before, the same for lock and Inspect, and lower than that of the next grant"},
+		{id: "breaks", clause: "O2", breaks: true, looks: true, judge: breaksAfter, rule: "Break by the token that is seen ends the hold, the next gets the name, and the victim is told"},
 		{id: "closes", clause: "C1", judge: closesAfter, rule: "Close frees the name and wakes the next"},
-		{id: "unanswered", clause: "O1", needs: []Cap{capProxy}, breaks: true, judge: unanswered, rule: "an answer to Inspect, List, Break or Sweep that is lost is an error, and says nothing of the name"},
+		{id: "unanswered", clause: "O1", needs: []Cap{capProxy}, breaks: true, looks: true, judge: unanswered, rule: "an answer to Inspect, List, Break or Sweep that is lost is an error, and says nothing of the name"},
 	}
 }
 
@@ -93,7 +93,9 @@ func excludes(s *scene) {
 }
 
 func told(s *scene) {
-	s.b.mustBeTold(s.h, s.text, "which it has acquired", len(s.queue) > 0)
+	for _, p := range []*client{s.b, s.a} { // a client that waits itself may know without asking the store
+		p.mustBeTold(s.h, s.text, "which it has acquired", len(s.queue) > 0)
+	}
 	s.drain(s.h)
 }
 
@@ -153,6 +155,7 @@ func leavesNothing(s *scene) {
 	w := s.waits(s.b)
 	w.giveUp()
 	if s.inTime(); w.a.err == nil {
+		s.mustLive(s.h, func() time.Duration { return 0 }, "while "+s.b.who+" gave up")
 		s.breach("H1", "%s was granted %q, which A holds, when its call was cancelled", s.b.who, s.name)
 	}
 	s.h.free()
@@ -246,7 +249,8 @@ func shows(s *scene) {
 	}
 	mark := s.third.mustTry(s.Name("mark "+s.what), "which is fresh", distlock.TTL(s.long()))
 	see.rest = s.third.look(mark.Name()).Remaining > 0 // the store knows how long leases run
-	for range 2 {
+	for _, at := range []time.Duration{0, s.now() + s.ttl/8, s.aged()} {
+		s.sleepUntil(at)
 		st := see.check(s.b, "the name being "+s.what)
 		s.mustCount(st)
 		began, ends := s.now(), s.h.Ends()
@@ -257,10 +261,32 @@ func shows(s *scene) {
 			s.Failf("A holds %q, but List(%q) returned it %d times", s.name, s.name, len(listed))
 		}
 		s.mustAgree(s.b, s.h, listed[0], began, ends, see.rest)
-		s.sleep(s.ttl / 8)
 	}
 	s.mustDate(see.acquired, s.third.look(mark.Name()).AcquiredAt, mark)
 	s.drain(s.h)
+	s.mustLookFree()
+}
+
+// aged is when the lock is older than the TTL that it was taken with, or else as old as it can get.
+func (s *scene) aged() time.Duration {
+	at := s.h.call + s.ttl*9/8
+	if s.fixed {
+		at = min(at, min(s.least, s.h.Ends())-s.ttl/8)
+	}
+	return at
+}
+
+// mustLookFree demands that nothing is shown of those who had the name, or waited for it, and that the token that is
+// told is no higher than any that was granted.
+func (s *scene) mustLookFree() {
+	token := s.b.mustShowFree(s.name, "was unlocked by everybody")
+	var st distlock.Status
+	if !s.eventually(s.timing.CleanupBound+s.Slack(), func() bool { st = s.b.look(s.name); return st.Waiters <= 0 }) {
+		s.Failf("nobody holds %q or waits for it, but Inspect says %+v", s.name, st)
+	}
+	next := s.gets("H6", s.third, s.name, "which everybody has unlocked")
+	s.rises(&token, next, "that of the last holder, by Inspect,")
+	next.free()
 }
 
 // mustCount compares the number of waiters that the store tells with that of the scene.

@@ -42,6 +42,17 @@ func (p *client) breaks(name string, token int64) error {
 	return err
 }
 
+// ended ends h by a Break of p, if that is asked for and the driver can, or else by Unlock. It returns how.
+func (h *lease) ended(p *client, broken bool) string {
+	ctx, cancel := h.p.c.patiently()
+	defer cancel()
+	if broken && p.breakHold(ctx, h.Name(), h.Token()) == nil {
+		return fmt.Sprintf("the lock of %s was broken", h.p.who)
+	}
+	h.free()
+	return h.p.who + " had unlocked it"
+}
+
 // mustBreak breaks a held lock and returns when.
 func (p *client) mustBreak(h *lease) time.Duration {
 	c, end := p.c, h.end()

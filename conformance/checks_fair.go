@@ -118,7 +118,8 @@ func fairWithinClient(c *C) {
 }
 
 func tryDoesNotBarge(c *C) {
-	a, b, third := c.open("A"), c.openPhased("B"), c.openPhased("C")
+	a, b, third, eye := c.open("A"), c.openPhased("B"), c.openPhased("C"), c.open("D")
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	for i := range c.rounds(20) {
 		h := a.mustTry(name, "which nobody has", ttl)
@@ -136,17 +137,18 @@ func tryDoesNotBarge(c *C) {
 				}
 			}
 		})
-		h.free()
+		how := h.ended(eye, i%2 == 1)
 		if !c.within(w.done, c.soon()) && !c.within(stop, 0) {
-			c.Failf("B is still waiting for %q %v after A had unlocked it, while C tries for it", name, c.soon())
+			c.Failf("B is still waiting for %q %v after %s, while C tries for it", name, c.soon(), how)
 		}
+		_ = h.unlock() // ErrLost if it was broken
 		w.stop(stop)
 		// C may have had it after B only if B has unlocked it, and it has not.
 		if barged.lease != nil {
-			c.Failf("C's TryLock, called at %s, was granted %q at %s in round %d, although B had been queued for it before",
-				millis(barged.call), name, millis(barged.ret), i+1)
+			c.Failf("C's TryLock, called at %s, was granted %q at %s in round %d, although B had been queued for it before %s",
+				millis(barged.call), name, millis(barged.ret), i+1, how)
 		}
-		w.lease(c.soon(), "A had unlocked it").free()
+		w.lease(c.soon(), how).free()
 	}
 }
 
@@ -176,15 +178,16 @@ func fairDeadSkipped(c *C) {
 	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	c.enqueue(name, []*client{dead}) // its TTL is a unit
+	ttl := c.ending() // so short that C, which looks by itself now and then, is told in time when to look
+	c.enqueue(name, []*client{dead}, distlock.TTL(ttl))
 	w := third.begin(name, distlock.TTL(c.long()))
 	c.awaitQueued(name, 2)
 	dead.cutOff()
 	cut := c.now()
 	h.free()
-	granted := c.atMost(c.Unit()) // B's place lives by its TTL, or by a hold of that length, handed to it
+	granted := c.atMost(ttl) // B's place lives by its TTL, or by a hold of that length, handed to it
 	bound := 2*granted + c.timing.ExpiryLag + c.soon()
-	w.lease(bound, fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", c.Unit(), millis(cut))).free()
+	w.lease(bound, fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", ttl, millis(cut))).free()
 }
 
 func noStarvation(c *C) {

@@ -111,6 +111,25 @@ func blackHole(c *C) {
 	a.link.Heal()
 	c.warm(a)
 	c.pollFor(b, other, h.granted()+c.timing.ExpiryLag+c.soon(), "the calls of A for it had failed").free()
+	c.waiterFails(a, b)
+}
+
+// waiterFails demands that a Lock that waits comes to its end in an outage, although its context does not.
+func (c *C) waiterFails(a, b *client) {
+	h := b.mustTry(c.Name("waited for"), "which is fresh", distlock.TTL(c.long()))
+	ttl := c.ending()
+	w := a.begin(h.Name(), distlock.TTL(ttl))
+	c.awaitQueued(h.Name(), 1)
+	a.cutOff()
+	cut, bound := c.now(), 3*ttl+patience+c.Slack()
+	switch {
+	case !w.within(bound):
+		c.breach("A3", "A waits for %q with a TTL of %v, and its network swallows everything since %s: a Lock outlives that for its TTL, and has not returned %v later", h.Name(), ttl, millis(cut), bound)
+	case w.a.busy():
+		c.breach("A6", "A waited for %q with a TTL of %v, and its network swallowed everything since %s; Lock had to return the error of the store at last, not: %v", h.Name(), ttl, millis(cut), w.a.err)
+	}
+	a.link.Heal()
+	h.free()
 }
 
 func halfOpen(c *C) {

@@ -42,21 +42,29 @@ func unanswered(s *scene) {
 	s.brokenUnheard(p)
 }
 
-// brokenUnheard breaks the lock of another name with a Break whose reply is lost. Such a call must not say that
-// there was no hold: it may have ended it itself.
+// brokenUnheard breaks the locks of other names with a Break of which a message is lost. Such a call must not say that
+// there was no hold: it may have ended it itself. Nor must it say that it has ended it, and have not.
 func (s *scene) brokenUnheard(p *client) {
-	h := s.gets("N1", s.b, s.Name("unheard "+s.what), "which is fresh", distlock.TTL(s.long()))
-	s.warm(p)
-	p.link.CutReply(1)
-	ctx, cancel := s.patiently()
-	defer cancel()
-	err := p.breakHold(ctx, h.Name(), h.Token())
-	p.link.Heal()
-	if errors.Is(err, distlock.ErrLost) {
-		s.breach("O2", "B held %q with token %d, and nobody else touched it; %s broke it with that token, the reply was lost, and Break said for certain that there was no such hold: %v: it was its own doing",
-			h.Name(), h.Token(), p.who, err)
+	for _, f := range []struct {
+		what string
+		arm  func(int)
+	}{{"reply", p.link.CutReply}, {"request", p.link.CutRequest}} {
+		h := s.gets("N1", s.b, s.Name("unheard "+f.what+" "+s.what), "which is fresh", distlock.TTL(s.long()))
+		s.warm(p)
+		f.arm(1)
+		ctx, cancel := s.patiently()
+		err := p.breakHold(ctx, h.Name(), h.Token())
+		cancel()
+		p.link.Heal()
+		switch {
+		case errors.Is(err, distlock.ErrLost):
+			s.breach("O2", "B held %q with token %d, and nobody else touched it; %s broke it with that token, the %s was lost, and Break said for certain that there was no such hold: %v: it was its own doing, or the hold is there still",
+				h.Name(), h.Token(), p.who, f.what, err)
+		case err == nil && s.third.try(h.Name(), distlock.NoRenewal()).busy():
+			s.breach("O2", "B held %q with token %d; %s broke it with that token, the %s was lost, and Break returned nil, but the name is held still", h.Name(), h.Token(), p.who, f.what)
+		}
+		_ = h.unlock() // nil, or ErrLost if it was broken
 	}
-	_ = h.unlock() // nil, or ErrLost if it was broken
 }
 
 // mustBeUnknown asks for something whose answer is lost; silent is whether none can come.

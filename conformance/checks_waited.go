@@ -99,8 +99,13 @@ func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 			c.breach("O1", "the lease of the dead A on %q, with token %d, was over at %s at the latest; B, who waits for it, has not come yet, and Inspect says %+v", h.Name(), h.Token(), millis(freed), st)
 		}
 		seen = seen || unheard && !w.within(0)
-		if got := third.try(h.Name(), ttl); got.err == nil && !w.within(0) {
+		switch got := third.try(h.Name(), ttl); {
+		case w.within(0):
+		case got.err == nil:
 			c.Failf("the lease of the dead A on %q ended; C's TryLock was granted it at %s, although B had been queued for it for long; a request of B takes %v%s", h.Name(), millis(got.ret), latency, what)
+		case got.busy() && got.call > freed && got.heldError(third, h.Name()).Token == h.Token():
+			c.breach("A6", "the lease of the dead A on %q, with token %d, was over at %s at the latest; C was refused it at %s, rightly, as B comes first, but was told that the holder has token %d still",
+				h.Name(), h.Token(), millis(freed), millis(got.ret), h.Token())
 		}
 		c.sleep(c.poll())
 	}

@@ -74,19 +74,34 @@ func (c *C) fated(f fate) {
 				if w.silent && !every && k > 0 && k%2 == left {
 					continue
 				}
-				c.warm(a)
-				before := a.link.Fired()
-				s := &pairScene{c: c, op: ops[i], a: a, b: b, third: third, gate: &wireGate{link: a.link}, k: k + 1,
-					name: c.Name(fmt.Sprintf("n%d-%d-%d", i, k, j)), ttl: c.long(), told: make(chan struct{})}
-				s.suffer(f, w)
-				tried.Add(1)
-				met.Add(int64(min(1, a.link.Fired()-before)))
+				for m, manner := range c.fateManners(f, ops[i], k) {
+					c.warm(a)
+					before := a.link.Fired()
+					s := &pairScene{c: c, op: ops[i], a: a, b: b, third: third, gate: &wireGate{link: a.link}, k: k + 1,
+						name: c.Name(fmt.Sprintf("n%d-%d-%d-%d", i, k, j, m)), ttl: c.long(), told: make(chan struct{}), manner: manner}
+					s.suffer(f, w)
+					tried.Add(1)
+					met.Add(int64(min(1, a.link.Fired()-before)))
+				}
 			}
 		}
 		c.warm(a)
 	})
 	c.Logf("%d of %d faults were met", met.Load(), tried.Load())
 	c.requireFired(len(ops))
+}
+
+// fateManners are those in which the k-th message of an operation is lost: in virtual time all of them for the first.
+func (c *C) fateManners(f fate, op pairing, k int) []manner {
+	all := []manner{{}}
+	if c.Virtual() && k == 0 && !f.late {
+		for _, m := range c.manners(op) {
+			if m.renewed || m.extends {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
 }
 
 // suffer runs the operation with an armed fault. The TTL is so long that what is left
@@ -108,7 +123,7 @@ func (s *pairScene) suffer(f fate, w way) {
 	}
 	s.got, s.err = s.op.run(s, ctx)
 	close(s.told)
-	because := fmt.Sprintf("%s by A had returned %s (%s, k = %d)", s.op.what, describe(s.err), f.what, s.k)
+	because := fmt.Sprintf("%s by A%s had returned %s (%s, k = %d)", s.op.what, s.manner.what, describe(s.err), f.what, s.k)
 	var next answer
 	if w.between {
 		next = s.b.try(s.name, distlock.TTL(c.long()))
@@ -132,6 +147,12 @@ func (s *pairScene) suffer(f fate, w way) {
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
+	case s.op.id == "unlock" && s.err == nil:
+		if a := s.third.try(s.name, distlock.NoRenewal()); a.busy() {
+			c.breach("H6", "A held %q, and Unlock returned nil, but C is told that the name is held still: %s", s.name, because)
+		} else if a.err == nil {
+			a.free()
+		}
 	case s.held != nil && errors.Is(s.err, distlock.ErrLost):
 		c.pollFor(s.b, s.name, c.soon(), fmt.Sprintf("A was told that its lock, granted for %v at %s, is lost; if it is, nobody has it: %s", s.ttl, millis(s.held.ret), because),
 			distlock.TTL(s.ttl)).free()

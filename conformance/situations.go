@@ -13,7 +13,7 @@ const fraction, hour = 300 * time.Millisecond, time.Hour + 1001*time.Millisecond
 
 // situations are the rows of the table; the first is the plain one.
 func situations() []situation {
-	return slices.Concat(heldSituations(), pastSituations(), crowdSituations(), besideSituations())
+	return slices.Concat(heldSituations(), pastSituations(), crowdSituations(), besideSituations(), mixedSituations())
 }
 
 // heldSituations are of the lock itself.
@@ -23,6 +23,7 @@ func heldSituations() []situation {
 		{what: "of a fixed term", fixed: true},
 		{what: "of a short TTL", asked: fraction, exact: true},
 		{what: "of a short fixed term", asked: fraction, exact: true, fixed: true},
+		{what: "of nearly the shortest TTL", shortest: 3, exact: true, fixed: true},
 		{what: "of a long TTL", asked: hour, exact: true},
 		{what: "of a long fixed term", asked: hour, exact: true, fixed: true},
 		{what: "without a holder text", nameless: true},
@@ -119,11 +120,7 @@ func pastSituations() []situation {
 // crowdSituations are of what others do about the name meanwhile.
 func crowdSituations() []situation {
 	return []situation{
-		{what: "waited for", during: func(s *scene) {
-			for _, p := range []*client{s.b, s.third} {
-				s.queue = append(s.queue, s.waits(p))
-			}
-		}},
+		{what: "waited for", during: func(s *scene) { s.crowd(s.b, s.third) }},
 		{what: "asked for in vain", during: func(s *scene) {
 			for _, p := range []*client{s.b, s.third, s.a} {
 				p.mustBeBusy(s.name, s.h)
@@ -198,4 +195,77 @@ func besideSituations() []situation {
 			_ = beside.unlock() // ErrLost
 		}},
 	}
+}
+
+// mixedSituations are of two things that came together.
+func mixedSituations() []situation {
+	return []situation{
+		{what: "without a holder text, unlike the one before", nameless: true, before: func(s *scene) { s.had(s.b).free() }},
+		{what: "a term after another", fixed: true, before: func(s *scene) {
+			first := s.had(s.b, distlock.NoRenewal(), distlock.TTL(s.ttl))
+			s.sleep(s.ttl / 4)
+			first.free()
+		}},
+		{what: "held before by a client that has closed since", before: func(s *scene) {
+			p := s.open(fmt.Sprint("D", s.n))
+			s.had(p).free()
+			s.h = s.take(s.a, s.opts()...)
+			if err := p.close(); err != nil {
+				s.breach("C1", "%s, which had held %q and unlocked it, was closed: %v", p.who, s.name, err)
+			}
+		}},
+		{what: "a term that was extended while others waited", fixed: true, during: func(s *scene) {
+			s.crowd(s.b, s.third)
+			s.extend(2)
+		}},
+		{what: "renewed while others waited", during: func(s *scene) {
+			s.crowd(s.b, s.third)
+			s.sleep(s.ttl * 5 / 12)
+		}},
+		{what: "waited for, the last having given up", during: func(s *scene) {
+			s.crowd(s.b, s.third)
+			s.waits(s.open(fmt.Sprint("D", s.n))).giveUp()
+			s.sleep(s.timing.CleanupBound)
+		}},
+		{what: "waited for by the last of some goroutines", during: (*scene).changesGoroutines},
+		{what: "asked for by clients that were cut off before", needs: capProxy, before: func(s *scene) {
+			for _, p := range []**client{&s.b, &s.third} {
+				*p = s.openVia(fmt.Sprintf("%s%d", (*p).who, s.n))
+				s.warm(*p)
+				(*p).link.CutRequest(1)
+				_ = (*p).pair(s.Name("cut off " + s.what))
+				(*p).link.Heal()
+				s.warm(*p)
+			}
+		}},
+	}
+}
+
+// crowd has clients wait for the name, one after the other.
+func (s *scene) crowd(peers ...*client) {
+	for _, p := range peers {
+		s.queue = append(s.queue, s.waits(p))
+	}
+}
+
+// changesGoroutines has a client wait for the name by one goroutine after the other. What the one that leaves has left
+// is removed while the next is there already.
+func (s *scene) changesGoroutines() {
+	p := s.openMortal(fmt.Sprint("B", s.n))
+	w := s.waits(p)
+	for range 4 {
+		next := p.begin(s.name, distlock.TTL(s.long()), distlock.Holder("waiter"))
+		s.sleep(s.poll())
+		if p.link != nil && s.Virtual() {
+			p.link.HoldRequest(1)
+		}
+		w.giveUp()
+		s.sleep(s.poll())
+		if p.link != nil && s.Virtual() {
+			p.link.Release()
+		}
+		w = next
+	}
+	s.sleep(s.timing.CleanupBound)
+	s.queue = []*pending{w}
 }

@@ -62,7 +62,7 @@ func endMutants() []Mutant {
 		{
 			Name: "BrokenIsClosed", Flaw: "says of a connection that has broken that the client is closed",
 			Seen:     "io.EOF and net.ErrClosed taken for the end of the client",
-			KilledBy: []Kill{{"core/down-is-not-held", "or closed A"}},
+			KilledBy: []Kill{{"core/down-is-not-held", "or has closed A"}},
 			MayTrip:  []string{"fault/*", "isolate/*", "expiry/ttl-atomic", "cancel/*"}, Why: "connections break in them",
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)

@@ -36,7 +36,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "NeverExpires", Flaw: "ignores the TTL",
 			Seen:     "lock rows and files that only their owner removes",
-			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "because the lease of its dead holder was over"}, {"core/stale-residue", "nobody had touched it since"}},
+			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "it had to be free by"}, {"core/stale-residue", "nobody had touched it since"}},
 			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(flaw{

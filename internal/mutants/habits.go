@@ -55,11 +55,41 @@ func toleratedHabits() []Tolerated {
 			}),
 		},
 		{
+			Name: "SlowOperators", Unusual: "takes a second to inspect, to list and to break",
+			design: outside(slowOperators()),
+		},
+		{
 			Name: "KnowsLittle", Unusual: "keeps no queue, and knows neither when a name was acquired, nor for how long, nor who waits",
 			design: inside(plain(flaw{status: func(_ *env, st *distlock.Status) {
 				st.AcquiredAt, st.Remaining, st.Waiters = time.Time{}, 0, -1
 			}})),
 		},
+	}
+}
+
+// slowOperators delays what operators ask for.
+func slowOperators() flaw {
+	return flaw{
+		inspect: func(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
+			aSecond(ctx)
+			return d.look(ctx, name)
+		},
+		list: func(ctx context.Context, d *flawed, prefix string) ([]distlock.Status, error) {
+			aSecond(ctx)
+			return d.inner.List(ctx, prefix)
+		},
+		breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+			aSecond(ctx)
+			return d.inner.Break(ctx, name, token)
+		},
+	}
+}
+
+// aSecond sleeps for so long, or until ctx ends.
+func aSecond(ctx context.Context) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
 	}
 }
 

@@ -77,6 +77,7 @@ type env struct {
 	id   int            // counts the clients from 1
 
 	closing atomic.Bool  // Close has been called
+	failed  atomic.Bool  // a request had no answer
 	many    atomic.Int64 // the grants
 	mine    sync.Map     // the names that it holds, where that matters
 }

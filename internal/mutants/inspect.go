@@ -41,7 +41,7 @@ func statusMutants() []Mutant {
 		},
 		{
 			Name: "AcquiredIsRenewed", Flaw: "shows the time of the last renewal for that of the grant",
-			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
+			KilledBy: []Kill{{"after/shows", "was told that it was acquired at"}},
 			design: inside(flaw{try: tryAndNote, status: noted(func(n *entry, st *distlock.Status) {
 				st.AcquiredAt = time.Now().Add(st.Remaining - n.ttl)
 			})}),

@@ -68,7 +68,7 @@ func longMutants() []Mutant {
 		},
 		{
 			Name: "RoundedFar", Flaw: "rounds TTLs up to whole minutes, and declares milliseconds",
-			KilledBy: []Kill{{"after/expires", "because the lease of its dead holder was over"}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return (ttl + time.Minute - 1).Truncate(time.Minute) })),
 		},
 	}

@@ -53,7 +53,7 @@ func answerMutants() []Mutant {
 		{
 			Name: "DownMeansBusy", Flaw: "answers that the name is held when the server cannot be reached",
 			Seen:     "every function that returns a bool for it",
-			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}, {"pair/request-lost", "nobody but A itself had asked for it"}},
+			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}, {"pair/request-lost", "nobody but A itself had asked for it"}},
 			MayTrip:  []string{"fault/*", "expiry/ttl-atomic", "isolate/*"},
 			Why:      "connections break, or requests hang, in them, and a TryLock that was told \"held\" has nothing to undo",
 			design:   outside(flaw{try: tryOrBusy}),

@@ -51,7 +51,7 @@ func plainMutants() []Mutant {
 		{
 			Name: "TriesOn", Flaw: "asks again when the store fails, and says at the end of its context that the name was held",
 			Seen:     "loops that end with \"could not be acquired\"",
-			KilledBy: []Kill{{"core/down-is-not-held", "nobody has ever held"}},
+			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}},
 			MayTrip:  []string{"fault/*", "isolate/*", "cancel/*", "expiry/ttl-atomic"}, Why: "requests fail in them",
 			design: wrapper{lock: lockWhateverFails}.in(),
 		},

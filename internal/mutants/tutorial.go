@@ -61,7 +61,7 @@ func tutorialTimers() []Mutant {
 		{
 			Name: "InsertRow", Flaw: "INSERT of a row, DELETE to unlock: the row of a dead holder stays",
 			Seen:     "tutorials",
-			KilledBy: []Kill{{"after/expires", "because the lease of its dead holder was over"}},
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
 			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(plain(flaw{
