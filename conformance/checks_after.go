@@ -276,7 +276,7 @@ func (s *scene) aged() time.Duration {
 	return at
 }
 
-// mustLookFree demands that nothing is shown of those who had the name, or waited for it, and that the token that is
+// mustLookFree demands that nothing is shown of former holders and waiters, and that the token that is
 // told is no higher than any that was granted.
 func (s *scene) mustLookFree() {
 	token := s.b.mustShowFree(s.name, "was unlocked by everybody")

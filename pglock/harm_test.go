@@ -183,7 +183,7 @@ func TestDeadWaiters(t *testing.T) {
 	for range 5 {
 		exec(t, pool, "UPDATE "+name+" SET waiters = waiters || decode(md5(random()::text), 'hex')")
 	}
-	listen(t, other) // now, for who begins to listen while it waits looks again then, which may be after the release
+	listen(t, other) // now: a waiter that begins to listen looks again then, which may be after the release
 	got := make(chan distlock.Lock, 1)
 	go func() {
 		h, err := other.Lock(t.Context(), "x", distlock.TTL(6*time.Second))

@@ -235,10 +235,11 @@ func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status,
 	if err != nil {
 		return nil, err
 	}
+	begin := beginning(prefix)
 	// A file that is replaced meanwhile may be listed twice.
 	files = slices.CompactFunc(files, func(a, b os.DirEntry) bool { return a.Name() == b.Name() })
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != "" || !strings.HasPrefix(f.Name(), beginning(prefix)) {
+		if filepath.Ext(f.Name()) != "" || !strings.HasPrefix(f.Name(), begin) {
 			continue
 		}
 		r, err := read(filepath.Join(d.dir, f.Name()))

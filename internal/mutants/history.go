@@ -75,7 +75,7 @@ func rowMutants() []Mutant {
 	}
 }
 
-// queueRowMutants lose those who wait, or what is to wake them.
+// queueRowMutants lose waiters, or what is to wake them.
 func queueRowMutants() []Mutant {
 	return []Mutant{
 		{

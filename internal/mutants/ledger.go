@@ -62,8 +62,8 @@ type ledgerFlaw struct {
 	lease   func(ttl time.Duration) time.Duration                                    // that a grant keeps
 	granted func(r *row)
 	renewed func(r *row, ttl time.Duration)
-	left    func(s *ledgerStore, r *row, c *ledgerClaim) (silent bool) // by a waiter, who is in the queue still
-	deaf    func(s *ledgerStore, r *row, p *place) bool                // who is next, and is not woken
+	left    func(s *ledgerStore, r *row, c *ledgerClaim) (silent bool) // by a waiter that is in the queue still
+	deaf    func(s *ledgerStore, r *row, p *place) bool                // the next waiter, which is not woken
 	status  func(s *ledgerStore, r *row, st *distlock.Status)
 	unlists func(r *row) bool
 	close   func(s *ledgerStore, client int)
@@ -125,7 +125,7 @@ func (s *ledgerStore) row(name string, now time.Time) *row {
 	return r
 }
 
-// live drops those from the queue who have not shown themselves.
+// live drops waiters from the queue that have not shown themselves.
 func (s *ledgerStore) live(r *row, now time.Time) {
 	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return !now.Before(p.until) })
 }

@@ -36,6 +36,9 @@ const (
 // connection from other names for as long as the server waits for a row.
 const blockedFor = 10 * time.Second
 
+// unlimited is what a pool without a limit counts as, when its half is asked for.
+const unlimited = 16
+
 // Turns are those of the statements over one pool. It is safe for concurrent use.
 //
 //	caller                     Turns                        server
@@ -71,7 +74,7 @@ func New(conns int, linger time.Duration, locked func(error) bool) *Turns {
 	if conns > 0 {
 		t.claims = make(chan struct{}, max(conns-1, min(conns, 2)))
 	} else {
-		conns = 16
+		conns = unlimited
 	}
 	t.slow = make(chan struct{}, max(conns/2, 1))
 	return t

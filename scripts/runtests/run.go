@@ -36,8 +36,8 @@ func buildAll(ctx context.Context, o options, work string, parts []*part, ready 
 	}
 }
 
-// buildBatch returns what the go command said. go vet is left to "make lint". Nobody debugs these programs. See GOFLAGS in the
-// Makefile, too.
+// buildBatch returns what the go command said. go vet is left to "make lint". Nobody debugs these programs, so they have no
+// symbols; for the compiler, GOFLAGS in the Makefile say so.
 func buildBatch(ctx context.Context, o options, dir string, batch []*part) []byte {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if batch[0].race {
