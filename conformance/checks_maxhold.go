@@ -39,7 +39,7 @@ func maxHoldCap(c *C) {
 	}
 	next := waiter.lease(granted+longest+c.soon()-c.now(), "A's cap was over")
 	if next.ret < call+longest-c.skew(longest) {
-		c.excuse(stalls(), c.Unit(), name, stuck.Err()) // it is renewed until its cap
+		c.excuse(stalls(), call, c.Unit(), name, stuck.Err()) // it is renewed until its cap
 		c.Failf("B got %q at %s, although A, which had a cap of %v, was granted it at %s or later and has not unlocked it",
 			name, millis(next.ret), longest, millis(call))
 	}

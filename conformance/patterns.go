@@ -140,6 +140,6 @@ func (c *C) alive(lock distlock.Lock, stalls func() time.Duration, why string) {
 	if err == nil {
 		return
 	}
-	c.excuse(stalls(), c.Unit(), lock.Name(), err)
+	c.excuse(stalls(), 0, c.Unit(), lock.Name(), err)
 	c.Failf("%q was lost at %s or before, %s: %v", lock.Name(), millis(c.now()), why, err)
 }

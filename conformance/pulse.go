@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/internal/canary"
 )
 
@@ -157,6 +158,31 @@ func (p *pulse) between(from, to time.Time) (why string) {
 		}
 	}
 	return ""
+}
+
+// slowestTry returns the longest that another client has waited for the answer to a TryLock since h was granted. It sees
+// what falls between two looks of the pulse.
+func (c *C) slowestTry(h *lease) (took time.Duration) {
+	if c.Virtual() {
+		return 0
+	}
+	for _, e := range c.recorder.History().Events {
+		if e.Op == oracle.OpTry && e.Client != h.p.who && e.Call.At > h.ret {
+			took = max(took, e.Return.At-e.Call.At)
+		}
+	}
+	return took
+}
+
+// excuse makes the check inconclusive if the machine or the store has stood still since then, as told or as the suite has
+// noticed, for an eighth of ttl: a lock that is renewed may be lost then.
+func (c *C) excuse(stood, since, ttl time.Duration, name string, lost error) {
+	if c.slowest != nil { // the server may get no processor while this process has one
+		stood = max(stood, c.slowest(time.Now().Add(since-c.now())))
+	}
+	if stood > ttl/8 {
+		c.Inconclusivef("%q was lost, but the machine or the store stood still for %v meanwhile: %v", name, stood, lost)
+	}
 }
 
 // excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while

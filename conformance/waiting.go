@@ -324,20 +324,8 @@ func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
 	if err == nil {
 		return
 	}
-	s := stalls()
-	if c.slowest != nil { // the server may get no processor while this process has one
-		s = max(s, c.slowest(time.Now().Add(h.call-c.now())))
-	}
-	c.excuse(s, min(c.Unit(), h.asked), h.Name(), err)
+	c.excuse(max(stalls(), c.slowestTry(h)), h.call, min(c.Unit(), h.asked), h.Name(), err)
 	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
-}
-
-// excuse makes the check inconclusive if the machine or the store has stood still for an eighth of ttl: a lock that is
-// renewed may be lost then.
-func (c *C) excuse(stood, ttl time.Duration, name string, lost error) {
-	if stood > ttl/8 {
-		c.Inconclusivef("%q was lost, but the machine or the store stood still for %v meanwhile: %v", name, stood, lost)
-	}
 }
 
 // mustExtend extends a live lock.
