@@ -1,7 +1,7 @@
-// Package distlock gives one lock interface with one contract on Redis, MySQL,
+// Package distlock gives one lock interface with one contract on Redis, MySQL, Postgres,
 // ZooKeeper and etcd: "only one of us does this at a time", across machines.
 //
-//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
+//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, postgres://, zk://, etcd://, mem://
 //	if err != nil {
 //		return err
 //	}
@@ -17,10 +17,10 @@
 // # A lock is a lease
 //
 // A lock is held for a time to live (TTL), 30 s unless the option [TTL] says otherwise or
-// the store promises less, as ZooKeeper does. It is renewed in the background at a third of that, until Unlock. A holder that crashes,
-// stalls or is cut off loses the name when the TTL has passed, so that others can go on.
-// [Lock.Done] tells a holder of it. [Do] runs a function under a lock and ends its context
-// when the lock is lost.
+// the store promises less, as ZooKeeper does. It is renewed in the background at a third of
+// that, until Unlock. A holder that crashes, stalls or is cut off loses the name when the TTL
+// has passed, so that others can go on. [Lock.Done] tells a holder of it. [Do] runs a function
+// under a lock and ends its context when the lock is lost.
 //
 // # Fencing
 //
@@ -39,9 +39,9 @@
 //
 // An equal token is accepted, since a holder may write more than once. A refused UPDATE is
 // no error of the database, so look at the rows; open MySQL with clientFoundRows=true,
-// since an UPDATE that changes nothing affects no rows there. Locks of packages
-// mysqllock and pglock have Guard, which needs no column. Tokens of different stores are not comparable: a
-// service that moves needs [Options].TokenBase.
+// since an UPDATE that changes nothing affects no rows there. Locks of packages mysqllock
+// and pglock have Guard, which needs no column. Tokens of different stores are not
+// comparable: a service that moves needs [Options].TokenBase.
 //
 // # What is promised
 //
@@ -198,8 +198,9 @@ const (
 	MaxTTL = 365 * 24 * time.Hour
 
 	// DefaultTTL is the TTL where neither the call nor Options names one, on a
-	// store that promises as much; ZooKeeper mostly has 18.9 s. It weighs how long a crashed holder blocks the others against how long a
-	// holder can be out of touch with the store without losing its lock.
+	// store that promises as much; ZooKeeper mostly has 18.9 s. It weighs how long a crashed
+	// holder blocks the others against how long a holder can be out of touch with the store
+	// without losing its lock.
 	DefaultTTL = 30 * time.Second
 )
 

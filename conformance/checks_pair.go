@@ -40,6 +40,7 @@ func pairings() []pairing {
 		{clause: "H1", what: "Lock of a name that nobody had", queues: true, lossy: true, prepare: nothing, run: pairLock},
 		{id: "lock-held", clause: "H1", what: "Lock of a held name", queues: true, waits: true, lossy: true, prepare: heldBefore, run: pairLock,
 			rule: "a Lock that waits and is stopped at any of its requests or steps gets nothing that another has taken meanwhile"},
+		{clause: "A5", what: "Lock of a name that is let go of while another waits behind", queues: true, handed: true, lossy: true, prepare: handedBefore, run: pairHanded},
 		{id: "unlock", clause: "H6", what: "Unlock", lossy: true, prepare: takenBefore, run: pairUnlock,
 			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
 		{id: "hand-over", clause: "H6", what: "Unlock of a name that another waits for", prepare: awaitedBefore, run: pairUnlock,
@@ -88,6 +89,12 @@ func expiredBefore(s *pairScene) {
 
 func heldBefore(s *pairScene) {
 	s.other = s.b.mustTry(s.name, "which is fresh", distlock.TTL(s.c.long()))
+}
+
+// handedBefore has the locks last for longer than A is waited for: what it does not find again would end by itself.
+func handedBefore(s *pairScene) {
+	s.ttl = s.c.fits(4 * patience)
+	heldBefore(s)
 }
 
 func takenBefore(s *pairScene) {
@@ -148,6 +155,26 @@ func sweptBefore(s *pairScene) {
 func pairTry(s *pairScene, ctx context.Context) (*lease, error) { return s.claim(ctx, oracle.OpTry) }
 
 func pairLock(s *pairScene, ctx context.Context) (*lease, error) { return s.claim(ctx, oracle.OpLock) }
+
+// pairHanded has B let go of the name when A waits, and another behind it, which lets go of what it gets.
+func pairHanded(s *pairScene, ctx context.Context) (*lease, error) {
+	c := s.c
+	next, left := c.open("W"+s.a.who), make(chan struct{})
+	c.Go(func() {
+		c.sleep(quiet)
+		behind := next.begin(s.name, distlock.TTL(s.ttl))
+		c.sleep(quiet)
+		s.arm()
+		s.vacate()
+		close(left)
+		if c.within(behind.done, 24*time.Hour) && behind.a.lease != nil {
+			_ = behind.a.lease.unlock()
+		}
+	})
+	got, err := s.claim(ctx, oracle.OpLock)
+	c.within(left, 24*time.Hour)
+	return got, err
+}
 
 func (s *pairScene) claim(ctx context.Context, op oracle.Op) (*lease, error) {
 	a := s.a.acquire(ctx, op, s.name, s.opts()...)

@@ -32,6 +32,7 @@ type pairing struct {
 	rule   string
 	queues bool // Lock: what arrives behind its undo may wait for its TTL
 	waits  bool // until the name is free
+	handed bool // and it becomes free meanwhile
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
 	sweeps bool // reaches all names of the store: so it runs alone, and one scene after the other has the same name
 
@@ -58,6 +59,7 @@ type pairScene struct {
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
 	manner      manner
+	arm         func() // of an operation that is handed the name: has the message lost
 
 	told chan struct{} // closed when A's operation is over
 	got  *lease

@@ -116,9 +116,12 @@ func (s *pairScene) suffer(f fate, w way) {
 	ctx, cancel := context.WithTimeout(c.ctx, limit)
 	defer cancel()
 	_, apart := s.a.link.(interface{ Independent() })
-	if apart && f.late { // the undo must not overtake the request
+	switch {
+	case apart && f.late: // the undo must not overtake the request
 		s.a.link.Delay(4*limit, 0)
-	} else {
+	case s.op.handed: // when A waits: a first request that is lost is the caller's to repeat
+		s.arm = func() { w.arm(s.a.link, s.k) }
+	default:
 		w.arm(s.a.link, s.k)
 	}
 	s.got, s.err = s.op.run(s, ctx)
@@ -143,7 +146,9 @@ func (s *pairScene) suffer(f fate, w way) {
 	}
 	s.gate.heal()
 	switch {
-	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
+	case s.op.handed && !w.silent && s.err != nil:
+		c.breach("A5", "A waited for %q, which B let go of %v after that, and had not got it after %v, though only one message was lost: %s", s.name, 2*quiet, limit, because)
+	case !s.op.handed && s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)

@@ -205,6 +205,11 @@ func failedMutants() []Mutant {
 			}}),
 		},
 		{
+			Name: "LostAnswerHeld", Flaw: "refuses a claim the hold that it finds again, if others wait",
+			KilledBy: []Kill{{"pair/reply-lost", "had not got it"}}, MayTrip: []string{"fault/*", "pair/*"}, Why: "replies are lost in them",
+			design: ledger(ledgerFlaw{strange: func(r *row) bool { return len(r.queue) > 0 }}),
+		},
+		{
 			Name: "WaiterNeverFails", Flaw: "says held to a waiter whose look has failed",
 			KilledBy: []Kill{{"fault/black-hole", "outlives that for its TTL"}}, MayTrip: []string{"fault/*", "batch/*", "lost/*"}, Why: "clients are cut off in them",
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {

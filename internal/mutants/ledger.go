@@ -59,6 +59,7 @@ type ledgerFlaw struct {
 	try     func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) // a look at a name that may be free
 	refused func(s *ledgerStore, r *row, c *ledgerClaim)                             // after it
 	told    func(r *row, c *ledgerClaim, held *driver.Held)                          // with that
+	strange func(r *row) bool                                                        // it takes a claim's own hold for another's
 	lease   func(ttl time.Duration) time.Duration                                    // that a grant keeps
 	granted func(r *row)
 	renewed func(r *row, ttl time.Duration)
@@ -152,7 +153,7 @@ func (s *ledgerStore) try(c *ledgerClaim, now time.Time) (driver.Grant, error) {
 	}
 	at := r.at(c.request.Owner)
 	switch h := r.hold; {
-	case h != nil && h.request.Owner == c.request.Owner:
+	case h != nil && h.request.Owner == c.request.Owner && (s.flaw.strange == nil || !s.flaw.strange(r)):
 		if e := now.Add(c.request.TTL); e.After(h.expires) {
 			h.expires = e
 		}
