@@ -99,10 +99,6 @@ func (d *store) prepares(ctx context.Context, statement string) error {
 	return err
 }
 
-// maxLinger bounds for how long a statement that was given up is reckoned with, where the sessions of a user's pool wait for
-// a row for longer.
-const maxLinger = 3 * time.Second
-
 // checkSession refuses sessions without autocommit, because their statements would be
 // rolled back in the end, and storage engines without row locks and crash recovery. It
 // looks for named locks on the way.
@@ -137,8 +133,7 @@ func (d *store) checkSession(ctx context.Context) error {
 	}
 	// Only here is innodb_lock_wait_timeout of the sessions known. If cancelling a statement ended it on the server, too, it
 	// would not matter. But that closes the socket alone: the statement goes on to wait for its row.
-	linger := min(time.Duration(wait)*time.Second, maxLinger)
-	d.turns = turns.New(d.db.Stats().MaxOpenConnections, linger, func(err error) bool { return hasNumber(err, errLockWait) })
+	d.turns = turns.New(d.db.Stats().MaxOpenConnections, time.Duration(wait)*time.Second, func(err error) bool { return hasNumber(err, errLockWait) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ func TestGivenUp(t *testing.T) {
 		_ = l.Run(t.Context(), "n", Trying, answers(context.Canceled))
 		for waits(Trying) != nil { // until the server must have ended it
 		}
-		if took := time.Since(began); took != time.Minute {
-			t.Errorf("the turn was given back after %s, want a minute", took)
+		if took := time.Since(began); took != maxLinger {
+			t.Errorf("the turn was given back after %s, want %s", took, maxLinger)
 		}
 		if len(l.names) != 0 || l.blocked.Has("n") || len(l.slow) != 0 || len(l.claims) != 0 {
 			t.Errorf("left behind: %d names, %d slow, %d claims, blocked=%t", len(l.names), len(l.slow), len(l.claims), l.blocked.Has("n"))
@@ -54,15 +55,66 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// hangs has n statements begin that end with the test, each about a name of its own, and returns how many were sent.
-func hangs(t *testing.T, l *Turns, n int, kind Kind) (sent int) {
+// A statement that hangs has its turn, and its part of the half, for as long as the server may wait for the row.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTurns(8, time.Second)
+		l.blocked.Set("n", blockedFor)
+		if sent := hangs(t, l, 1, Trying, "n"); sent != 1 {
+			t.Fatalf("%d were sent", sent)
+		}
+		began := time.Now()
+		if err := l.Run(t.Context(), "n", Trying, answers(nil)); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the next was sent after %s, want a second; %v", time.Since(began), err)
+		}
+		if len(l.names) != 0 || len(l.slow) != 0 {
+			t.Errorf("left behind: %d names, %d slow", len(l.names), len(l.slow))
+		}
+	})
+}
+
+// A panic in a client library costs the name its turn for no longer than a silence.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTurns(8, time.Second)
+		func() {
+			defer func() { _ = recover() }()
+			_ = l.Run(t.Context(), "n", Trying, func() error { panic("a tracer") })
+		}()
+		if err := l.Run(t.Context(), "n", Trying, answers(nil)); err != nil {
+			t.Error(err)
+		}
+		if len(l.names) != 0 || len(l.claims) != 0 {
+			t.Errorf("left behind: %d names, %d claims", len(l.names), len(l.claims))
+		}
+	})
+}
+
+// Where the server is trusted to answer soon, a name has turns only once its row could not be had.
+func TestTrusting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTurns(8, time.Second)
+		l.Trusting = true
+		if sent := hangs(t, l, 5, Trying, "n"); sent != 5 {
+			t.Errorf("%d were sent, want all", sent)
+		}
+		_ = l.Run(t.Context(), "locked", Trying, answers(errLocked))
+		if sent := hangs(t, l, 5, Trying, "locked"); sent != 1 {
+			t.Errorf("%d were sent about a locked row, want 1", sent)
+		}
+	})
+}
+
+// hangs has n statements begin that end with the test, about name, or each about one of its own if it is empty, and returns how many were
+// sent at once.
+func hangs(t *testing.T, l *Turns, n int, kind Kind, name string) (sent int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
 	t.Cleanup(func() { end(); wg.Wait() })
 	for i := range n {
 		wg.Go(func() {
-			_ = l.Run(ctx, fmt.Sprint(kind, i), kind, func() error {
+			_ = l.Run(ctx, cmp.Or(name, fmt.Sprint(kind, i)), kind, func() error {
 				mu.Lock()
 				sent++
 				mu.Unlock()
@@ -82,10 +134,10 @@ func TestOneIsLeft(t *testing.T) {
 	for conns, want := range map[int]int{1: 1, 2: 2, 3: 2, 8: 7, 0: 20} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newTurns(conns, time.Second)
-			if sent := hangs(t, l, 20, Trying); sent != want {
+			if sent := hangs(t, l, 20, Trying, ""); sent != want {
 				t.Errorf("of a pool of %d, %d are used, want %d", conns, sent, want)
 			}
-			if sent := hangs(t, l, 20, Renewing); sent != 20 {
+			if sent := hangs(t, l, 20, Renewing, ""); sent != 20 {
 				t.Errorf("%d renewals were sent, want all", sent)
 			}
 		})
@@ -99,7 +151,7 @@ func TestLockedRows(t *testing.T) {
 		for i := range 20 {
 			_ = l.Run(t.Context(), fmt.Sprint(Releasing, i), Trying, answers(errLocked))
 		}
-		if sent := hangs(t, l, 20, Releasing); sent != 4 {
+		if sent := hangs(t, l, 20, Releasing, ""); sent != 4 {
 			t.Errorf("locked rows keep %d connections, want 4", sent)
 		}
 		if err := l.Run(t.Context(), "other", Trying, answers(nil)); err != nil {
