@@ -52,6 +52,11 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	if err != nil {
 		return nil, opened(err)
 	}
+	return openOwn(ctx, config, opts)
+}
+
+// openOwn returns a Locker with pools of its own.
+func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker, error) {
 	d := &store{own: true}
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
 	config.PingTimeout = pingTimeout
@@ -115,9 +120,15 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 
 // settle bounds also the waits for the table itself, which a statement begins before it runs, and takes the isolation that
 // the statements are made for. A session that is a pooler's may be another's next: it stays as it is.
+//
+// A server that goes silent just after the login must not keep the connection's place in the pool, whose own context ends
+// with the pool alone: so the answer has as long as the connection had.
 func settle(ctx context.Context, c *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Config().ConnectTimeout)
+	defer cancel()
 	_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false), set_config('default_transaction_isolation', 'read committed', false)"+
 		" WHERE pg_backend_pid() = $2::bigint", pgx.QueryExecModeExec, strconv.FormatInt(rowWait.Milliseconds(), 10), int64(c.PgConn().PID()))
+	cut(c)
 	return err
 }
 
@@ -136,10 +147,13 @@ func closeQuickly(config *pgxpool.Config) {
 		c.AfterConnect = func(context.Context, *pgconn.PgConn) error { connected.Store(true); return nil }
 		return nil
 	}
-	config.BeforeClose = func(c *pgx.Conn) {
-		if c.IsClosed() {
-			_ = c.PgConn().Conn().Close()
-		}
+	config.BeforeClose = cut
+}
+
+// cut ends what the library goes on with in the background once it has closed a connection.
+func cut(c *pgx.Conn) {
+	if c.IsClosed() {
+		_ = c.PgConn().Conn().Close()
 	}
 }
 
