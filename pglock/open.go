@@ -31,6 +31,8 @@ const (
 	renewConns   = 3                // for renewals alone: batches that are sent side by side have one each
 	idleTime     = time.Minute      // after which a connection is closed; servers and firewalls do so after longer
 	dialTimeout  = 5 * time.Second  // by default
+	renewDial    = time.Second      // at the most, to connect for renewals: no lock can wait for longer, and the place is needed
+	unasked      = time.Second      // for which a connection may be idle and is used without that question
 	pingTimeout  = time.Second      // of the question to a connection that was idle whether it lives
 	checkTimeout = 10 * time.Second // of what New asks the server
 )
@@ -60,6 +62,9 @@ func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker
 	d := &store{own: true}
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
 	config.PingTimeout = pingTimeout
+	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+		return p.IdleDuration > unasked || ctx.Value(probed{}) != nil
+	}
 	closeQuickly(config)
 	config.AfterConnect = settle
 	if err := d.connect(config); err != nil {
@@ -111,6 +116,7 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 	renewals := config.Copy()
 	// No renewal has time to prepare a statement or to ask first whether the connection lives, and the first none to dial.
 	renewals.MaxConns, renewals.MinConns, renewals.ConnConfig.DefaultQueryExecMode = renewConns, 1, pgx.QueryExecModeExec
+	renewals.ConnConfig.ConnectTimeout = min(renewals.ConnConfig.ConnectTimeout, renewDial)
 	renewals.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > idleTime }
 	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err == nil {
 		d.renewals, err = pgxpool.NewWithConfig(context.Background(), renewals)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -52,11 +53,51 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
 // keeps those of the pool busy; or over the pool, where the server has no connection left for them.
 func (d *store) sendRenewal(ctx context.Context, q query) error {
-	err := d.sendOn(ctx, d.renewals, committed(q)...)
+	err := d.sendOn(ctx, d.lend, committed(q)...)
 	if fate := driver.FateOf(err); fate == driver.NotSent || fate == driver.NotNow {
 		err = d.send(ctx, committed(q)...)
 	}
 	return err
+}
+
+// probed marks the context of an Acquire that asks any connection first whether it lives.
+type probed struct{}
+
+// lend returns a connection for a renewal: one of the renewals' own that stands, else whichever comes first, a new one of
+// these or one of the pool that stands and has answered.
+//
+// Neither alone will do. New ones may hang, as after a fault of the network that is over: those that were begun during it
+// have all the places. And those of the pool may all be dead, as after another: to ask one takes pingTimeout, and a new
+// one comes sooner. What comes second goes back to its pool. Where none of the pool stands, none is made for a renewal: it
+// might hang, and take a place from the claims.
+func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {
+	if !d.own || d.renewals.Stat().IdleConns() > 0 || d.pool.Stat().IdleConns() == 0 {
+		return d.renewals.Acquire(ctx)
+	}
+	type result struct {
+		conn *pgxpool.Conn
+		err  error
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, probed{}, true))
+	defer cancel()
+	results := make(chan result, 2)
+	for _, pool := range []*pgxpool.Pool{d.renewals, d.pool} {
+		go func() {
+			conn, err := pool.Acquire(ctx)
+			results <- result{conn, err}
+		}()
+	}
+	r := <-results
+	if r.err != nil {
+		r = <-results
+		return r.conn, r.err
+	}
+	go func() {
+		if second := <-results; second.err == nil {
+			second.conn.Release()
+		}
+	}()
+	return r.conn, nil
 }
 
 // committed has a renewal see what is committed when it begins, whatever isolation the sessions have by default: with a

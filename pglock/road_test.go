@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -47,6 +48,7 @@ func viaRoad(t *testing.T, params url.Values, opts Options) (*Locker, *road) {
 	l := value[*Locker](t)(openOwn(t.Context(), config, opts))
 	t.Cleanup(func() {
 		p.set(passes)
+		p.cut() // what is mute
 		_ = l.Close()
 	})
 	return l, p
@@ -180,5 +182,67 @@ func TestPlaceOfMutedLogin(t *testing.T) {
 			}
 			return err == nil
 		})
+	})
+}
+
+// hang has all places of the renewals taken by dials that hang, and the road to the server back.
+func hang(t *testing.T, d *store, p *road) {
+	t.Helper()
+	p.set(hangs)
+	testkit.Until(t, "all places of the renewals are those of dials that hang", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if conn, err := d.renewals.Acquire(ctx); err == nil {
+			_ = conn.Conn().Close(t.Context())
+			conn.Release()
+		}
+		return constructing(d.renewals) == renewConns
+	})
+	p.set(passes)
+}
+
+// Dials that hang keep no lock from being renewed once the road is back: there is the pool, and the places come back, both
+// long before dial_timeout.
+func TestRenewalWhileDialsHang(t *testing.T) {
+	t.Parallel()
+	l, p := viaRoad(t, url.Values{"dial_timeout": {"1m"}}, Options{Table: table(t), MaxConns: 1})
+	d := storeOf(t, l)
+	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
+	extends := func() { must(t, lock.Extend(t.Context(), time.Hour)) }
+	testkit.WithinFresh(t, renewDial/2, func() func() {
+		testkit.Until(t, "the pool has a connection", func() bool { return d.pool.Stat().IdleConns() == 1 })
+		hang(t, d, p)
+		return extends
+	})
+	busy := value[*pgxpool.Conn](t)(d.pool.Acquire(t.Context()))
+	defer busy.Release()
+	testkit.WithinFresh(t, 4*renewDial, func() func() {
+		hang(t, d, p)
+		return extends
+	})
+}
+
+// Connections of the pool that are dead, and were used just now, keep no lock from being renewed: a new one comes sooner.
+func TestRenewalWhilePoolIsDead(t *testing.T) {
+	t.Parallel()
+	l, p := viaRoad(t, nil, Options{Table: table(t), MaxConns: 4})
+	d := storeOf(t, l)
+	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
+	testkit.WithinFresh(t, pingTimeout/2, func() func() {
+		all := make([]*pgxpool.Conn, 4)
+		for i := range all {
+			all[i] = value[*pgxpool.Conn](t)(d.pool.Acquire(t.Context()))
+		}
+		for _, conn := range all {
+			conn.Release()
+		}
+		own := value[*pgxpool.Conn](t)(d.renewals.Acquire(t.Context()))
+		_ = own.Conn().Close(t.Context())
+		own.Release()
+		testkit.Until(t, "the renewals have no connection, and the pool has", func() bool {
+			return d.renewals.Stat().IdleConns() == 0 && d.pool.Stat().IdleConns() == 4
+		})
+		p.mute()
+		return func() { must(t, lock.Extend(t.Context(), time.Hour)) }
 	})
 }

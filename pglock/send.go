@@ -25,7 +25,7 @@ type query struct {
 
 // send sends statements over the pool of the store.
 func (d *store) send(ctx context.Context, queries ...query) error {
-	return d.sendOn(ctx, d.pool, queries...)
+	return d.sendOn(ctx, d.pool.Acquire, queries...)
 }
 
 // sendAbout sends statements about one name over that pool, when it is their turn.
@@ -34,8 +34,8 @@ func (d *store) sendAbout(ctx context.Context, name string, kind turns.Kind, que
 }
 
 // sendOn sends statements in one round trip and one transaction.
-func (d *store) sendOn(ctx context.Context, pool *pgxpool.Pool, queries ...query) error {
-	conn, err := pool.Acquire(ctx)
+func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxpool.Conn, error), queries ...query) error {
+	conn, err := acquire(ctx)
 	if err != nil {
 		return fault(err, driver.NotSent)
 	}
