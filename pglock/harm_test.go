@@ -240,3 +240,23 @@ func TestFullQueue(t *testing.T) {
 	testkit.Until(t, "it waits", func() bool { return waiters(t, pool, name) == 1 })
 	must(t, h.Unlock(t.Context()))
 }
+
+// What the server has answered within a transaction that it then refused to commit is not renewed, whatever comes next.
+func TestRefusedCommit(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	d := storeOf(t, l)
+	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
+	trigger := func(what, when, does string) {
+		exec(t, pool, "CREATE OR REPLACE FUNCTION "+name+"_"+what+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_setting('"+name+"."+what+
+			"', true) = 'on' THEN "+does+"; END IF; RETURN NEW; END $$")
+		exec(t, pool, fmt.Sprintf("CREATE %s FOR EACH ROW EXECUTE FUNCTION %s_%s()", fmt.Sprintf(when, name), name, what))
+	}
+	trigger("full", "CONSTRAINT TRIGGER a AFTER UPDATE ON %s DEFERRABLE INITIALLY DEFERRED", "RAISE EXCEPTION 'no space' USING ERRCODE = '53100'")
+	trigger("blind", "TRIGGER b BEFORE UPDATE ON %s", "RETURN NULL")
+	d.renewals = poolWith(t, map[string]string{name + ".full": "on"}) // refuses at the end
+	d.pool = poolWith(t, map[string]string{name + ".blind": "on"})    // finds nothing to renew
+	if err := lock.Extend(t.Context(), time.Hour); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("nothing was renewed: %v", err)
+	}
+}

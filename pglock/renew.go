@@ -25,14 +25,17 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		at[string(c.owner)] = i
 	}
 	renewed := make([]bool, len(batch))
-	err := d.sendRenewal(ctx, query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
-		var owner []byte
-		err := row.Scan(&owner)
-		if i, ok := at[string(owner)]; ok && err == nil {
-			renewed[i] = true
-		}
-		return err
-	}})
+	err := d.sendRenewal(ctx, func() query {
+		clear(renewed) // by an attempt whose COMMIT was refused
+		return query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
+			var owner []byte
+			err := row.Scan(&owner)
+			if i, ok := at[string(owner)]; ok && err == nil {
+				renewed[i] = true
+			}
+			return err
+		}}
+	})
 	rest := 0
 	for i := range batch {
 		switch {
@@ -51,11 +54,12 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 }
 
 // sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
-// keeps those of the pool busy; or over the pool, where the server has no connection left for them.
-func (d *store) sendRenewal(ctx context.Context, q query) error {
-	err := d.sendOn(ctx, d.lend, committed(q)...)
+// keeps those of the pool busy; or over the pool, where the server has no connection left for them. It calls begin for each
+// attempt: nothing of one that was undone may count.
+func (d *store) sendRenewal(ctx context.Context, begin func() query) error {
+	err := d.sendOn(ctx, d.lend, committed(begin())...)
 	if fate := driver.FateOf(err); fate == driver.NotSent || fate == driver.NotNow {
-		err = d.send(ctx, committed(q)...)
+		err = d.send(ctx, committed(begin())...)
 	}
 	return err
 }
