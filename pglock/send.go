@@ -79,8 +79,8 @@ var fates = []struct {
 }{
 	// Undone for a reason that has nothing to do with the claim: a failure to serialize, a deadlock, a row that was not
 	// to be had in time, a statement_timeout of others or a cancel, a table, plan or prepared statement that has changed or
-	// gone, an idle connection that the server had closed.
-	{driver.Again, []string{"40001", "40P01", rowLocked, "57014", "23505", "0A000", "57P05", "26000"}},
+	// gone, an idle connection that the server had closed, no room for a notification, which it finds before it commits.
+	{driver.Again, []string{"40001", "40P01", rowLocked, "57014", "23505", "0A000", "57P05", "26000", queueFull}},
 	// Read-only, starting or stopping, or without memory, space or connections.
 	{driver.NotNow, []string{readOnly, "57P03", "53"}},
 	// Syntax and rights, a login, no such database or schema, a value that does not fit.
