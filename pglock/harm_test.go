@@ -92,6 +92,39 @@ func TestOpenWhileLocked(t *testing.T) {
 	must(t, <-opened)
 }
 
+// The end of a bound says what the server has said last, also if a request was then under way; of that it says nothing.
+func TestLastAnswer(t *testing.T) {
+	name, admin := table(t), poolWith(t, nil)
+	l := value[*Locker](t)(Open(t.Context(), server(t).URL(), &Options{Table: name}))
+	defer l.Close()
+	d := storeOf(t, l)
+	tx := value[pgx.Tx](t)(admin.Begin(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	value[any](t)(tx.Exec(t.Context(), "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"))
+	limit := rowWait
+	testkit.Until(t, "the server has answered within the bound", func() bool {
+		limit *= 2
+		err := bounded(t.Context(), limit, d.probe)
+		silent, late := errors.AsType[*driver.NoAnswer](err)
+		if !late || driver.FateOf(err) != driver.Unknown {
+			t.Fatalf("fate %v: %v", driver.FateOf(err), err)
+		}
+		return hasCode(silent.Last, rowLocked) && strings.Contains(err.Error(), rowLocked)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	requests := 0
+	err := insist(ctx, func() error {
+		if requests++; requests > 1 {
+			cancel()
+		}
+		return d.send(ctx, query{"SELECT FROM " + name, nil, nothing})
+	})
+	if !hasCode(err, rowLocked) || !errors.Is(err, context.Canceled) || driver.FateOf(err) != driver.NotSent {
+		t.Errorf("fate %v: %v", driver.FateOf(err), err)
+	}
+}
+
 // A grant that took too long is asked for again, and stands meanwhile: an error then does not say that nothing is left.
 func TestGrantThatStands(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)

@@ -125,7 +125,31 @@ func bounded(ctx context.Context, limit time.Duration, f func(context.Context) e
 	defer cancel()
 	err := f(inner)
 	if err != nil && inner.Err() != nil && ctx.Err() == nil {
-		return &driver.NoAnswer{From: "the server", After: limit}
+		return &driver.NoAnswer{From: "the server", After: limit, Last: lastAnswer(err)}
 	}
 	return err
+}
+
+// lastAnswer returns the server's error in err; nil if there is none.
+func lastAnswer(err error) error {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e
+	}
+	return nil
+}
+
+// insist is driver.Insist. If ctx ends while a request is under way, the error also says what the server has said before:
+// that is the reason, and the end of a bound is none.
+func insist(ctx context.Context, request func() error) error {
+	var last error
+	return driver.Insist(ctx, func() error {
+		err := request()
+		switch said := lastAnswer(err); {
+		case said != nil:
+			last = said
+		case err != nil && last != nil:
+			err = fmt.Errorf("%w; the last answer before was: %w", err, last)
+		}
+		return err
+	})
 }
