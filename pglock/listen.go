@@ -138,7 +138,9 @@ func (l *listener) connect() (conn *pgx.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.ctx, listenTimeout)
 	defer cancel()
 	if l.own {
-		conn, err = pgx.ConnectConfig(ctx, l.pool.Config().ConnConfig)
+		config := l.pool.Config().ConnConfig
+		cancelNothing(config)
+		conn, err = pgx.ConnectConfig(ctx, config)
 	} else if pooled, acquired := l.pool.Acquire(ctx); acquired != nil {
 		err = acquired
 	} else {
@@ -158,6 +160,7 @@ func hangUp(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
+	cut(conn) // if the library has closed it before
 }
 
 // listen returns when the connection is of no use any more.

@@ -142,18 +142,23 @@ func settle(ctx context.Context, c *pgx.Conn) error {
 // takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool.
 func closeQuickly(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		var connected atomic.Bool
-		dial := c.DialFunc
-		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if connected.Load() {
-				return nil, errors.New("nothing is cancelled: a statement that waits for a lock gives up soon")
-			}
-			return dial(ctx, network, addr)
-		}
-		c.AfterConnect = func(context.Context, *pgconn.PgConn) error { connected.Store(true); return nil }
+		cancelNothing(c)
 		return nil
 	}
 	config.BeforeClose = cut
+}
+
+// cancelNothing keeps one connection that is made by a config from asking for a cancel later.
+func cancelNothing(c *pgx.ConnConfig) {
+	var connected atomic.Bool
+	dial := c.DialFunc
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if connected.Load() {
+			return nil, errors.New("nothing is cancelled: a statement that waits for a lock gives up soon")
+		}
+		return dial(ctx, network, addr)
+	}
+	c.AfterConnect = func(context.Context, *pgconn.PgConn) error { connected.Store(true); return nil }
 }
 
 // cut ends what the library goes on with in the background once it has closed a connection.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock"
@@ -244,5 +245,27 @@ func TestRenewalWhilePoolIsDead(t *testing.T) {
 		})
 		p.mute()
 		return func() { must(t, lock.Extend(t.Context(), time.Hour)) }
+	})
+}
+
+// A listener's connection that a silent server has is gone at once, with all that the library has begun for it.
+func TestListenerHangsUp(t *testing.T) {
+	t.Parallel()
+	l, p := viaRoad(t, nil, Options{Table: table(t)})
+	d := storeOf(t, l)
+	testkit.WithinFresh(t, 5*time.Second, func() func() {
+		p.set(passes)
+		conn := value[*pgx.Conn](t)(d.listener.connect())
+		p.mute()
+		p.set(hangs)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := conn.Ping(ctx); err == nil {
+			t.Fatal("a mute server has answered")
+		}
+		return func() {
+			hangUp(conn)
+			<-conn.PgConn().CleanupDone()
+		}
 	})
 }
