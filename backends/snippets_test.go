@@ -20,7 +20,7 @@ import (
 var _ = []any{snippetLock, snippetFenced, snippetWrite, snippetConfig}
 
 func snippetLock(ctx context.Context, pay func(context.Context, int) error) error {
-	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, zk://, etcd://, mem://
+	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, postgres://, zk://, etcd://, mem://
 	if err != nil {
 		return err
 	}
