@@ -146,9 +146,9 @@ func (s *pairScene) suffer(f fate, w way) {
 	}
 	s.gate.heal()
 	switch {
-	case s.op.handed && !w.silent && errors.Is(s.err, distlock.ErrHeld): // else it was told nothing yet: a first request that fails is the caller's to repeat
-		c.breach("A5", "A waited for %q, which B let go of %v after that, and had not got it after %v, though only one message was lost: %s", s.name, 2*quiet, limit, because)
-	case !s.op.handed && s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
+	case s.op.handed:
+		s.mustBeHanded(w, limit, because)
+	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
@@ -164,6 +164,14 @@ func (s *pairScene) suffer(f fate, w way) {
 		return
 	}
 	s.settle(because)
+}
+
+// mustBeHanded demands that A, if it was told that the name is held, has got it within limit, since B has let go of it. One that
+// was told nothing yet may fail: a first request that is lost is the caller's to repeat. In a silence A has too little time.
+func (s *pairScene) mustBeHanded(w way, limit time.Duration, because string) {
+	if !w.silent && errors.Is(s.err, distlock.ErrHeld) {
+		s.c.breach("A5", "A waited for %q, which B let go of %v after that, and had not got it after %v, though only one message was lost: %s", s.name, 2*quiet, limit, because)
+	}
 }
 
 // settle ends what there is of the name, and demands that nothing is left of it.

@@ -1,7 +1,6 @@
 package mysqllock
 
 import (
-	"context"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -107,11 +106,6 @@ func fault(err error, waits bool) error {
 		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
 	}
 	return &driver.Fault{Fate: fateOf(err, waits), Err: err}
-}
-
-// notSent is the error of a statement that was not sent because its context has ended.
-func notSent(ctx context.Context) error {
-	return &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 }
 
 // lastAnswer returns the server's error in err; nil if there is none.

@@ -154,7 +154,7 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 			defer func() { <-d.renewals.alone }()
 			return send(ctx)
 		case <-ctx.Done():
-			return nil, notSent(ctx)
+			return nil, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 		}
 	}, false)
 	switch {

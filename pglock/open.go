@@ -127,8 +127,8 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 // settle bounds also the waits for the table itself, which a statement begins before it runs, and takes the isolation that
 // the statements are made for. A session that is a pooler's may be another's next: it stays as it is.
 //
-// A server that goes silent just after the login must not keep the connection's place in the pool, whose own context ends
-// with the pool alone: so the answer has as long as the connection had.
+// A server that goes silent just after the login must not keep the connection's place in the pool. The pool's own context
+// ends with the pool alone. So the answer has as long as the connection had.
 func settle(ctx context.Context, c *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Config().ConnectTimeout)
 	defer cancel()

@@ -26,7 +26,7 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	}
 	renewed := make([]bool, len(batch))
 	err := d.sendRenewal(ctx, func() query {
-		clear(renewed) // by an attempt whose COMMIT was refused
+		clear(renewed) // of an attempt before, if its COMMIT was refused
 		return query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
 			var owner []byte
 			err := row.Scan(&owner)

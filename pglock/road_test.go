@@ -156,7 +156,7 @@ func (c *roadConn) Close() error {
 // constructing is how many places of a pool are taken by connections that are being made.
 func constructing(pool *pgxpool.Pool) int { return int(pool.Stat().ConstructingConns()) }
 
-// A server that goes mute just after a login keeps no place in the pool for longer than dial_timeout: who comes next is served.
+// A server that goes mute just after a login keeps no place in the pool for longer than dial_timeout: the next caller is served.
 func TestPlaceOfMutedLogin(t *testing.T) {
 	t.Parallel()
 	l, p := viaRoad(t, url.Values{"dial_timeout": {"500ms"}}, Options{Table: table(t), MaxConns: 1})

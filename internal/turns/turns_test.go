@@ -105,8 +105,8 @@ func TestTrusting(t *testing.T) {
 	})
 }
 
-// hangs has n statements begin that end with the test, about name, or each about one of its own if it is empty, and returns how many were
-// sent at once.
+// hangs has n statements begin that end with the test, about name, or each about one of its own if it is empty. It returns
+// how many were sent at once.
 func hangs(t *testing.T, l *Turns, n int, kind Kind, name string) (sent int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
