@@ -134,15 +134,19 @@ func (c *C) awaitQueued(name string, n int) bool {
 func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opts ...distlock.Option) *lease {
 	began := c.now()
 	end := began + bound
+	var unanswered answer // the last one of these: it may have been granted, and is undone in a while
 	for pause := c.poll(); ; pause = max(c.poll(), min(pause*3/2, (end-c.now())/50)) {
 		late := c.past(began, end) // the last look is made after the bound has passed
 		a := p.try(name, opts...)
 		if a.err == nil {
 			return a.lease
 		}
+		if !a.busy() {
+			unanswered = a
+		}
 		if late {
-			if !a.busy() {
-				c.unheard(a.err, p.who, name)
+			if unanswered.err != nil && c.now() < unanswered.ret+c.timing.CleanupBound+c.soon() {
+				c.unheard(unanswered.err, p.who, name)
 			}
 			c.doubt(began, end)
 			c.Failf("%s still cannot have %q at %s, %v after the check began to ask for it, because %s; it had to be free within %v of that: %v",
