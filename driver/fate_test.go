@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/memlock"
 )
 
 func TestFateOf(t *testing.T) {
@@ -49,6 +50,46 @@ func TestNoAnswer(t *testing.T) {
 	if errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
 		t.Errorf("%v matches the end of a context, or not the last answer", err)
 	}
+}
+
+// TestInsist: a request that has no answer in the end is told with the answer that was the reason to make it again.
+func TestInsist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locked := &driver.Fault{Fate: driver.Again, Err: errors.New("the row is locked")}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		requests := 0
+		err := driver.Insist(ctx, func() error {
+			if requests++; requests < 3 {
+				return locked
+			}
+			<-ctx.Done()
+			return &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
+		})
+		if driver.FateOf(err) != driver.NotSent || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locked) {
+			t.Errorf("fate %v: %v", driver.FateOf(err), err)
+		}
+		if want := "context deadline exceeded; the answer before was: the row is locked"; err.Error() != want {
+			t.Errorf("the text is %q, want %q", err, want)
+		}
+	})
+}
+
+// TestAnswerBeforeSilence: a call that a bound of ours ends says what the store has said before.
+func TestAnswerBeforeSilence(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		locked := errors.New("the row is locked")
+		refused := func(context.Context, memlock.Call, func()) (bool, error) {
+			return true, &driver.Fault{Fate: driver.Again, Err: locked}
+		}
+		n.use(times(2, on("try", refused)), on("try", stuck))
+		_, err := l.TryLock(bg, "x")
+		silent, late := errors.AsType[*driver.NoAnswer](err)
+		if !late || !errors.Is(silent.Last, locked) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryLock: %v", err)
+		}
+		n.use()
+	})
 }
 
 func TestRetry(t *testing.T) {

@@ -130,16 +130,32 @@ func (r *Retry) pause() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Insist makes a request again, soon, as long as its fate is Again, until ctx ends, and returns what was said last. The
+// Insist makes a request again, soon, as long as its fate is Again, until ctx ends, and returns what was said last. If the
+// request that was then under way had no answer, the error has the answer before, too: that is the reason. The
 // engine does so with the calls of a driver; a driver does with the requests that the engine does not see, such as those
 // that open it. It is safe for concurrent use.
 func Insist(ctx context.Context, request func() error) error {
+	var before error
 	for retry := (Retry{First: time.Millisecond, Most: 50 * time.Millisecond}); ; {
-		if err := request(); FateOf(err) != Again || retry.Pause(ctx) != nil {
-			return err
+		err := request()
+		switch fate := FateOf(err); {
+		case fate == Again && retry.Pause(ctx) == nil:
+			before = err
+			continue
+		case before != nil && ctx.Err() != nil && (fate == NotSent || fate == Unknown):
+			return &Fault{fate, &unanswered{err, before}}
 		}
+		return err
 	}
 }
+
+// unanswered is the error of a request without an answer, and the answer to the same request before.
+type unanswered struct{ err, before error }
+
+func (u *unanswered) Error() string {
+	return fmt.Sprintf("%v; the answer before was: %v", u.err, u.before)
+}
+func (u *unanswered) Unwrap() []error { return []error{u.err, u.before} }
 
 // NoAnswer is the end of a bound that the caller has not set: a request, or a call of the
 // driver, had no answer in the time that it had. It deliberately does not match

@@ -101,7 +101,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	}
 	if err == nil && s.table == "" && o.Create {
 		// Others may be creating it at this moment: then the next look finds it.
-		err = insist(ctx, func() error { return d.send(ctx, query{d.text["schema"], nil, nothing}) })
+		err = driver.Insist(ctx, func() error { return d.send(ctx, query{d.text["schema"], nil, nothing}) })
 		if err == nil || hasCode(err, "42P07", "42710") {
 			s, err = d.session(ctx, quoted)
 		}
@@ -145,7 +145,7 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 	}
 	defer conn.Release()
 	var pid uint32
-	err = insist(ctx, func() error {
+	err = driver.Insist(ctx, func() error {
 		return fault(conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
 			Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns), driver.Unknown)
 	})
@@ -158,7 +158,7 @@ func (d *store) session(ctx context.Context, table string) (s session, err error
 func (d *store) probe(ctx context.Context) error {
 	owner := []byte(rand.Text())
 	name := append([]byte{0xff}, owner...)
-	return insist(ctx, func() error {
+	return driver.Insist(ctx, func() error {
 		return d.send(ctx,
 			query{"BEGIN", nil, nothing},
 			query{d.text["acquire"], []any{name, owner, owner, int64(0), false}, nothing},

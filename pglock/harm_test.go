@@ -114,7 +114,7 @@ func TestLastAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	requests := 0
-	err := insist(ctx, func() error {
+	err := driver.Insist(ctx, func() error {
 		if requests++; requests > 1 {
 			cancel()
 		}

@@ -137,19 +137,3 @@ func lastAnswer(err error) error {
 	}
 	return nil
 }
-
-// insist is driver.Insist. If ctx ends while a request is under way, the error also says what the server has said before:
-// that is the reason, and the end of a bound is none.
-func insist(ctx context.Context, request func() error) error {
-	var last error
-	return driver.Insist(ctx, func() error {
-		err := request()
-		switch said := lastAnswer(err); {
-		case said != nil:
-			last = said
-		case err != nil && last != nil:
-			err = fmt.Errorf("%w; the last answer before was: %w", err, last)
-		}
-		return err
-	})
-}
