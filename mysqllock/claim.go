@@ -182,15 +182,14 @@ func roundUp(ttl time.Duration) time.Duration {
 }
 
 // Release implements driver.Claim. A claim that was told "held" at every Try has
-// left nothing and sends nothing; one that holds its name sends one statement. Any
-// other sends a second one, undo.sql: that says what has become of the claim, and keeps its
-// late requests from being applied.
+// left nothing and sends nothing. Where a late request may come, undo.sql says what has become
+// of the claim, and keeps that request from being applied.
 //
 //	"held" at every Try ──▶ nothing
 //	has the named lock  ──▶ release-and-wake.sql ──▶ one row: done
 //	                                             ──▶ none, or not sent: as below
 //	won                 ──▶ release.sql ──▶ one row: done
-//	                                    ──▶ none: as below
+//	                                    ──▶ none: lost
 //	ambiguous           ──▶ undo.sql
 func (c *claim) Release(ctx context.Context) error {
 	d := c.driver
@@ -217,6 +216,7 @@ func (c *claim) Release(ctx context.Context) error {
 			d.freed.Set(c.request.Name, freedFor)
 			return nil
 		}
+		return distlock.ErrLost
 	}
 	answer, _, err := c.exec(ctx, turns.Releasing, plain(d.db, d.sql.fill("undo", c.values())))
 	switch {

@@ -45,8 +45,8 @@ func testLife(t *testing.T, d *store) {
 	if left := refuses(t, b); left <= 9*ttl || left > 10*ttl {
 		t.Errorf("after renewals for %v and then %v, %v are left", 10*ttl, ttl, left)
 	}
-	for range 2 { // the second as if the reply to the first had been lost
-		a.won = true
+	for _, again := range []bool{false, true} { // as if the reply to the first had been lost, and one to Try
+		a.won, a.ambiguous = true, again
 		if err := a.Release(t.Context()); err != nil {
 			t.Errorf("Release: %v", err)
 		}

@@ -60,3 +60,25 @@ func TestSweepLeavesTheYoung(t *testing.T) {
 		t.Errorf("Sweep of a row that was given back %v ago: %d, %v, want 1", minIdle, n, err)
 	}
 }
+
+// TestSweepLeavesTombstones has a row outlive a sweep that refuses a late request, if that is older than the idle time but
+// younger than such a request may be.
+func TestSweepLeavesTombstones(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	c := d.claimOn("n", time.Minute)
+	c.ambiguous = true // its Try has had no answer yet
+	releases(t, c)
+	age(t, d, "token", time.Hour)
+	age(t, d, "expires", -(undoneIdle - time.Microsecond)) // negative: when it was given back
+	if n, err := d.Sweep(t.Context(), time.Second); n != 0 || err != nil {
+		t.Errorf("Sweep less than %v after a claim was undone: %d, %v, want 0", undoneIdle, n, err)
+	}
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Error("a late request of a claim that was undone was granted")
+	}
+	age(t, d, "expires", -time.Microsecond)
+	if n, err := d.Sweep(t.Context(), time.Second); n != 1 || err != nil {
+		t.Errorf("Sweep %v after a claim was undone: %d, %v, want 1", undoneIdle, n, err)
+	}
+}

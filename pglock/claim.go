@@ -21,6 +21,10 @@ const (
 
 	// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
 	minIdle = time.Second
+
+	// undoneIdle is the same for a row that refuses late requests. An operating system keeps sending
+	// the rest of a closed socket for a while, about 100 seconds on Linux.
+	undoneIdle = 5 * time.Minute
 )
 
 // store sends the statements. It is safe for concurrent use.
@@ -68,7 +72,9 @@ type claim struct {
 	request   driver.Request
 	owner     []byte
 	won       bool          // a Try has returned a grant
-	ambiguous bool          // a Try has failed without an answer, or its grant was not good enough: a fresh token is needed
+	acquired  time.Time     // when, as the row has it
+	fresh     bool          // a fresh token is needed: that of the row may be as old as a Try that took long
+	ambiguous bool          // a Try has failed without an answer: its grant may stand, or be yet to come
 	refused   bool          // a Try has found the name held
 	listed    bool          // it is on the row's list, or may be
 	told      bool          // of a release, once
@@ -98,10 +104,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		sent := time.Now()
 		grant, inserted, err := c.try(ctx)
 		if err == nil && inserted && time.Since(sent) > min(c.request.TTL/8, minIdle/2) {
-			c.ambiguous = true
+			c.fresh = true
 			continue
 		}
 		if err != nil && stands {
+			c.ambiguous = true
 			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
 		grant.Sent = sent
@@ -125,8 +132,8 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	var holder []byte
 	var listed bool
 	err = d.sendAbout(ctx, c.request.Name, turns.Trying,
-		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.ambiguous},
-			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted) }},
+		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.fresh},
+			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted, &c.acquired) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
 			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
 			refusal.NoWake = !listed || !live
@@ -134,8 +141,10 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 		}})
 	switch {
 	case err != nil:
-		c.ambiguous = c.ambiguous || driver.FateOf(err) == driver.Unknown
-		if d.listener != nil && !c.ambiguous && !c.listed {
+		if driver.FateOf(err) == driver.Unknown {
+			c.fresh, c.ambiguous = true, true
+		}
+		if d.listener != nil && !c.fresh && !c.listed {
 			d.listener.leave(c) // nobody releases a claim that has left nothing
 		}
 		if c.refused && hasCode(err, noTable) { // it was there, so it may be being made anew
@@ -197,7 +206,7 @@ func (c *claim) Release(ctx context.Context) error {
 	case c.won && !held:
 		return distlock.ErrLost
 	}
-	c.won, c.ambiguous, c.listed = false, false, false
+	c.won, c.fresh, c.ambiguous, c.listed = false, false, false, false
 	return nil
 }
 

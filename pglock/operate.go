@@ -77,7 +77,7 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 			last = max(last, string(name))
 			removed++
 			return err
-		}, []byte(last), max(idle, minIdle).Microseconds())
+		}, []byte(last), max(idle, minIdle).Microseconds(), undoneIdle.Microseconds())
 		if err != nil || removed == before {
 			return removed, explain(err)
 		}

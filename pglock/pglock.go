@@ -85,7 +85,7 @@ func (l *Lock) Guard(ctx context.Context, tx pgx.Tx) error {
 	if err == nil {
 		var held bool
 		c := l.claim
-		err = tx.QueryRow(ctx, c.store.text["guard"], c.name(), c.owner, l.StoreToken()).Scan(&held)
+		err = tx.QueryRow(ctx, c.store.text["guard"], c.name(), c.owner, c.acquired).Scan(&held)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = distlock.ErrLost

@@ -1,12 +1,11 @@
--- Releases a claim in all other cases.
+-- Releases a claim of which a request may still be under way.
 --   1  it held the name until now, or gave it back before: a repeated release gets the first answer
 --   2  its lease had ended before
 --   0  another holds the name, or nobody
 --
--- A request of the claim may still be under way: cancelling a statement closes the socket, and the server carries it
--- out all the same, now or when the row it waits for becomes free. So the owner is put on the row's list, and the row
--- created if need be: whatever comes of this claim after this is refused. The list keeps the latest 32; only claims
--- that failed without an answer, or lost their lease, are put on it.
+-- Cancelling a statement closes the socket, and the server carries it out all the same, now or when the row it waits for
+-- becomes free. So the owner is put on the row's list, and the row created if need be: whatever comes of this claim after
+-- this is refused. The list keeps the latest 32; only claims that failed without an answer are put on it.
 INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, wakes)
 VALUES ({name}, REPEAT(x'00', 16), {now}, -{now}, 0, x'', {owner}, 0, 0)
 ON DUPLICATE KEY UPDATE

@@ -1,0 +1,68 @@
+package pglock
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// again sends the request of a Try once more, as one that had no answer and comes late.
+func again(t *testing.T, c *claim) (granted bool) {
+	t.Helper()
+	must(t, c.store.send(t.Context(), query{c.store.text["acquire"],
+		[]any{c.name(), c.owner, []byte(c.request.Holder), c.request.TTL.Microseconds(), true},
+		func(pgx.Rows) error { granted = true; return nil }}))
+	return granted
+}
+
+// A late request of the claim that holds may raise the token of the row: Guard must not take that for a loss. If another has
+// held the name meanwhile, it must.
+func TestGuardBesideLateRequest(t *testing.T) {
+	t.Parallel()
+	name, pool := table(t), poolWith(t, nil)
+	lock := value[distlock.Lock](t)(locker(t, pool, name).TryLock(t.Context(), "x"))
+	held, _ := distlock.As[*Lock](lock)
+	guard := func() error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return held.Guard(t.Context(), tx) })
+	}
+	if !again(t, held.claim) {
+		t.Fatal("the late request of the holder was not granted")
+	}
+	must(t, guard())
+	exec(t, pool, "UPDATE "+name+" SET expires = clock_timestamp()") // the server's clock is ahead of the holder's
+	other := value[distlock.Lock](t)(locker(t, pool, name).TryLock(t.Context(), "x"))
+	must(t, other.Unlock(t.Context()))
+	if !again(t, held.claim) {
+		t.Fatal("the late request was not granted although the name was free")
+	}
+	if err := guard(); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Guard of a lock that another had after it: %v", err)
+	}
+}
+
+// A row that refuses a late request outlives a sweep of what is younger than that request may be.
+func TestSweepLeavesTombstones(t *testing.T) {
+	t.Parallel()
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	c.ambiguous = true // its Try has had no answer yet
+	must(t, c.Release(t.Context()))
+	for _, age := range []string{"0", "299 seconds"} {
+		exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '"+age+"' WHERE name = 'x'")
+		value[int](t)(l.Sweep(t.Context(), time.Second))
+		if again(t, c) {
+			t.Fatalf("%v after the claim was undone its request was granted", age)
+		}
+	}
+	exec(t, pool, "UPDATE "+name+" SET expires = clock_timestamp() - interval '300 seconds' WHERE name = 'x'")
+	if n := value[int](t)(l.Sweep(t.Context(), time.Second)); n != 1 {
+		t.Errorf("%d rows were swept after %v, want 1", n, undoneIdle)
+	}
+}
