@@ -42,11 +42,11 @@ test test-short mutants flakes: export GOMEMLIMIT ?= 2GiB
 # flags, so that the library of Go is compiled once for all.
 test test-short mutants flakes: export GOFLAGS += -gcflags=all=-dwarf=false
 .PHONY: test
-test: tools ## all tests of all modules under -race, with every backend required (16 minutes on 2 cores where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
+test: tools ## all tests of all modules under -race, with every backend required (13 minutes on 2 cores, 16 where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
 	$(RUNTESTS) $(ARGS) $(PKG)
 
 .PHONY: test-short
-test-short: ## the tests that need no server and no C compiler, without the mutants (90 seconds)
+test-short: ## the tests that need no server and no C compiler, without the mutants (half a minute, two where nothing is compiled yet)
 	CGO_ENABLED=0 $(GO) run ./scripts/runtests -go '$(GO)' -light -race=false -short $(ARGS)
 
 STORE ?= redis
@@ -66,11 +66,11 @@ mutants: ## the broken drivers by the checks that have to kill them, and the unu
 	$(RUNTESTS) $(ARGS) ./internal/mutants/...
 
 .PHONY: matrix
-matrix: ## each broken driver by the whole suite: besides its killers it trips no check that it is not said to; and each that is unusual but right, in each situation of a name (15 minutes)
+matrix: ## each broken driver, and each that is unusual but right, by the whole suite (15 minutes)
 	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated' -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## each request of an operation is held back until another has gone through the life of the name, or is lost, or late, each situation that a name can be in, herds at the end of a lease, stopped processes: on all five stores, Redlock and memlock; it says what was reached (half an hour)
+pairs: tools ## all of the groups pair and after, on all five stores, Redlock and memlock; test has a sample of them (half an hour)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 \
 		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left|hand-over|herd|stopped)|Test(Conformance|Memlock)/after|TestConformance/serving/after' $(ARGS) \
 		./conformance ./redislock ./redislock/redlock ./mysqllock ./pglock ./zklock ./etcdlock

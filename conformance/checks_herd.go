@@ -95,8 +95,11 @@ func (c *C) herds(processes int, waits bool) {
 	c.unmodelled()
 	s := stampede{C: c, waits: waits, clients: herdClients / 4, names: herdNames / 4, holder: c.open("A")}
 	enough := 1
-	if c.thorough() {
+	switch {
+	case c.thorough():
 		s.clients, s.names, enough = herdClients, herdNames, herdEnds
+	case !c.Virtual(): // each client may take a connection for each name, and a stock server has a hundred
+		s.names /= 2
 	}
 	for i := range processes {
 		s.children = append(s.children, c.spawn(fmt.Sprint("child", i+1)))

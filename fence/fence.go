@@ -38,6 +38,8 @@ type Execer interface {
 //
 //	UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?
 //
+// On Postgres the parameters are $1 and $2.
+//
 // It returns ErrStale if no row was changed, since a refused UPDATE is no error of the
 // database; so a row that does not exist counts as refused, too. In a transaction,
 // roll back then.
@@ -52,7 +54,7 @@ func Exec(ctx context.Context, db Execer, statement string, args ...any) error {
 	}
 	n, err := result.RowsAffected()
 	if err == nil && n == 0 {
-		err = ErrStale
+		err = fmt.Errorf("%w, or there is no such row, or MySQL lacks clientFoundRows=true", ErrStale)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +19,19 @@ const (
 	lookPatience = time.Second
 )
 
-// storeWatch looks, beside the checks, whether the store answers at all. What fails while
-// it does not is no fault of the driver.
+// storeWatch looks, beside the checks, whether the store answers at all, and takes one more
+// client: a server has room for so many connections. What fails while it does not is no fault of
+// the driver.
 type storeWatch struct {
+	admin distlock.Locker
+	login func(context.Context) (distlock.Locker, error)
 	end   context.CancelFunc
 	ended chan struct{}
 
 	mu     sync.Mutex
 	looked chan struct{} // closed when the look under way is over; then made anew
 	spans  []span        // the store did not answer in them
+	last   error         // what the last look was told that was no answer
 	over   map[string]span
 }
 
@@ -34,12 +39,14 @@ type span struct{ from, to time.Time }
 
 func (s span) meets(t span) bool { return s.from.Before(t.to) && t.from.Before(s.to) }
 
-func watchStore(admin distlock.Locker) *storeWatch {
+func watchStore(admin distlock.Locker, login func(context.Context) (distlock.Locker, error)) *storeWatch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &storeWatch{end: cancel, ended: make(chan struct{}), looked: make(chan struct{}), over: make(map[string]span)}
+	w := &storeWatch{admin: admin, login: login, end: cancel, ended: make(chan struct{}),
+		looked: make(chan struct{}), over: make(map[string]span)}
 	go func() {
 		defer close(w.ended)
-		for ctx.Err() == nil && w.look(ctx, admin) {
+		for ctx.Err() == nil {
+			w.look(ctx)
 			select {
 			case <-time.After(lookEvery):
 			case <-ctx.Done():
@@ -49,20 +56,26 @@ func watchStore(admin distlock.Locker) *storeWatch {
 	return w
 }
 
-// look asks once. It reports false if the backend cannot be asked.
-func (w *storeWatch) look(ctx context.Context, admin distlock.Locker) bool {
+// look asks once, with a connection that stands and with a new client.
+func (w *storeWatch) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	from := time.Now()
-	_, err := distlock.Inspect(bounded, admin, "conf-watch")
+	_, err := distlock.Inspect(bounded, w.admin, "conf-watch")
+	if err == nil || errors.Is(err, distlock.ErrUnsupported) {
+		var client distlock.Locker
+		if client, err = w.login(bounded); err == nil {
+			defer client.Close()
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, distlock.ErrUnsupported) {
+	if err != nil && ctx.Err() == nil {
+		w.last = err
 		w.unanswered(from)
 	}
 	close(w.looked)
 	w.looked = make(chan struct{})
-	return !errors.Is(err, distlock.ErrUnsupported)
 }
 
 // unanswered notes that the store has not answered from then until now; w.mu is held.
@@ -76,14 +89,15 @@ func (w *storeWatch) unanswered(from time.Time) {
 	w.spans = append(w.spans, span{from, time.Now().Add(lookEvery)})
 }
 
-// opened notes how long a client of a check took to open. The looks have a connection: only here
-// does it show that the store takes its time over a login, while leases run.
-func (w *storeWatch) opened(from time.Time) {
-	if time.Since(from) < lookPatience {
+// opened notes what came of the opening of a client for a check. The store has taken clients before: if it takes none now,
+// or takes its time over a login while leases run, that is its state.
+func (w *storeWatch) opened(from time.Time, err error) {
+	if err == nil && time.Since(from) < lookPatience {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.last = cmp.Or(err, w.last)
 	w.unanswered(from)
 }
 
@@ -115,7 +129,7 @@ func (w *storeWatch) excused(r conformance.Result) conformance.Result {
 	for _, down := range w.spans {
 		if r.Status == conformance.Failed && down.meets(w.over[r.ID]) {
 			r.Status = conformance.Inconclusive
-			r.Reason = fmt.Sprintf("the store did not answer for %v while this check ran, so it says nothing; seen: %s",
+			r.Reason = fmt.Sprintf("the store did not answer, or took no new client, for %v while this check ran, so it says nothing; seen: %s",
 				down.to.Sub(down.from).Round(100*time.Millisecond), r.Reason)
 		}
 	}
@@ -140,12 +154,17 @@ func (w *storeWatch) judge(report *conformance.Report) (unanswered int) {
 	return unanswered
 }
 
-// down returns for how long the store did not answer, in all.
-func (w *storeWatch) down() (sum time.Duration) {
+// failure says for how long the store did not answer, in all, and what it said last.
+func (w *storeWatch) failure(unanswered int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var sum time.Duration
 	for _, s := range w.spans {
 		sum += s.to.Sub(s.from)
 	}
-	return sum
+	err := fmt.Errorf("the store did not answer, or took no new client, for %v; %d checks that ran meanwhile say nothing", sum.Round(100*time.Millisecond), unanswered)
+	if w.last != nil {
+		err = fmt.Errorf("%w; it said last: %w; --parallel 1 takes fewer connections", err, w.last)
+	}
+	return err
 }

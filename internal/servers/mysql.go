@@ -52,7 +52,7 @@ var mysqlArgs = []string{
 	"--innodb-buffer-pool-size=64M",
 	"--innodb-use-native-aio=0", // the kernel's budget of requests is shared by all containers of a host, and runs out
 	"--performance-schema=OFF",
-	"--max-connections=500",
+	"--max-connections=1500",
 }
 
 // mysqlInit makes the database and its users. It runs before the server listens: no moment has open accounts.
