@@ -44,8 +44,20 @@ type HeldError struct {
 	Token     int64         // of the holder; 0 if not known
 }
 
-// Error returns the text of ErrHeld.
-func (e *HeldError) Error() string { return ErrHeld.Error() }
+// Error returns the text of ErrHeld, with the holder and the token if they are known.
+func (e *HeldError) Error() string {
+	var known []string
+	if e.Holder != "" {
+		known = append(known, fmt.Sprintf("%q", e.Holder))
+	}
+	if e.Token != 0 {
+		known = append(known, fmt.Sprintf("token %d", e.Token))
+	}
+	if known == nil {
+		return ErrHeld.Error()
+	}
+	return ErrHeld.Error() + " (" + strings.Join(known, ", ") + ")"
+}
 
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }

@@ -35,7 +35,7 @@ func markAlike(results []Result) {
 			continue
 		}
 		key := gist(r.Reason)
-		if e := ending(r.Reason); e != "" && !strings.Contains(e, "held by another") {
+		if e := ending(r.Reason); e != "" && !strings.Contains(r.Reason, "held by another") {
 			key = e
 		}
 		if at, ok := first[key]; ok {

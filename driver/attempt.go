@@ -120,7 +120,7 @@ func (a *attempt) once() error {
 	if over := a.over(); over != nil && err != nil {
 		return withReason(over, said(err))
 	}
-	return err
+	return a.client.withOwn(err, a.request.Name)
 }
 
 // acquire queues, tries, waits and tries again until the lock is won or the call is over. It alone
@@ -177,10 +177,7 @@ func (a *attempt) acquire() error {
 // store could not be asked. last is the error of the call's own last request.
 func (a *attempt) stopped(over, last error) error {
 	seen := a.client.names.seen(a.record, a.start, said(last))
-	if errors.Is(seen, distlock.ErrHeld) && a.client.holds(a.request.Name) {
-		seen = &joined{seen, errOwn}
-	}
-	return withReason(over, seen)
+	return withReason(over, a.client.withOwn(seen, a.request.Name))
 }
 
 // outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless

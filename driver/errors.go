@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/distlock-go/distlock"
 )
@@ -42,7 +43,7 @@ func said(err error) error {
 	return err
 }
 
-// errOwn is said to a call that waits for a lock which its own Locker holds. Mostly another
+// errOwn is said to a call about a lock which its own Locker holds. Mostly another
 // goroutine has it, but one that waits for itself does so for ever.
 var errOwn = errors.New("a lock of this Locker, and locks are not re-entrant; see go doc github.com/distlock-go/distlock/patterns.Reentrant")
 
@@ -53,10 +54,11 @@ func (c *Client) asHeld(err error) error {
 		return err
 	}
 	held := heldOf(err)
+	text := held.Error()
 	if held.Token != 0 {
 		held.Token, _ = c.shownToken(held.Token) // 0, so not known, if it is too large
 	}
-	return &detailed{err, &held}
+	return &detailed{err, &held, strings.Replace(err.Error(), text, held.Error(), 1)}
 }
 
 // heldOf returns what err says of the holder.
@@ -70,12 +72,22 @@ func heldOf(err error) Held {
 	return Held{}
 }
 
-// detailed is an error with a second one for errors.As; its text says nothing of that.
+// withOwn adds to an ErrHeld that a lock of this Client is what holds the name.
+func (c *Client) withOwn(err error, name string) error {
+	if errors.Is(err, distlock.ErrHeld) && c.holds(name) {
+		return &joined{err, errOwn}
+	}
+	return err
+}
+
+// detailed is an error with a second one for errors.As, and a text of its own.
 type detailed struct {
 	error
 	detail error
+	text   string
 }
 
+func (d *detailed) Error() string   { return d.text }
 func (d *detailed) Unwrap() []error { return []error{d.detail, d.error} }
 
 // loss is a reason why a lock has ended other than by Unlock.
