@@ -45,7 +45,7 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 		case err == nil:
 			err = lost
 		default:
-			err = fmt.Errorf("%w; and %w", err, lost)
+			err = fmt.Errorf("%w; the lock had ended before that: %w", err, lost)
 		}
 	}()
 	return fn(inner)

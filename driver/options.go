@@ -79,7 +79,7 @@ func checkName(name string) error {
 // checkTTL refuses a TTL below what the backend can do or above longest.
 func checkTTL(ttl, longest time.Duration, caps Capabilities) error {
 	if ttl < caps.MinTTL || ttl > longest {
-		return fmt.Errorf("%w: the TTL is %v, allowed on %s are %v to %v",
+		return fmt.Errorf("%w: the TTL is %v, allowed on %s is %v to %v",
 			distlock.ErrInvalid, ttl, caps.Backend, caps.MinTTL, longest)
 	}
 	return nil

@@ -80,7 +80,7 @@ func TestShortestTTL(t *testing.T) {
 	t.Parallel()
 	l := open(t, nil, freshPrefix(), 7*time.Second)
 	_, err := l.TryLock(t.Context(), "x", distlock.TTL(minTTL-time.Millisecond))
-	if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "the TTL is 99ms, allowed on zookeeper are 100ms to ") {
+	if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "the TTL is 99ms, allowed on zookeeper is 100ms to ") {
 		t.Error("a TTL of 99 ms:", err)
 	}
 }
