@@ -11,7 +11,6 @@
 package backends
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -144,8 +143,12 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlo
 	}
 	open, ok := r.openers[openurl.Scheme(c.URL)]
 	if !ok {
-		return nil, opened(fmt.Errorf("%w: the URL %s has none of the known schemes: %s%s",
-			distlock.ErrInvalid, openurl.Redact(c.URL), strings.Join(r.Schemes(), ", "), r.meant(c.URL)))
+		what := "does not begin with scheme://; the schemes are"
+		if openurl.Scheme(c.URL) != "" {
+			what = "has none of the known schemes:"
+		}
+		return nil, opened(fmt.Errorf("%w: the URL %s %s %s%s",
+			distlock.ErrInvalid, openurl.Redact(c.URL), what, strings.Join(r.Schemes(), ", "), r.meant(c.URL)))
 	}
 	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder, TokenBase: c.TokenBase}
 	for _, opt := range opts {
@@ -184,7 +187,8 @@ func (r *Registry) meant(url string) string {
 		guesses = openurl.Nearest(scheme, r.Schemes())
 	default:
 		_, port, _ := strings.Cut(url, ":")
-		guesses = []string{cmp.Or(ports[port], "redis")}
+		port, _, _ = strings.Cut(port, "/")
+		guesses = []string{ports[port]} // no opener is registered for ""
 	}
 	guesses = slices.DeleteFunc(guesses, func(s string) bool { return r.openers[s] == nil })
 	if len(guesses) == 0 {

@@ -150,7 +150,8 @@ func TestStrict(t *testing.T) {
 			}
 			for query, want := range map[string]string{
 				"?holdr=me":        `unknown parameter "holdr" (did you mean "holder"?), allowed are `,
-				"?nonsense=1":      "an unknown parameter, allowed are ",
+				"?nonsense=1":      `the unknown parameter "nonsense", allowed are `,
+				"?x1y2z3=1":        "an unknown parameter, allowed are ",
 				"?ttl=10":          `the parameter ttl is "10", allowed is a duration`,
 				"?ttl=0s":          "1ms to 8760h",
 				"?ttl=10s&ttl=10s": "twice",
@@ -170,7 +171,12 @@ func TestStrict(t *testing.T) {
 func TestUnknownScheme(t *testing.T) {
 	for _, url := range []string{"oracle://me:" + password + "@h/db", "localhost:6379", "me:" + password + "@tcp(h:3306)/db", "redis:me:" + password + "@h"} {
 		_, err := backends.Open(t.Context(), url)
-		wantError(t, err, distlock.ErrInvalid, "none of the known schemes", "mem, mysql, mysqls")
+		wantError(t, err, distlock.ErrInvalid, "scheme", "mem, mysql, mysqls")
+	}
+	for _, url := range []string{"foo", "me:" + password + "@tcp(h:3306)/db"} {
+		if _, err := backends.Open(t.Context(), url); !strings.Contains(err.Error(), "does not begin with scheme://") || strings.Contains(err.Error(), "did you mean") {
+			t.Errorf("%q: %v", url, err)
+		}
 	}
 	for url, meant := range map[string]string{
 		"localhost:6379":   "(did you mean redis://?)",

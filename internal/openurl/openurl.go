@@ -47,7 +47,8 @@ type URL struct {
 	hosts  []string
 	path   string
 	query  map[string]string
-	text   string // redacted
+	keys   []string // of query, as they are written
+	text   string   // redacted
 
 	known map[string]Param // every parameter that a getter has asked for
 	err   error            // the first error of a getter
@@ -123,7 +124,7 @@ func split(raw string) (u *URL, reason string) {
 		return nil, `has a "%" in its path that is not followed by two hexadecimal digits`
 	}
 	u.path = path
-	if u.query, reason = parseQuery(strings.TrimPrefix(query, "?")); reason != "" {
+	if u.query, u.keys, reason = parseQuery(strings.TrimPrefix(query, "?")); reason != "" {
 		return nil, reason
 	}
 	// Without a host this may be a DSN, "me://part:of-password@/db".
@@ -210,10 +211,10 @@ func notInHostName(r rune) bool {
 	return !letter && !strings.ContainsRune("0123456789-._~", r)
 }
 
-func parseQuery(s string) (map[string]string, string) {
-	values := make(map[string]string)
+func parseQuery(s string) (values map[string]string, keys []string, reason string) {
+	values = make(map[string]string)
 	if s == "" {
-		return values, ""
+		return values, nil, ""
 	}
 	for i, pair := range strings.Split(s, "&") {
 		rawKey, rawValue, ok := strings.Cut(pair, "=")
@@ -221,19 +222,20 @@ func parseQuery(s string) (map[string]string, string) {
 		value, err2 := url.QueryUnescape(rawValue)
 		switch {
 		case !ok || key == "":
-			return nil, fmt.Sprintf("has no key=value in place %d of its parameters", i+1)
+			return nil, nil, fmt.Sprintf("has no key=value in place %d of its parameters", i+1)
 		case err1 != nil || err2 != nil:
-			return nil, fmt.Sprintf(`has a "%%" in parameter %d that is not followed by two hexadecimal digits`, i+1)
+			return nil, nil, fmt.Sprintf(`has a "%%" in parameter %d that is not followed by two hexadecimal digits`, i+1)
 		}
 		if _, dup := values[key]; dup {
 			if !showKey(key) {
-				return nil, fmt.Sprintf("gives a parameter twice, in place %d", i+1)
+				return nil, nil, fmt.Sprintf("gives a parameter twice, in place %d", i+1)
 			}
-			return nil, fmt.Sprintf("gives the parameter %q twice", key)
+			return nil, nil, fmt.Sprintf("gives the parameter %q twice", key)
 		}
 		values[key] = value
+		keys = append(keys, key)
 	}
-	return values, ""
+	return values, keys, ""
 }
 
 // Scheme returns the scheme in lower case.

@@ -217,16 +217,20 @@ func TestUnknownParameterMayBeAPassword(t *testing.T) {
 
 func TestUnknownParameter(t *testing.T) {
 	for query, want := range map[string]string{
-		"tll=1s":          `unknown parameter "tll" (did you mean "ttl"?), allowed are dial_timeout, holder, prefix, token_base, ttl`,
-		"tsl=on":          `unknown parameter "tsl" (did you mean`,
-		"TTL=1s":          `did you mean "ttl"?`,
-		"dial-timeout=1s": `did you mean "dial_timeout"?`,
-		"dialtimeout=1s":  `did you mean "dial_timeout"?`,
-		"dail_timeout=1s": `did you mean "dial_timeout"?`,
-		"prefx=x":         `did you mean "prefix"?`,
-		"database=x":      `unknown parameter "database", allowed`,
-		"ttl=1s&foo=x":    `an unknown parameter, allowed`,
-		"ttl%20=1s":       `unknown parameter "ttl "`,
+		"tll=1s":            `unknown parameter "tll" (did you mean "ttl"?), allowed are dial_timeout, holder, prefix, token_base, ttl`,
+		"tsl=on":            `unknown parameter "tsl" (did you mean`,
+		"TTL=1s":            `did you mean "ttl"?`,
+		"dial-timeout=1s":   `did you mean "dial_timeout"?`,
+		"dialtimeout=1s":    `did you mean "dial_timeout"?`,
+		"dail_timeout=1s":   `did you mean "dial_timeout"?`,
+		"prefx=x":           `did you mean "prefix"?`,
+		"database=x":        `unknown parameter "database", allowed`,
+		"ttl=1s&foo=x":      `unknown parameter "foo", allowed`,
+		"foo=x&bar=y":       `?foo=xxxxx&xxxxx has the unknown parameter "foo", allowed`,
+		"connect_timeout=9": `unknown parameter "connect_timeout" (here it is "dial_timeout", with the values 1s to 1m), allowed`,
+		"parseTime=true":    `unknown parameter "parseTime" (leave it out: a lock does not need it), allowed`,
+		"foo1=x":            `an unknown parameter, allowed`,
+		"ttl%20=1s":         `unknown parameter "ttl "`,
 	} {
 		t.Run(query, func(t *testing.T) {
 			u := parse(t, "redis://h?"+query)

@@ -20,7 +20,7 @@ type Param struct {
 	Allowed string // the range or the words; "" if anything goes
 }
 
-// UnknownParamError is the error for a parameter that no getter has asked for.
+// UnknownParamError is the error for the first parameter that no getter has asked for.
 type UnknownParamError struct {
 	URL     string // redacted
 	Name    string
@@ -28,19 +28,19 @@ type UnknownParamError struct {
 	Known   []Param  // sorted by name
 }
 
-// Error names the nearest parameter and all known ones. It names the unknown one only
-// if it is clearly a name.
+// Error says what to write instead, as far as that is known, and names all known ones. It names the unknown one
+// unless that may be a password.
 func (e *UnknownParamError) Error() string {
 	names := make([]string, len(e.Known))
 	for i, p := range e.Known {
 		names[i] = p.Name
 	}
 	which := "an unknown parameter" // not shown: it may be a password that was written in place of a name
-	switch {
-	case len(e.Nearest) > 0:
-		which = fmt.Sprintf("the unknown parameter %q (did you mean %s?)", e.Name, quoted(e.Nearest))
-	case showKey(e.Name):
+	if len(e.Nearest) > 0 || showFirstKey(e.Name) {
 		which = fmt.Sprintf("the unknown parameter %q", e.Name)
+	}
+	if hint := e.hint(); hint != "" {
+		which += " (" + hint + ")"
 	}
 	return fmt.Sprintf("%v: the URL %s has %s, allowed are %s", distlock.ErrInvalid, e.URL, which, strings.Join(names, ", "))
 }
@@ -177,7 +177,7 @@ func (u *URL) Err() error {
 	if u.err != nil {
 		return u.err
 	}
-	for _, name := range slices.Sorted(maps.Keys(u.query)) {
+	for _, name := range u.keys { // the first one: see showFirstKey
 		if _, ok := u.known[name]; ok {
 			continue
 		}
