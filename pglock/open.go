@@ -99,6 +99,11 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 		return nil, opts, fmt.Errorf("%w: the URL %s is not one that pgx can parse", distlock.ErrInvalid, u)
 	}
 	c := config.ConnConfig
+	if len(hosts) == 1 {
+		// Else each address of the host, such as the two of localhost, would have dial_timeout for itself. The dialer
+		// gives each address a part of it.
+		c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	}
 	c.ConnectTimeout, c.RuntimeParams["application_name"] = timeout, "distlock"
 	if secure != nil {
 		c.TLSConfig = secure.Clone()

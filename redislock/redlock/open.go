@@ -64,7 +64,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(err)
+		return nil, opened(endpoint.Foreign(err))
 	}
 	return locker, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -113,4 +114,16 @@ func codeOf(err error) string {
 func Answered(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
+}
+
+// Foreign adds to the error of the first requests to a server what it says of that server: other servers send what is
+// no answer of a Redis, or close the connection, as a Redis with TLS does if a client has none.
+func Foreign(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("the connection was closed instead of an answer; what listens there may be no Redis, or may want TLS (rediss://): %w", err)
+	case err != nil && strings.Contains(err.Error(), "invalid reply: "):
+		return fmt.Errorf("what listens there does not answer like a Redis: %w", err)
+	}
+	return err
 }
