@@ -24,6 +24,7 @@ func breakCommand() *cobra.Command {
 		Short: "Take a lock away from its holder",
 		Long: `Break shows who holds NAME, asks, and ends that hold, or nothing: if it has ended
 meanwhile, and the name is another's by now, nobody loses it, and the exit status is 1.
+So it is if the answer is not yes.
 With --token it does not look and does not ask, but ends the hold with that token, as
 inspect has shown it.
 
@@ -80,7 +81,7 @@ func (b *backend) breakSeen(cmd *cobra.Command, t timeout, name string, yes bool
 			return err
 		}
 		if !ok {
-			return &exit{status: statusBusy, err: errors.New("not broken")}
+			return &exit{status: statusBusy, err: errors.New("not broken: the answer was not yes")}
 		}
 	}
 	return b.breakHold(cmd, t, name, st.Token, fmt.Sprintf(" was held by %s,", printable(st.Holder)))

@@ -238,9 +238,21 @@ func openConfig(ctx context.Context, c backends.Config, name string) (b *backend
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
 	case err != nil:
-		return nil, b.failed(fmt.Errorf("%w (nothing was done; is the server up, and the URL right, with user and password?)", err))
+		return nil, b.failed(withHint(err))
 	}
 	return b, nil
+}
+
+// unanswered finds in the text of an error that no server has answered. The text is all there is: gRPC keeps no
+// error that it has met, and neither does every client library.
+var unanswered = regexp.MustCompile(`\b(dial|lookup) |no answer|not answered|deadline exceeded|i/o timeout|\bEOF\b|reset by peer|broken pipe`)
+
+// withHint says what to look at if no server has answered. An answer says itself what is wrong.
+func withHint(err error) error {
+	if !unanswered.MatchString(err.Error()) {
+		return err
+	}
+	return fmt.Errorf("%w (nothing was done; is the server up, and the URL right?)", err)
 }
 
 // failed gives an error of the backend its exit status. It names the backend if the

@@ -112,7 +112,7 @@ type shower func(io.Writer, []distlock.Status) error
 // by the exit status whether that is held.
 func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
 	show shower, oneName, watch bool, every time.Duration) error {
-	last := ""
+	last := "nothing was shown yet" // which is not the essence of anything
 	for {
 		sts, err := look(ctx)
 		switch {

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/openurl"
 )
 
 func main() {
@@ -90,7 +94,7 @@ func ofFlag(err error) error {
 	var allowed string
 	switch invalid.GetFlag().Value.Type() {
 	case "duration":
-		allowed = `a duration like "30s" or "1m30s", up to 2562047h`
+		allowed = `a duration like "30s" or "1m30s"` + longest(invalid.GetFlag())
 	case "bool":
 		allowed = "true or false"
 	case "int", "int64", "uint64":
@@ -102,6 +106,20 @@ func ofFlag(err error) error {
 	}
 	return fmt.Errorf("--%s is %q, allowed is %s", invalid.GetFlag().Name, invalid.GetValue(), allowed)
 }
+
+// longest words the longest duration that a flag takes; usages that say it say also the shortest.
+func longest(f *pflag.Flag) string {
+	switch between := between.FindStringSubmatch(f.Usage); {
+	case between != nil:
+		return ", " + between[1]
+	case f.Name == "ttl":
+		return ", up to " + openurl.Short(distlock.MaxTTL)
+	}
+	return ", up to 2562047h" // of a time.Duration
+}
+
+// between finds the bounds at the end of a usage.
+var between = regexp.MustCompile(`; (\w+ to \w+)$`)
 
 // wrapArgs gives errors about arguments the exit status for usage.
 func wrapArgs(cmd *cobra.Command) {

@@ -159,13 +159,11 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 			closeWithin(b.locker, time.Second)
 			return signals.exit()
 		}
-		closeTelling(b.locker)
-		return o.refused(b, name, err)
+		return tellAndClose(b.locker, o.refused(b, name, err))
 	}
 	lease := time.Until(lock.Deadline())
 	if err := o.checkLease(cmd.Flags().Changed("kill-after"), lease); err != nil {
-		closeTelling(b.locker)
-		return usage(err)
+		return tellAndClose(b.locker, usage(err))
 	}
 	o.tell("%s held after %v, token %d", printable(name), time.Since(start).Round(time.Millisecond), lock.Token())
 	return o.underLock(cmd.Context(), signals, b, lock, args)
@@ -260,8 +258,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		return notRun(err)
 	}
 	if err != nil {
-		closeTelling(b.locker) // unlocks
-		return notRun(err)
+		return tellAndClose(b.locker, notRun(err)) // unlocks
 	}
 	after := kept{lost: out.Lost}
 	if out.Lost == nil && out.Status == 0 {
@@ -277,7 +274,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		after.lost = release(b.locker, lock)
 	}
 	if after.lost != nil && out.Lost == nil {
-		say("%s: the lock was lost while the command ran, which has ended by itself, or after that: %s", b.url, named(after.lost.Error()))
+		say("%s: the lock was lost, while the command ran or after it had ended by itself: %s", b.url, named(after.lost.Error()))
 	}
 	switch {
 	case after.interrupted:
@@ -342,6 +339,17 @@ func closeTelling(l distlock.Locker) {
 	if err := l.Close(); err != nil {
 		say("%v", err)
 	}
+}
+
+// tellAndClose tells err before it closes l: that takes seconds if the backend does not answer.
+// What it returns has the exit status alone.
+func tellAndClose(l distlock.Locker, err error) error {
+	e := exitOf(err)
+	if e.err != nil {
+		say("%v", e.err)
+	}
+	closeTelling(l)
+	return &exit{status: e.status}
 }
 
 // closeWithin closes l as far as that can be done in d. The process ends anyway.
