@@ -10,8 +10,8 @@ servers: ## install what is missing of Redis, MariaDB, Postgres, ZooKeeper and e
 	@scripts/install-servers.sh
 
 .PHONY: tools
-tools: ## what the tests need: the same, and a C compiler for -race
-	@scripts/install-servers.sh redis mysql pg zk etcd cc
+tools: ## what the tests need: the same, PgBouncer, libfaketime, and a C compiler for -race
+	@scripts/install-servers.sh redis mysql pg zk etcd cc test
 
 .PHONY: compare
 compare: servers ## the comparison of all five backends on this machine (5 to 6 minutes)
@@ -52,7 +52,7 @@ test-short: ## the tests that need no server and no C compiler, without the muta
 STORE ?= redis
 .PHONY: quick
 quick: test-short ## while working: test-short, and the driver of one store (STORE=redis, mysql, pg, zk or etcd; some minutes)
-	@scripts/install-servers.sh $(STORE)
+	@scripts/install-servers.sh $(STORE) test
 	DISTLOCK_REQUIRE=$(STORE) $(GO) test -count 1 $(ARGS) ./$(STORE)lock
 
 ROUNDS ?= 10
@@ -86,11 +86,11 @@ CHAOS = export DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local DISTLOCK_CHAOS_EVENTS
 	$(GO) test -count 1 -run 'TestCut|TestBuildEtcd' ./internal/servers || failed=1; \
 	$(GO) test -count 1 -timeout 60m -parallel 4 $(ARGS) ./internal/chaos || failed=1; test -z "$$failed"
 .PHONY: chaos
-chaos: servers ## EVENTS=70 faults by SEED=1 on each topology; test has four (15 minutes)
+chaos: tools ## EVENTS=70 faults by SEED=1 on each topology; test has four (15 minutes)
 	@$(CHAOS)
 
 .PHONY: topologies
-topologies: servers ## the same, before it the suite on each deployment, and docs/reports/topologies.md of both (40 minutes)
+topologies: tools ## the same, before it the suite on each deployment, and docs/reports/topologies.md of both (40 minutes)
 	@export DISTLOCK_CHAOS_PAGE=$(CURDIR)/docs/reports/topologies.md; $(CHAOS)
 
 .PHONY: each

@@ -6,6 +6,7 @@
 #   scripts/install-servers.sh              all five
 #   scripts/install-servers.sh redis etcd   only these (redis, mysql, pg, zk, etcd)
 #   scripts/install-servers.sh cc           a C compiler with the headers of libc, without which Go has no -race
+#   scripts/install-servers.sh test         what only tests start besides: PgBouncer, and libfaketime for clocks that jump
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec:/opt/homebrew/bin:/usr/local/bin # where internal/servers looks, too
@@ -13,9 +14,9 @@ PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec:/opt/homebrew/bin:/usr/local/b
 kinds=${*:-redis mysql pg zk etcd}
 for kind in $kinds; do
   case $kind in
-  redis | mysql | pg | zk | etcd | cc) ;;
+  redis | mysql | pg | zk | etcd | cc | test) ;;
   *)
-    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, pg, zk, etcd, cc" >&2
+    echo "install-servers.sh: unknown kind \"$kind\": allowed are redis, mysql, pg, zk, etcd, cc, test" >&2
     exit 2
     ;;
   esac
@@ -69,8 +70,10 @@ missing() {
   if wanted redis && ! has redis-server; then apt+=(redis-server) brew+=(redis); fi
   if wanted mysql && ! has_mysql; then apt+=(mariadb-server) brew+=(mariadb); fi
   if wanted pg && ! has_postgres; then apt+=(postgresql) brew+=(postgresql); fi
-  if wanted pg && [[ $(uname) == Linux ]] && ! has pgbouncer; then apt+=(pgbouncer); fi
-  if { wanted redis || wanted mysql || wanted pg; } && ! has_faketime; then apt+=(libfaketime); fi
+  if wanted test && [[ $(uname) == Linux ]]; then
+    has pgbouncer || apt+=(pgbouncer)
+    has_faketime || apt+=(libfaketime)
+  fi
   if wanted zk && ! has_zookeeper; then apt+=(zookeeper) brew+=(zookeeper); fi
   if wanted zk && ! has_java; then apt+=(default-jre-headless) brew+=(openjdk); fi
   if wanted cc && ! has_compiler; then apt+=(gcc libc6-dev) brew+=(gcc); fi
@@ -179,13 +182,14 @@ build_etcd() {
 # --- the work
 
 log=$(mktemp)
-building=
+building= installed=
 if wanted etcd && ! has_recent_etcd; then
   binary=$(etcd_binary)
   # Beside the packages, which have to come over the network and be unpacked.
-  [[ -x $binary ]] || { build_etcd "$binary" & building=$!; }
+  [[ -x $binary ]] || { build_etcd "$binary" & building=$! installed=yes; }
 fi
 if [[ -n $(missing apt) ]]; then
+  installed=yes
   if has apt-get; then
     read -ra packages <<<"$(missing apt)"
     apt_install "${packages[@]}"
@@ -200,3 +204,4 @@ if [[ -n $(missing apt) ]]; then
 fi
 [[ -z $building ]] || wait "$building"
 rm -f "$log"
+[[ -z $installed ]] || say "is done: nothing is missing any more"
