@@ -21,3 +21,29 @@ func TestErrorOfALongName(t *testing.T) {
 		t.Errorf("the error is %q", text)
 	}
 }
+
+// A refusal says of the holder what is known of it, and that it is the Locker itself.
+func TestTextOfHeld(t *testing.T) {
+	for want, err := range map[string]*distlock.HeldError{
+		"held by another":                       {},
+		"held by another (token 7)":             {Token: 7},
+		`held by another ("host a")`:            {Holder: "host a"},
+		`held by another ("host a", token 7)`:   {Holder: "host a", Token: 7},
+		`held by another ("a\nb\x1b", token 7)`: {Holder: "a\nb\x1b", Token: 7},
+	} {
+		if err.Error() != want || !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("the text is %q, want %q", err, want)
+		}
+	}
+	l := locker()
+	defer l.Close()
+	ctx := context.Background()
+	lock, err := l.Lock(ctx, "own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock(ctx)
+	if _, err := l.TryLock(ctx, "own"); !errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "not re-entrant") {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -176,4 +177,19 @@ func aclRule(t *testing.T, cluster bool) (rights []string) {
 		t.Fatal("docs/redis.md has no rule")
 	}
 	return rights
+}
+
+// What is no Redis hangs up, or sends what is no answer of one.
+func TestOpenTellsWhatIsNoRedis(t *testing.T) {
+	t.Parallel()
+	for greeting, want := range map[string]string{"": "may be no Redis", "d\x00\x00\x00\n5.5.5-": "does not answer like a Redis"} {
+		addr := testkit.Serve(t, nil, func(c net.Conn) {
+			_, _ = c.Write([]byte(greeting))
+			_ = c.(*net.TCPConn).CloseWrite() // a Close would be a reset if something is unread
+			_, _ = io.Copy(io.Discard, c)
+		})
+		if _, err := Open(t.Context(), "redis://:s3cret@"+addr, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: the error is %v, want one with %q", greeting, err, want)
+		}
+	}
 }

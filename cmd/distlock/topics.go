@@ -41,8 +41,9 @@ its start. The period of --once-per ends a tenth early, but no more than 30s, si
 never starts a job at the same instant. If the store can keep the name to the end by its
 own clock, distlock leaves it to the store and ends. It stays where that would be wrong by
 more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
-for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, and
-the name is free after the TTL.`
+for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, with
+status 128+n, though the command has succeeded. The name is then free after the TTL, which
+may be later than the end of the period: give such a run a TTL shorter than that.`
 
 const chaosHelp = `With --chaos, check does not run the suite. Clients lock, hold and unlock three names, while
 the commands of --faults break the store, one after the other, for up to four seconds each,

@@ -64,7 +64,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(endpoint.Foreign(err))
+		return nil, opened(err)
 	}
 	return locker, nil
 }
@@ -177,7 +177,7 @@ func (d *store) judge(errs []error, logger *slog.Logger) error {
 		case endpoint.Answered(err):
 			refused = append(refused, err)
 		default:
-			unreached = append(unreached, err)
+			unreached = append(unreached, endpoint.Foreign(err))
 		}
 	}
 	if len(refused) > 0 {

@@ -1,0 +1,35 @@
+package pglock
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock/internal/testkit"
+)
+
+// A server that says nothing has dial_timeout in all, however many addresses its host has.
+func TestOpenOfASilentServer(t *testing.T) {
+	t.Parallel()
+	addr := testkit.Serve(t, nil, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	_, port, _ := net.SplitHostPort(addr)
+	testkit.Within(t, 3*time.Second, func() {
+		_, err := Open(t.Context(), "postgres://me:s3cret@localhost:"+port+"/shop?dial_timeout=500ms", nil)
+		if err == nil || !strings.Contains(err.Error(), "no answer from localhost:"+port+" within 500ms") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// The library reports each of several hosts on a line of its own.
+func TestErrorHasOneLine(t *testing.T) {
+	t.Parallel()
+	hangsUp := func(net.Conn) {}
+	a, b := testkit.Serve(t, nil, hangsUp), testkit.Serve(t, nil, hangsUp)
+	_, err := Open(t.Context(), "postgres://me:s3cret@"+a+","+b+"/shop", nil)
+	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), "; "+b) {
+		t.Errorf("the error is %q", err)
+	}
+}
