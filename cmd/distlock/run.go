@@ -274,7 +274,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		after.lost = release(b.locker, lock)
 	}
 	if after.lost != nil && out.Lost == nil {
-		say("%s: the lock was lost, while the command ran or after it had ended by itself: %s", b.url, named(after.lost.Error()))
+		say("%s: the lock was lost while the command ran, or after that; the command has ended by itself: %s", b.url, named(after.lost.Error()))
 	}
 	switch {
 	case after.interrupted:
