@@ -54,11 +54,11 @@ func (c *Client) asHeld(err error) error {
 		return err
 	}
 	held := heldOf(err)
-	text := held.Error()
+	said := held
 	if held.Token != 0 {
 		held.Token, _ = c.shownToken(held.Token) // 0, so not known, if it is too large
 	}
-	return &detailed{err, &held, strings.Replace(err.Error(), text, held.Error(), 1)}
+	return &detailed{err, &said, &held}
 }
 
 // heldOf returns what err says of the holder.
@@ -80,14 +80,15 @@ func (c *Client) withOwn(err error, name string) error {
 	return err
 }
 
-// detailed is an error with a second one for errors.As, and a text of its own.
+// detailed is an error with a second one for errors.As. Its text has the second in place of what the driver said.
 type detailed struct {
 	error
-	detail error
-	text   string
+	said, detail *Held
 }
 
-func (d *detailed) Error() string   { return d.text }
+func (d *detailed) Error() string {
+	return strings.Replace(d.error.Error(), d.said.Error(), d.detail.Error(), 1)
+}
 func (d *detailed) Unwrap() []error { return []error{d.detail, d.error} }
 
 // loss is a reason why a lock has ended other than by Unlock.
