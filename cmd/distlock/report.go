@@ -65,20 +65,28 @@ func (o *reportOptions) write(cmd *cobra.Command, r *report.Report) error {
 	if o.json == "-" || o.html == "-" {
 		out = io.Discard // a program reads it: the tables would be in its way
 	}
-	write := render.Text
-	switch {
-	case o.markdown:
-		write = render.Markdown
-	case colours(out):
-		out, write = painted, render.Terminal
-	}
-	shown := write(out, r)
+	shown := o.show(out, r)
 	for i, name := range []string{o.json, o.html} { // last, where it is not missed
 		if errs[i] == nil {
 			tellFile(name)
 		}
 	}
 	return errors.Join(append(errs, shown, render.Err(r))...)
+}
+
+// show prints the report for a reader of the terminal, or of what comes instead of it.
+func (o *reportOptions) show(out io.Writer, r *report.Report) error {
+	columns, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		columns = 0 // it is no terminal
+	}
+	switch {
+	case o.markdown:
+		return render.Markdown(out, r)
+	case colours(out):
+		return render.Terminal(painted, r, columns)
+	}
+	return render.Text(out, r, columns)
 }
 
 // tellFile says where a report has been written, if to a file.

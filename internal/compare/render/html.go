@@ -52,6 +52,7 @@ type page struct {
 	Rounds    string
 	Warnings  []string
 	Calm      string
+	Compared  string
 	Nav       []pageLink
 	Summaries []pageSummary
 	Tables    []pageTable
@@ -88,7 +89,7 @@ func HTML(w io.Writer, rep *report.Report) error {
 		Schema: r.Schema, Labels: r.labels(),
 		When:    r.Started.UTC().Format("2 January 2006, 15:04 UTC") + ", " + r.took(),
 		Machine: r.machine(), Rounds: plural(r.Params.Rounds, "round"),
-		Warnings: r.warnings(), Calm: r.calm(), Notes: r.notes(),
+		Warnings: r.warnings(), Calm: r.calm(), Compared: r.compared(), Notes: r.notes(),
 		Groups: r.chartGroups(),
 	}
 	for _, s := range r.summaries() {

@@ -24,6 +24,9 @@ func Markdown(w io.Writer, rep *report.Report) error {
 		t.writeMarkdown(&b)
 	}
 	b.WriteString("\n**Summary**\n\n")
+	if text := r.compared(); text != "" {
+		b.WriteString(markdown(text) + "\n\n")
+	}
 	for _, s := range r.summaries() {
 		fmt.Fprintf(&b, "- **%s**: %s\n", markdown(s.Name), markdown(s.Lead))
 		for _, st := range s.Best {

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -28,8 +29,12 @@ func written(t *testing.T, write func(io.Writer, *report.Report) error, r *repor
 
 // formats of a report that people read.
 func formats() map[string]func(io.Writer, *report.Report) error {
-	return map[string]func(io.Writer, *report.Report) error{"text": Text, "terminal": Terminal, "markdown": Markdown, "html": HTML, "json": JSON}
+	return map[string]func(io.Writer, *report.Report) error{"text": plainText, "terminal": terminal, "markdown": Markdown, "html": HTML, "json": JSON}
 }
+
+func plainText(w io.Writer, r *report.Report) error { return Text(w, r, 0) }
+
+func terminal(w io.Writer, r *report.Report) error { return Terminal(w, r, 0) }
 
 // Every format shows every part of a report, and is the same each time.
 func TestFormatsAreWhole(t *testing.T) {
@@ -107,27 +112,59 @@ func TestTextWidth(t *testing.T) {
 	for range 3 {
 		many.Backends = append(many.Backends, broken().Backends...)
 	}
-	for _, r := range []*report.Report{fixture(), broken(), many, bareReport()} {
-		text := written(t, Text, r)
-		for line := range strings.Lines(text) {
-			line = strings.TrimSuffix(line, "\n")
-			if n := width(line); n > 100 {
-				t.Errorf("%d columns: %s", n, line)
+	for columns, limit := range map[int]int{0: textWidth, 10: minWidth, 80: 80, 132: 132, 500: maxWidth} {
+		for _, r := range []*report.Report{fixture(), broken(), many, bareReport()} {
+			var text, coloured bytes.Buffer
+			if err := errors.Join(Text(&text, r, columns), Terminal(&coloured, r, columns)); err != nil {
+				t.Fatal(err)
 			}
-			if i := strings.IndexFunc(line, unicode.IsControl); i >= 0 {
-				t.Errorf("control character %q in: %s", line[i], line)
+			for line := range strings.Lines(text.String()) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := width(line); n > limit {
+					t.Errorf("%d columns where %d are allowed: %s", n, limit, line)
+				}
+				if i := strings.IndexFunc(line, unicode.IsControl); i >= 0 {
+					t.Errorf("control character %q in: %s", line[i], line)
+				}
 			}
-		}
-		coloured := written(t, Terminal, r)
-		if !strings.Contains(coloured, "\x1b[") {
-			t.Error("no colours on a terminal")
-		}
-		if regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(coloured, "") != text {
-			t.Error("with colours the report says something else")
+			if !strings.Contains(coloured.String(), "\x1b[") {
+				t.Error("no colours on a terminal")
+			}
+			if regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(coloured.String(), "") != text.String() {
+				t.Error("with colours the report says something else")
+			}
 		}
 	}
-	if red := "\x1b[1;31m✗ 3 overlaps"; !strings.Contains(written(t, Terminal, broken()), red) {
+	if red := "\x1b[1;31m✗ 3 overlaps"; !strings.Contains(written(t, terminal, broken()), red) {
 		t.Errorf("a broken contract is not red")
+	}
+}
+
+// Where there is no terminal, memory and five stores stand in one table, also with figures that are as long as they get.
+func TestTextIsOneTable(t *testing.T) {
+	r := fixture()
+	r.Backends = append(r.Backends, &report.Backend{Name: "pg", URL: "postgres://h", Safety: r.Backends[1].Safety,
+		Figures: map[report.Figure]report.Series{report.ParallelRate: {1000, 12345, 28900}}})
+	for line := range strings.Lines(written(t, plainText, r)) {
+		if strings.HasPrefix(line, "     ") && strings.Contains(line, " memory ") && !strings.Contains(line, " pg") { // the head of a table
+			t.Errorf("a table without pg: %s", line)
+		}
+	}
+}
+
+// A row that continues one which is missing names it itself.
+func TestRowsWithoutParent(t *testing.T) {
+	r := of(report.HotJain, report.Series{1, 1, 1}, nil)
+	for _, f := range []report.Figure{report.WaitDisorder, report.ClientCPU("solo"), report.ClientCPU("hot")} {
+		r.Backends[0].Figures[f] = report.Series{1, 1, 1}
+	}
+	var heads []string
+	for _, row := range (doc{r}).performanceTable().Rows {
+		heads = append(heads, row.Head)
+	}
+	want := []string{"many clients, one name: Jain's index", "many waiting: share out of order", "client CPU each: one after the other", "… one name"}
+	if !slices.Equal(heads, want) {
+		t.Errorf("the rows are %q, want %q", heads, want)
 	}
 }
 

@@ -39,13 +39,14 @@ func apart(a, b report.Series, gap float64) bool {
 }
 
 // leaders returns the series at the top: first the one with the best median, then all
-// that are not apart from it. of is the number of competitors.
+// that are not apart from it. of is the number of competitors. A series that is too
+// noisy is none: its median says nothing, neither of its store nor of the others.
 func (r doc) leaders(series []report.Series, lower bool) (top []int, of int) {
 	var best float64
 	bestAt := -1
 	for i, s := range series {
 		m, ok := s.Median()
-		if !ok || inProcess(r.Backends[i]) {
+		if !ok || !r.ranks(i, s) {
 			continue
 		}
 		of++
@@ -58,11 +59,35 @@ func (r doc) leaders(series []report.Series, lower bool) (top []int, of int) {
 	}
 	top = []int{bestAt}
 	for i, s := range series {
-		if i != bestAt && len(s) > 0 && !inProcess(r.Backends[i]) && !apart(series[bestAt], s, clearGap) {
+		if i != bestAt && r.ranks(i, s) && !apart(series[bestAt], s, clearGap) {
 			top = append(top, i)
 		}
 	}
 	return top, of
+}
+
+// ranks reports whether a series of a backend can be compared with others.
+func (r doc) ranks(i int, s report.Series) bool {
+	return len(s) > 0 && !noisy(s) && !inProcess(r.Backends[i])
+}
+
+// winner returns the series that is ahead of all others, or -1. It is ahead of a noisy
+// one if no round of that one is as good as its own worst.
+func (r doc) winner(series []report.Series, lower bool) int {
+	top, _ := r.leaders(series, lower)
+	if len(top) != 1 {
+		return -1
+	}
+	best := series[top[0]]
+	for i, s := range series {
+		if len(s) == 0 || inProcess(r.Backends[i]) || !noisy(s) {
+			continue
+		}
+		if lower && slices.Min(s) <= slices.Max(best) || !lower && slices.Max(s) >= slices.Min(best) {
+			return -1
+		}
+	}
+	return top[0]
 }
 
 // summary says of one backend what to know first, in plain words.
@@ -191,7 +216,7 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 	for _, c := range r.contests() {
 		top, of := r.leaders(c.series, c.info.lower)
 		compared = compared || of > 1
-		if of < 2 || len(c.series[i]) < MinRounds {
+		if of < 2 || len(c.series[i]) < MinRounds || !r.ranks(i, c.series[i]) {
 			continue
 		}
 		contests++
@@ -203,6 +228,8 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 		others := joinNames(labels, slices.DeleteFunc(slices.Clone(top), func(k int) bool { return k == i }))
 		st := statement{Head: upper(c.info.claim), Text: quantity(m, c.info.unit), Why: c.why(r.Backends[i]), Verdict: report.Good}
 		switch {
+		case len(top) == 1 && r.winner(c.series, c.info.lower) < 0:
+			continue // a store that is too noisy to rank may be as good
 		case len(top) == 1:
 			ahead++
 			next := r.second(c, i)
@@ -231,6 +258,21 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 	return best, lead + "."
 }
 
+// compared names what the summaries count, or returns "" if there is nothing to compare.
+func (r doc) compared() string {
+	var claims []string
+	for _, c := range r.contests() {
+		if _, of := r.leaders(c.series, c.info.lower); of > 1 {
+			claims = append(claims, c.info.claim)
+		}
+	}
+	if claims == nil {
+		return ""
+	}
+	return fmt.Sprintf("Compared are %s. A store is counted where it was measured, unless its rounds differ too much to rank it.",
+		strings.Join(claims, "; "))
+}
+
 // second returns the backend that comes after the winner.
 func (r doc) second(c contest, winner int) int {
 	rest := slices.Clone(c.series)
@@ -238,7 +280,7 @@ func (r doc) second(c contest, winner int) int {
 	next := -1
 	var best float64
 	for i, s := range rest {
-		if m, ok := s.Median(); ok && !inProcess(r.Backends[i]) && (next < 0 || c.info.lower == (m < best)) {
+		if m, ok := s.Median(); ok && r.ranks(i, s) && (next < 0 || c.info.lower == (m < best)) {
 			next, best = i, m
 		}
 	}

@@ -133,7 +133,7 @@ func TestSummaryLevel(t *testing.T) {
 	}
 }
 
-// Rounds that differ by more than their median are told, where they have kept a store from its rank.
+// Rounds that differ by more than their median are told.
 func TestSummaryOfNoise(t *testing.T) {
 	wild := report.Series{100, 1000, 9000}
 	for _, etcd := range []report.Series{{900, 1000, 1100}, nil} { // with a rival, and alone
@@ -149,12 +149,52 @@ func TestSummaryOfNoise(t *testing.T) {
 			t.Errorf("etcd: %q", watch)
 		}
 	}
-	r := of(report.SoloRate, wild, report.Series{90000, 90000, 90000})
-	if _, watch, _ := said(r, "redis"); !slices.Equal(watch, []string{"Far behind etcd: locks that nobody else wants (90 times)"}) {
-		t.Errorf("redis: %q", watch)
-	}
 	if lead := (doc{of(report.SoloRate, report.Series{900, 1000, 1100}, nil)}).performanceTable().Lead; strings.Contains(lead, "says little") {
 		t.Errorf("the table says %q", lead)
+	}
+}
+
+// A figure that is too noisy ranks neither its store nor the others, in no format.
+func TestNoiseRanksNobody(t *testing.T) {
+	r := of(report.HotWorst, report.Series{6.1, 17.1, 48.9}, report.Series{20, 21, 22})
+	r.Backends = append(r.Backends, &report.Backend{Name: "pg", URL: "postgres://h", Figures: map[report.Figure]report.Series{report.HotWorst: {133, 135, 137}}})
+	for name, want := range map[string]string{"redis": "Too noisy to rank: the longest wait for a contended name (±125%)",
+		"etcd": "", "pg": "Far behind etcd: the longest wait for a contended name (6.4 times)"} {
+		best, watch, lead := said(r, name)
+		if len(best) > 0 || strings.Join(watch, "") != want || strings.HasPrefix(lead, "Ahead") {
+			t.Errorf("%s: %q, %q, %q", name, best, watch, lead)
+		}
+	}
+	for name, write := range formats() {
+		if text := written(t, write, r); strings.Contains(text, "within the noise of") || strings.Contains(text, "behind redis") {
+			t.Errorf("%s ranks by a noisy figure: %s", name, text)
+		}
+	}
+	// A noisy store that is behind in each of its rounds leaves the winner its place.
+	r.Backends[1].Figures[report.HotWorst] = report.Series{300, 1000, 4000}
+	best, _, lead := said(r, "etcd")
+	if !slices.Equal(best, []string{"The longest wait for a contended name: 21 ms, 6.4 times less than pg"}) || lead != "Ahead of all others in 1 of 1 comparison." {
+		t.Errorf("etcd: %q, %q", best, lead)
+	}
+	if row := (doc{r}).performanceTable().Rows[0]; !row.Cells[2].Best {
+		t.Errorf("marked in the table: %+v", row.Cells)
+	}
+}
+
+// What is counted is named, in each format for people.
+func TestComparedIsNamed(t *testing.T) {
+	r := of(report.SoloRate, report.Series{900, 1000, 1100}, report.Series{300, 310, 320})
+	r.Backends[1].Figures[report.HandOff50] = report.Series{1, 1, 1} // nobody to compare it with
+	if got := (doc{r}).compared(); !strings.HasPrefix(got, "Compared are locks that nobody else wants. ") {
+		t.Errorf("compared: %q", got)
+	}
+	for name, write := range formats() {
+		if name != "json" && !strings.Contains(written(t, write, r), "Compared are locks that nobody else wants.") {
+			t.Errorf("%s does not name what is compared", name)
+		}
+	}
+	if got := (doc{of(report.SoloRate, nil, nil)}).compared(); got != "" {
+		t.Errorf("of nothing: %q", got)
 	}
 }
 

@@ -69,8 +69,12 @@ func (r doc) tables() []table {
 
 func (r doc) performanceTable() table {
 	t := table{Title: "Performance", Columns: r.labels(), Numeric: true, Lead: r.performanceLead()}
+	above := "" // what the last row said that does not continue another
 	for _, f := range r.figures() {
 		in := infoOf(f)
+		if part, continues := in.continues(); !continues || part != above {
+			in.title, above = in.full(), part // the row that it would continue is missing
+		}
 		series := perBackend(r, func(b *report.Backend) report.Series { return b.Figures[f] })
 		t.Rows = append(t.Rows, r.seriesRow(in, series))
 		if f == report.SoloRate {
@@ -120,11 +124,11 @@ func (r doc) performanceLead() string {
 
 func (r doc) seriesRow(in figureInfo, series []report.Series) tableRow {
 	row := tableRow{Head: clean(in.title), Unit: in.unit}
-	best, _ := r.leaders(series, in.lower)
+	best := r.winner(series, in.lower)
 	for i, s := range series {
 		c := tableCell{Text: "–"}
 		if m, ok := s.Median(); ok {
-			c.Text, c.Spread, c.Best = number(m), spread(s), in.claim != "" && len(best) == 1 && best[0] == i
+			c.Text, c.Spread, c.Best = number(m), spread(s), in.claim != "" && best == i
 		}
 		row.Cells = append(row.Cells, c)
 	}

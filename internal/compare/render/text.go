@@ -11,8 +11,14 @@ import (
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
-// textWidth is how many columns of a terminal the report takes at the most.
-const textWidth = 100
+// textWidth is how many columns the report takes where there is no terminal: six
+// backends then stand in one table, as many as compare has without a URL. On a terminal
+// it takes what is there, but not so much that long lines cannot be read.
+const (
+	textWidth = 120
+	minWidth  = 60
+	maxWidth  = 160
+)
 
 // minCell is the narrowest column that text is still readable in; more backends
 // than fit at this width go into a second table. maxHead is where the head of a row
@@ -63,16 +69,34 @@ func (c tableCell) style() string {
 	return ""
 }
 
-// Text writes the report for people, at most 100 columns wide, without colours.
-func Text(w io.Writer, r *report.Report) error { return doc{r}.writeText(w, asIs) }
+// Text writes the report for people, without colours. columns is the width of the
+// terminal that it is for, 0 if there is none.
+func Text(w io.Writer, r *report.Report, columns int) error {
+	return doc{r}.writeText(w, columns, asIs)
+}
 
 // Terminal writes the same with colours.
-func Terminal(w io.Writer, r *report.Report) error { return doc{r}.writeText(w, colour) }
+func Terminal(w io.Writer, r *report.Report, columns int) error {
+	return doc{r}.writeText(w, columns, colour)
+}
 
-func (r doc) writeText(w io.Writer, paint painter) error {
-	var b bytes.Buffer
+// sheet is a text as it is written, and how wide it may be.
+type sheet struct {
+	bytes.Buffer
+	columns int
+}
+
+func newSheet(columns int) *sheet {
+	if columns <= 0 {
+		columns = textWidth
+	}
+	return &sheet{columns: min(max(columns, minWidth), maxWidth)}
+}
+
+func (r doc) writeText(w io.Writer, columns int, paint painter) error {
+	b := newSheet(columns)
 	for _, warning := range r.warnings() {
-		writeItem(&b, paint(red, "!!")+" ", 3, warning, func(s string) string { return paint(red, s) })
+		writeItem(b, paint(red, "!!")+" ", 3, warning, func(s string) string { return paint(red, s) })
 	}
 	for _, t := range r.tables() {
 		if b.Len() > 0 {
@@ -80,43 +104,54 @@ func (r doc) writeText(w io.Writer, paint painter) error {
 		}
 		b.WriteString(paint(bold, strings.ToUpper(t.Title)) + "\n")
 		if t.Numeric {
-			writeItem(&b, "", 0, t.Lead, func(s string) string { return paint(faint, s) })
+			writeItem(b, "", 0, t.Lead, func(s string) string { return paint(faint, s) })
 		}
 		if t.List {
-			t.writeList(&b, paint)
+			t.writeList(b, paint)
 			continue
 		}
-		t.write(&b, paint)
-		t.writeDetails(&b, paint)
+		t.write(b, paint)
+		t.writeDetails(b, paint)
 	}
-	fmt.Fprintf(&b, "\n%s\n", paint(bold, "SUMMARY"))
-	for _, s := range r.summaries() {
-		b.WriteString(paint(bold, s.Name) + "\n")
-		writeItem(&b, "    ", 4, s.Lead, func(s string) string { return s })
-		for _, st := range s.Best {
-			writeItem(&b, "  "+paint(green, "+")+" ", 4, st.line(), func(s string) string { return s })
-		}
-		for _, st := range s.Watch {
-			style := tableCell{Verdict: st.Verdict}.style()
-			writeItem(&b, "  "+paint(style, st.Mark())+" ", 4, st.line(), func(s string) string { return paint(style, s) })
-		}
-	}
-	fmt.Fprintf(&b, "\n%s\n", paint(bold, "HOW IT WAS MEASURED"))
+	r.writeSummaries(b, paint)
+	fmt.Fprintf(b, "\n%s\n", paint(bold, "HOW IT WAS MEASURED"))
 	for _, n := range r.notes() {
 		lead := fmt.Sprintf("%-12s ", n.Head)
 		if width(n.Head) > 12 {
-			writeItem(&b, "", 0, n.Head, func(s string) string { return s })
+			writeItem(b, "", 0, n.Head, func(s string) string { return s })
 			lead = strings.Repeat(" ", 13)
 		}
-		writeItem(&b, lead, 13, n.Text, func(s string) string { return s })
+		writeItem(b, lead, 13, n.Text, func(s string) string { return s })
 	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
+func (r doc) writeSummaries(b *sheet, paint painter) {
+	fmt.Fprintf(b, "\n%s\n", paint(bold, "SUMMARY"))
+	if text := r.compared(); text != "" {
+		writeItem(b, "", 0, text, func(s string) string { return paint(faint, s) })
+	}
+	for _, s := range r.summaries() {
+		b.WriteString(paint(bold, s.Name) + "\n")
+		writeItem(b, "    ", 4, s.Lead, func(s string) string { return s })
+		for _, st := range s.Best {
+			writeItem(b, "  "+paint(green, "+")+" ", 4, st.line(), func(s string) string { return s })
+		}
+		for _, st := range s.Watch {
+			style := tableCell{Verdict: st.Verdict}.style()
+			text := st.line()
+			if st.Verdict == report.Unmeasured {
+				text = st.sentence() // the tables do not say why
+			}
+			writeItem(b, "  "+paint(style, st.Mark())+" ", 4, text, func(s string) string { return paint(style, s) })
+		}
+	}
+}
+
 // writeItem writes a text in lines behind a lead. The lead takes indent columns.
-func writeItem(b *bytes.Buffer, lead string, indent int, text string, paint func(string) string) {
-	for i, line := range wrap(text, textWidth-indent) {
+func writeItem(b *sheet, lead string, indent int, text string, paint func(string) string) {
+	for i, line := range wrap(text, b.columns-indent) {
 		if i > 0 {
 			lead = strings.Repeat(" ", indent)
 		}
@@ -125,7 +160,7 @@ func writeItem(b *bytes.Buffer, lead string, indent int, text string, paint func
 }
 
 // write lays the table out in as many parts as it takes to stay within the width.
-func (t table) write(b *bytes.Buffer, paint painter) {
+func (t table) write(b *sheet, paint painter) {
 	head := 0
 	for _, row := range t.Rows {
 		for _, line := range wrap(row.title(), maxHead) {
@@ -134,13 +169,13 @@ func (t table) write(b *bytes.Buffer, paint painter) {
 	}
 	cell := minCell
 	if t.Numeric {
-		cell = t.widest()
+		cell = t.widest(b.columns)
 	}
-	at := max(1, (textWidth-head)/(cell+gap))
+	at := max(1, (b.columns-head)/(cell+gap))
 	for from := 0; from < len(t.Columns); from += at {
 		to := min(from+at, len(t.Columns))
 		if !t.Numeric {
-			cell = min(max(minCell, (textWidth-head)/(to-from)-gap), 40)
+			cell = min(max(minCell, (b.columns-head)/(to-from)-gap), 40)
 		}
 		if from > 0 {
 			b.WriteByte('\n')
@@ -158,7 +193,7 @@ func (t table) write(b *bytes.Buffer, paint painter) {
 }
 
 // writeList writes a line for each cell, below the head of its row.
-func (t table) writeList(b *bytes.Buffer, paint painter) {
+func (t table) writeList(b *sheet, paint painter) {
 	name := 0
 	for _, c := range t.Columns {
 		name = max(name, min(width(c), maxHead))
@@ -174,7 +209,7 @@ func (t table) writeList(b *bytes.Buffer, paint painter) {
 }
 
 // widest returns how wide a column must be for every number to stay in one line.
-func (t table) widest() int {
+func (t table) widest(columns int) int {
 	cell := 8
 	for _, row := range t.Rows {
 		for _, c := range row.Cells {
@@ -184,7 +219,7 @@ func (t table) widest() int {
 	for _, name := range t.Columns {
 		cell = max(cell, min(width(name), 2*minCell))
 	}
-	return min(cell, textWidth-maxHead-gap)
+	return min(cell, columns-maxHead-gap)
 }
 
 // title is the head of a row with its unit.
@@ -196,7 +231,7 @@ func (r tableRow) title() string {
 }
 
 // writeRow writes one row, in as many lines as its longest cell takes.
-func (t table) writeRow(b *bytes.Buffer, row tableRow, head, cell int, paint painter) {
+func (t table) writeRow(b *sheet, row tableRow, head, cell int, paint painter) {
 	title := wrap(row.title(), maxHead)
 	var cells [][]string
 	lines := len(title)
@@ -231,7 +266,7 @@ func (t table) writeRow(b *bytes.Buffer, row tableRow, head, cell int, paint pai
 }
 
 // writeDetails tells how the outcomes came about that one has to build around.
-func (t table) writeDetails(b *bytes.Buffer, paint painter) {
+func (t table) writeDetails(b *sheet, paint painter) {
 	for _, d := range t.details() {
 		writeItem(b, paint(d.cell.style(), d.cell.Mark())+" ", 2, d.text(), func(s string) string { return s })
 	}

@@ -61,7 +61,7 @@ func (r doc) behind(i int) []statement {
 	where := make(map[int][]string)
 	for _, c := range r.contests() {
 		top, _ := r.leaders(c.series, c.info.lower)
-		if !c.ranked || len(top) == 0 || slices.Contains(top, i) || len(c.series[i]) == 0 {
+		if !c.ranked || len(top) == 0 || slices.Contains(top, i) || !r.ranks(i, c.series[i]) {
 			continue
 		}
 		m, _ := c.series[i].Median()
@@ -83,12 +83,11 @@ func (r doc) behind(i int) []statement {
 	return all
 }
 
-// noise says where no verdict was possible because the rounds of a backend differ too much.
+// noise says where a backend takes no part because its rounds differ too much.
 func (r doc) noise(i int) []statement {
 	var where []string
 	for _, c := range r.contests() {
-		s := c.series[i]
-		if top, of := r.leaders(c.series, c.info.lower); noisy(s) && (of < 2 || len(top) > 1 && slices.Contains(top, i)) {
+		if s := c.series[i]; noisy(s) {
 			where = append(where, fmt.Sprintf("%s (%s)", c.info.claim, spread(s)))
 		}
 	}

@@ -86,14 +86,24 @@ func infoOf(f report.Figure) figureInfo {
 	return figureInfo{id: f, title: strings.ReplaceAll(name, "_", " "), unit: unit, lower: unit != "/s"}
 }
 
-// full is the title where no row stands above it. A title that begins with "…"
-// continues the first one above that does not, from its colon.
+// full is the title where no row stands above it that it continues.
 func (in figureInfo) full() string {
 	rest, ok := strings.CutPrefix(in.title, "… ")
 	if !ok {
 		return in.title
 	}
-	above := ""
+	above, _ := in.continues()
+	return above + ": " + rest
+}
+
+// continues reports whether the title begins with "…". Such a title continues the first
+// one above that does not, from its colon. above is that one, or else the title itself,
+// up to its colon.
+func (in figureInfo) continues() (above string, continues bool) {
+	if !strings.HasPrefix(in.title, "… ") {
+		above, _, _ = strings.Cut(in.title, ": ")
+		return above, false
+	}
 	for _, other := range figureInfos {
 		if other.id == in.id {
 			break
@@ -102,7 +112,7 @@ func (in figureInfo) full() string {
 			above, _, _ = strings.Cut(other.title, ": ")
 		}
 	}
-	return above + ": " + rest
+	return above, true
 }
 
 // hazardInfo says how a hazard is named.
