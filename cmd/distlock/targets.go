@@ -66,7 +66,9 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			return nil, nil, nil, err
 		}
 		t.Rig.Child = holder
-		t.PIDs = s.Working()
+		if pid := s.PID(); pid != 0 {
+			t.PIDs = []int{pid}
+		}
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
 			t.Rig.Control = s

@@ -13,8 +13,8 @@ import (
 // server's, if known. Connections are open by then: the warm-up has opened them.
 func (b *bench) meter() func(workload string, figures map[report.Figure]float64) {
 	own := []int{os.Getpid()}
+	server, knownServer := ServerTime(b.target.PIDs) // first: it takes time of this process
 	client, knownClient := CPUTime(own)
-	server, knownServer := CPUTime(b.target.PIDs)
 	pairs := b.pairs.Load()
 	return func(workload string, figures map[report.Figure]float64) {
 		n := float64(b.pairs.Load() - pairs)
@@ -24,7 +24,7 @@ func (b *bench) meter() func(workload string, figures map[report.Figure]float64)
 		if after, ok := CPUTime(own); ok && knownClient {
 			figures[report.ClientCPU(workload)] = float64(after-client) / float64(time.Microsecond) / n
 		}
-		if after, ok := CPUTime(b.target.PIDs); ok && knownServer {
+		if after, ok := ServerTime(b.target.PIDs); ok && knownServer {
 			figures[report.ServerCPU(workload)] = float64(after-server) / float64(time.Microsecond) / n
 		}
 	}
@@ -33,16 +33,29 @@ func (b *bench) meter() func(workload string, figures map[report.Figure]float64)
 // busy begins to count processor time. It returns a function that adds to figures what
 // this process and the server have used since, a second.
 func (b *bench) busy() func(figures map[report.Figure]float64) {
-	own, began := []int{os.Getpid()}, time.Now()
+	own := []int{os.Getpid()}
+	server, knownServer := ServerTime(b.target.PIDs) // first: it takes time of this process
+	began := time.Now()
 	client, knownClient := CPUTime(own)
-	server, knownServer := CPUTime(b.target.PIDs)
 	return func(figures map[report.Figure]float64) {
 		passed := time.Since(began).Seconds()
 		if after, ok := CPUTime(own); ok && knownClient {
 			figures[report.HeldClientCPU] = ms(after-client) / passed
 		}
-		if after, ok := CPUTime(b.target.PIDs); ok && knownServer {
+		if after, ok := ServerTime(b.target.PIDs); ok && knownServer {
 			figures[report.HeldServerCPU] = ms(after-server) / passed
 		}
 	}
+}
+
+// tellServerCPU says why the processor time of a server is not measured.
+func (b *bench) tellServerCPU() {
+	if _, known := ServerTime(b.target.PIDs); known || b.target.Store == "" || b.refused {
+		return
+	}
+	why := "the server is not a local process that was started for this run"
+	if len(b.target.PIDs) > 0 {
+		why = "this system does not tell it"
+	}
+	b.result.Unmeasured["server_cpu"] = why
 }

@@ -42,6 +42,9 @@ func Run(ctx context.Context, targets []Target, p report.Params, progress func(S
 		r.Backends = append(r.Backends, b.result)
 	}
 	defer closeAll(benches)
+	for _, b := range benches {
+		b.tellServerCPU()
+	}
 	steps := plan(benches, p)
 	clock := newEstimate(steps, p)
 	for i, s := range steps {

@@ -23,7 +23,7 @@ type Target struct {
 	Origin  string // "local process redis-server"
 	Version string // asked of the server if empty
 	Notes   []string
-	PIDs    []int // of the server's processes, if they are known
+	PIDs    []int // of the server's processes but for their children, if they are known
 
 	// Open returns a new Locker with connections of its own.
 	Open func(ctx context.Context) (distlock.Locker, error)
