@@ -15,7 +15,7 @@ tools: ## what the tests need: the same, PgBouncer, libfaketime, and a C compile
 
 .PHONY: compare
 compare: servers ## the comparison of all five backends on this machine (5 to 6 minutes)
-	$(GO) run ./cmd/distlock compare --html report.html $(ARGS)
+	$(GO) run -ldflags "$$(scripts/commit-flag.sh)" ./cmd/distlock compare --html report.html $(ARGS)
 
 .PHONY: compare-docs
 compare-docs: servers ## the same, into docs/reports/comparison.md

@@ -17,7 +17,7 @@ type Gap struct {
 
 // String is the gap in one line: "H1, H5 where …: not examined (7 checks), the harness has no proxy".
 func (g Gap) String() string {
-	return fmt.Sprintf("%s %s: not examined (%d checks), %s", strings.Join(g.Clauses, ", "), g.Situation, len(g.Checks), g.Why)
+	return fmt.Sprintf("%s %s: not examined (%s), %s", strings.Join(g.Clauses, ", "), g.Situation, plural(len(g.Checks), "check"), g.Why)
 }
 
 // capSteps is no declaration: it is there with the interface Stepped or with a proxy.
@@ -99,7 +99,11 @@ func (r Report) unseen() []string {
 		lines = append(lines, fmt.Sprintf("inconclusive, so not examined: %s", strings.Join(open, ", ")))
 	}
 	if r.Left > 0 {
-		lines = append(lines, fmt.Sprintf("%d checks of the suite were not chosen to run: what they protect was not examined", r.Left))
+		were := "were"
+		if r.Left == 1 {
+			were = "was"
+		}
+		lines = append(lines, fmt.Sprintf("%s of the suite %s not chosen to run: what is protected there was not examined", plural(r.Left, "check"), were))
 	}
 	return lines
 }

@@ -16,8 +16,8 @@ func TestSummaryNamesWhatWasNotExamined(t *testing.T) {
 	text := r.Summary()
 	for _, want := range []string{
 		"1 passed, 0 failed, 2 skipped",
-		"H1 where requests or replies are lost, late or cut off: not examined (1 checks), the harness has no proxy",
-		"F1 where the server is stopped, killed or restarted: not examined (1 checks), the harness has no process",
+		"H1 where requests or replies are lost, late or cut off: not examined (1 check), the harness has no proxy",
+		"F1 where the server is stopped, killed or restarted: not examined (1 check), the harness has no process",
 		"F1: not examined at all",
 		"checks of the suite were not chosen to run",
 	} {

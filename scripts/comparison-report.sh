@@ -19,7 +19,5 @@ code: take them as ratios. Outcomes do not depend on the machine.
 
 END
 
-# go run does not stamp the commit, and figures of an unknown one are worth little.
-version=github.com/distlock-go/distlock/internal/compare.version=$(git describe --always --dirty --abbrev=12)
-${GO:-go} run -ldflags "-X $version" ./cmd/distlock compare --markdown "$@" >>"$page.new"
+${GO:-go} run -ldflags "$(scripts/commit-flag.sh)" ./cmd/distlock compare --markdown "$@" >>"$page.new"
 mv "$page.new" "$page"

@@ -101,18 +101,15 @@ func runCompare(ctx context.Context, urls []string, p report.Params, safety bool
 	return found, nil
 }
 
+// tellEvery is how long plain lines of progress are apart: a log has no use for more.
+const tellEvery = 10 * time.Second
+
 // progress draws a bar on a terminal, and writes plain lines elsewhere. How much is done is told by time, like what is
 // left: the steps are not equally long.
 func progress() compare.Progress {
 	start := time.Now()
 	if !atTerminal() {
-		last := ""
-		return func(done, total int, what string, left time.Duration) {
-			if what != last && done < total {
-				fmt.Fprintf(stderr, "%3d%%  %s\n", share(time.Since(start), left), doing(what, left))
-				last = what
-			}
-		}
+		return plainProgress(start)
 	}
 	var bar *progressbar.ProgressBar
 	return func(done, total int, what string, left time.Duration) {
@@ -126,6 +123,16 @@ func progress() compare.Progress {
 			percent = share(time.Since(start), left)
 		}
 		_ = bar.Set(percent) // a bar that cannot be drawn is no reason to stop
+	}
+}
+
+func plainProgress(start time.Time) compare.Progress {
+	var told time.Time
+	return func(done, total int, what string, left time.Duration) {
+		if done < total && time.Since(told) >= tellEvery {
+			fmt.Fprintf(stderr, "%3d%%  %s\n", share(time.Since(start), left), doing(what, left))
+			told = time.Now()
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ func (w *storeWatch) failure(unanswered int) error {
 	for _, s := range w.spans {
 		sum += s.to.Sub(s.from)
 	}
-	err := fmt.Errorf("the store did not answer, or took no new client, for %v; %d checks that ran meanwhile say nothing", sum.Round(100*time.Millisecond), unanswered)
+	err := fmt.Errorf("the store did not answer, or took no new client, for %v; what %s found meanwhile says nothing", sum.Round(100*time.Millisecond), counted(unanswered, "check"))
 	if w.last != nil {
 		err = fmt.Errorf("%w; it said last: %w; --parallel 1 takes fewer connections", err, w.last)
 	}

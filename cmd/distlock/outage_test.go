@@ -47,7 +47,7 @@ func TestSlowLoginsAccuseNobody(t *testing.T) {
 		if n != 1 || report.Count(conformance.Failed) != 1 {
 			t.Errorf("%d checks are inconclusive, %d failed, want 1 and 1", n, report.Count(conformance.Failed))
 		}
-		if got := w.failure(n).Error(); !strings.Contains(got, "for 3.3s; 1 checks") {
+		if got := w.failure(n).Error(); !strings.Contains(got, "for 3.3s; what 1 check found") {
 			t.Errorf("told is %q, want the time of the slow login", got)
 		}
 	})

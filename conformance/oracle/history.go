@@ -108,7 +108,7 @@ func Quote(name string) string {
 	if len(name) <= head+tail {
 		return fmt.Sprintf("%q", name)
 	}
-	return fmt.Sprintf("%q…%q (%d bytes)", name[:head], name[len(name)-tail:], len(name))
+	return fmt.Sprintf("%q…%q of %d bytes", name[:head], name[len(name)-tail:], len(name))
 }
 
 // acquires reports whether e is an acquisition, of whatever outcome.

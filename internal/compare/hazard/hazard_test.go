@@ -254,3 +254,24 @@ func TestRigOfURL(t *testing.T) {
 		t.Errorf("of a store in this process: %+v", r)
 	}
 }
+
+// The plan is that of the slowest rig, and counts only what a rig does. A rig that is slower than planned delays the end.
+func TestPlan(t *testing.T) {
+	local, remote := Rig{InProcess: true}, Rig{Route: func() (*Route, error) { return nil, nil }}
+	if local.takes(0) >= remote.takes(0) || remote.takes(1) >= remote.takes(0) || remote.takes(len(hazards)) != 0 {
+		t.Errorf("in this process %v, on a server %v, without its first group %v", local.takes(0), remote.takes(0), remote.takes(1))
+	}
+	count, takes := Plan([]Rig{local, remote, remote})
+	if count != 3+5+5 || takes != remote.takes(0) {
+		t.Errorf("the plan is %d hazards in %v, want 13 in %v", count, takes, remote.takes(0))
+	}
+	var left time.Duration
+	s := newSteps([]Rig{local, remote}, func(_ int, _ string, l time.Duration) { left = l })
+	first := remote.takes(0) - remote.takes(1)
+	s.start = time.Now().Add(-2*first - time.Second) // the first group took twice as long as planned
+	s.passed(1, 0)
+	s.over("")
+	if want := 2 * remote.takes(1); (left - want).Abs() > time.Second {
+		t.Errorf("about %v left, want %v", left, want)
+	}
+}

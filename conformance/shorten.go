@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/distlock-go/distlock/conformance/oracle"
+)
+
+// quotedText is one as %q prints it.
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// maxBare is how long a name without quotes may be, as in an error of a store, before
+// it is shortened.
+const maxBare = 60
+
+// shorten prints the long names in a text as oracle.Quote does: a name of 512 bytes
+// hides what is said of it. Names are known by the prefix of the check.
+func (c *C) shorten(text string) string {
+	text = quotedText.ReplaceAllStringFunc(text, func(s string) string {
+		name, err := strconv.Unquote(s)
+		if err != nil || !strings.Contains(name, c.prefix) {
+			return s
+		}
+		return oracle.Quote(name)
+	})
+	bare := regexp.MustCompile(regexp.QuoteMeta(c.prefix) + `[^\s"(){}\[\],;]+`)
+	return bare.ReplaceAllStringFunc(text, func(s string) string {
+		if len(s) <= maxBare {
+			return s
+		}
+		return fmt.Sprintf("%s of %d bytes", strings.ToValidUTF8(s[:maxBare/2]+"…"+s[len(s)-maxBare/4:], "?"), len(s))
+	})
+}
+
+func (c *C) shortenAll(texts []string) []string {
+	var short []string
+	for _, text := range texts {
+		short = append(short, c.shorten(text))
+	}
+	return short
+}
+
+// plural is a count with what is counted.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
