@@ -261,8 +261,11 @@ func TestPlan(t *testing.T) {
 	if local.takes(0) >= remote.takes(0) || remote.takes(1) >= remote.takes(0) || remote.takes(len(hazards)) != 0 {
 		t.Errorf("in this process %v, on a server %v, without its first group %v", local.takes(0), remote.takes(0), remote.takes(1))
 	}
+	if zk := (Rig{ZooKeeper: true}); zk.takes(0) <= (Rig{}).takes(0) {
+		t.Errorf("on ZooKeeper %v, elsewhere %v", zk.takes(0), Rig{}.takes(0))
+	}
 	count, takes := Plan([]Rig{local, remote, remote})
-	if count != 3+5+5 || takes != remote.takes(0) {
+	if count != 3+2*(3+2) || takes != remote.takes(0) {
 		t.Errorf("the plan is %d hazards in %v, want 13 in %v", count, takes, remote.takes(0))
 	}
 	var left time.Duration

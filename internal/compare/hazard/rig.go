@@ -36,6 +36,9 @@ type Rig struct {
 	// InProcess says that the store is in this process: there is no server, no
 	// network and no other process.
 	InProcess bool
+
+	// ZooKeeper says that the store is one: the plan gives it more time.
+	ZooKeeper bool
 }
 
 // Control is power over a server that nobody else uses.
@@ -56,6 +59,7 @@ type Route struct {
 // when something of the sandbox may have come to be.
 func NewRig(box *sandbox.Sandbox, used func()) Rig {
 	r := Rig{
+		ZooKeeper: box.Store == "zk",
 		Open: func(ctx context.Context, ttl time.Duration) (distlock.Locker, error) {
 			l, err := backends.Open(ctx, leased(box, "", ttl))
 			if err == nil {

@@ -170,3 +170,28 @@ func TestVersionOfUnreached(t *testing.T) {
 		t.Errorf("asked %d times; refused: %v, failed: %v", m.asked, b.refused, b.result.Failed)
 	}
 }
+
+// Memory of the locks is given only where it is clear of what else the process has freed.
+func TestWithinNoise(t *testing.T) {
+	for _, tc := range []struct {
+		grown, fell float64
+		want        bool
+	}{{4480, 1_000_000, true}, {1_010_000, 0, false}, {1_010_000, -300_000, false}, {1_010_000, 400_000, false}, {1_010_000, 600_000, true}, {-20, -40, true}, {0, 0, true}} {
+		if got := withinNoise(tc.grown, tc.fell); got != tc.want {
+			t.Errorf("%v bytes more, then %v less than before: within the noise: %v", tc.grown, tc.fell, got)
+		}
+	}
+}
+
+// Why the processor time of a server is not known is told; what is in this process has no server.
+func TestWhyNoServerCPU(t *testing.T) {
+	given, local := newBench(Target{Store: "redis"}), newBench(memory("local"))
+	given.tellServerCPU()
+	local.tellServerCPU()
+	if why := given.result.Unmeasured["server_cpu"]; !strings.Contains(why, "not a local process") {
+		t.Errorf("of a given server: %q", why)
+	}
+	if why := local.result.Unmeasured["server_cpu"]; why != "" {
+		t.Errorf("in this process: %q", why)
+	}
+}
