@@ -54,7 +54,7 @@ type Backend struct {
 	Failed       map[string]string `json:"failed,omitempty"` // workload: why
 
 	// Unmeasured says why figures are missing here without a failure: by workload, or
-	// under "requests" for those that count them.
+	// under "requests" for those that count them, "server_cpu", "memory_of_a_held_lock".
 	Unmeasured map[string]string `json:"unmeasured,omitempty"`
 	// Notes say what a reader of the figures must know of this server.
 	Notes []string `json:"notes,omitempty"`
