@@ -100,8 +100,8 @@ func TestKnownParametersAreShown(t *testing.T) {
 	}
 }
 
-// Nothing is written past the mask: only what asks whether there is a terminal, and the
-// progress bar, know the files.
+// Nothing is written past the mask: only what asks about the terminal, and the progress bar, know
+// the files.
 func TestOneWayOut(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestOneWayOut(t *testing.T) {
 		for i, line := range strings.Split(string(text), "\n") {
 			direct := strings.Contains(line, "os.Stdout") || strings.Contains(line, "os.Stderr") ||
 				strings.Contains(line, "fmt.Print")
-			if direct && !strings.Contains(line, "term.IsTerminal(") && !strings.Contains(line, "progressbar.") {
+			if direct && !strings.Contains(line, "term.IsTerminal(") && !strings.Contains(line, "term.GetSize(") && !strings.Contains(line, "progressbar.") {
 				t.Errorf("%s:%d writes past the mask: %s", name, i+1, line)
 			}
 		}
