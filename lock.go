@@ -137,9 +137,9 @@ type Lock interface {
 	// that the backend can promise, should that be less, as on ZooKeeper: Deadline tells. It
 	// never shortens the lock; renewal goes on with the TTL of the lock. A ttl of zero or less,
 	// below the shortest that the backend can do, or beyond MaxTTL is ErrInvalid. So is one that
-	// the backend cannot promise, for a lock of a fixed term (see NoRenewal). If the lock has ended, the error matches ErrLost or ErrUnlocked. After an
-	// error of ctx or of the backend the lock may or may not have been extended: Deadline
-	// has not moved.
+	// the backend cannot promise, for a lock of a fixed term (see NoRenewal). If the lock has
+	// ended, the error matches ErrLost or ErrUnlocked. After an error of ctx or of the backend
+	// the lock may or may not have been extended: Deadline has not moved.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
