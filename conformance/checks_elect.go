@@ -31,15 +31,19 @@ func electOneLeader(c *C) {
 	const terms = 3
 	name, ttl := c.Name("x"), c.fits(c.Unit())
 	t := &leadership{c: c, stalls: c.stalls()}
-	ctx, cancel := context.WithCancel(c.ctx)
+	stand, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	over := make(chan string, terms)
 	for _, who := range []string{"A", "B"} {
-		c.open(who).elect(ctx, name, ttl, func(ctx context.Context, term int64) error {
+		c.open(who).elect(stand, name, ttl, func(ctx context.Context, term int64) error {
 			t.begin(who, term)
 			defer t.end(who)
+			began := c.now()
 			select {
 			case <-ctx.Done():
+				if stand.Err() == nil {
+					c.excuse(t.stalls(), began, ttl, name, context.Cause(ctx))
+				}
 				return context.Cause(ctx)
 			case <-time.After(ttl * 3 / 2):
 			}
@@ -98,11 +102,12 @@ func (t *leadership) end(who string) {
 // await returns what comes by a channel, and ends the check if nothing does within the
 // bound. The text says what was to be expected.
 func await[T any](c *C, ch <-chan T, bound time.Duration, format string, args ...any) (got T) {
-	timer := time.NewTimer(bound)
+	began, timer := c.now(), time.NewTimer(bound)
 	defer timer.Stop()
 	select {
 	case got = <-ch:
 	case <-timer.C:
+		c.doubt(began, began+bound)
 		c.Failf("within %v, by %s: %s", bound, millis(c.now()), fmt.Sprintf(format, args...))
 	case <-c.ctx.Done():
 		runtime.Goexit()

@@ -160,14 +160,15 @@ func (p *pulse) between(from, to time.Time) (why string) {
 	return ""
 }
 
-// slowestTry returns the longest that another client has waited for the answer to a TryLock since h was granted. It sees
-// what falls between two looks of the pulse.
+// slowestTry returns the longest that another client has waited for the answer to a TryLock since h was granted, or that
+// the one took by which h was: that is over before the first renewal. It sees what falls between two looks of the pulse.
 func (c *C) slowestTry(h *lease) (took time.Duration) {
 	if c.Virtual() {
 		return 0
 	}
 	for _, e := range c.recorder.History().Events {
-		if e.Op == oracle.OpTry && e.Client != h.p.who && e.Call.At > h.ret {
+		another, own := e.Client != h.p.who && e.Call.At > h.ret, e.Client == h.p.who && e.Return.At == h.ret
+		if e.Op == oracle.OpTry && (another || own) {
 			took = max(took, e.Return.At-e.Call.At)
 		}
 	}
