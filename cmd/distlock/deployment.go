@@ -149,8 +149,20 @@ func isChild() (status int, child bool) {
 		if err != nil {
 			return nil, err
 		}
-		return c.Open(ctx)
+		return openPatiently(ctx, c)
 	}), true
+}
+
+// openPatiently opens a client, if need be when the server has room for one again: nobody here excuses a child for it.
+func openPatiently(ctx context.Context, c backends.Config) (distlock.Locker, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for retry := (driver.Retry{}); ; {
+		l, err := c.Open(ctx)
+		if err == nil || retry.Pause(ctx) != nil {
+			return l, err
+		}
+	}
 }
 
 // Caps implements conformance.Harness.
