@@ -84,8 +84,10 @@ var importRules = []importRule{
 	// How late this process is woken: for the suite's bounds, and those of tests.
 	{dir: "internal/canary"},
 	{dir: "internal/testkit", testing: true, imports: []string{"internal/canary"}},
+	// What Linux says of the processes of a server.
+	{dir: "internal/procstat"},
 	// Starts servers and asks them by their own clients whether they are ready; knows nothing of locks.
-	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault",
+	{dir: "internal/servers/...", testing: true, imports: []string{"conformance/netfault", "internal/procstat",
 		"github.com/redis/go-redis/v9/...", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/...", "github.com/go-zookeeper/zk",
 		"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "golang.org/x/sys/...",
 		"github.com/testcontainers/testcontainers-go/...", "github.com/containerd/errdefs/...", "github.com/moby/moby/...",
@@ -101,7 +103,7 @@ var importRules = []importRule{
 	// What a comparison has found, as data: measuring and rendering know nothing of each other.
 	{dir: "internal/compare/report", imports: []string{"internal/openurl"}},
 	// Reads the CPU clocks of processes.
-	{dir: "internal/compare/measure", imports: []string{".", "backends", "conformance/netfault", "internal/openurl", "internal/sandbox", "internal/compare/report", "golang.org/x/sys/..."},
+	{dir: "internal/compare/measure", imports: []string{".", "backends", "conformance/netfault", "internal/openurl", "internal/procstat", "internal/sandbox", "internal/compare/report", "golang.org/x/sys/..."},
 		tests: []string{"internal/sandbox/lookinto"}},
 	// Reads the clock that processes share.
 	{dir: "internal/compare/hazard", imports: []string{".", "driver", "backends", "conformance", "conformance/netfault", "internal/openurl", "internal/sandbox", "internal/compare/report", "golang.org/x/sys/..."}},

@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/distlock-go/distlock/internal/procstat"
 )
 
 // parentThread runs functions on one OS thread that lives as long as the process. The kernel sends the parent-death
@@ -62,43 +63,22 @@ func awaitStopped(pid int) error {
 // signalChildren sends a signal to the children of a process, and returns when it has taken effect on all: when they have
 // stopped, or are gone.
 func signalChildren(parent int, signal syscall.Signal) error {
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return err
-	}
-	for _, stat := range all {
-		if of, _ := readStat(stat); of != parent {
+	for _, p := range procstat.All() {
+		if p.Parent != parent {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
-		if err != nil {
-			return err
-		}
-		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 		for signal != sigResume {
-			of, state := readStat(stat)
-			if of == 0 || state == 'Z' || state == 'X' || state == 'T' && signal == sigPause {
+			now := procstat.Read(p.PID)
+			if now.Parent == 0 || now.State == 'Z' || now.State == 'X' || now.State == 'T' && signal == sigPause {
 				break
 			}
 			time.Sleep(time.Millisecond) // the kernel tells nobody but the parent
 		}
 	}
 	return nil
-}
-
-// readStat returns the parent of a process, 0 if it is gone, and its state: T is stopped, Z ended.
-func readStat(stat string) (parent int, state byte) {
-	text, err := os.ReadFile(stat)
-	// The name of the program is in brackets, and may contain some.
-	if at := bytes.LastIndexByte(text, ')'); err == nil && at >= 0 {
-		if fields := strings.Fields(string(text[at+1:])); len(fields) > 1 {
-			parent, _ = strconv.Atoi(fields[1])
-			return parent, fields[0][0]
-		}
-	}
-	return 0, 0
 }
 
 // freeShared removes the shared memory that a killed Postgres has left behind. The seventh line of its file has the number.
