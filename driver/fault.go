@@ -88,6 +88,11 @@ func FateOf(err error) Fate {
 	return f.Fate
 }
 
+// MaxLate is how long after its caller gave it up a request may still arrive at a store, and so how long a store has to
+// remember what was released. An operating system keeps sending the rest of a closed socket for a while, about 100 seconds
+// on Linux. MaxLate is longer than that.
+const MaxLate = 5 * time.Minute
+
 // The pauses of the zero Retry.
 const (
 	firstRetry = 10 * time.Millisecond

@@ -106,14 +106,8 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	return nil
 }
 
-const (
-	// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
-	minIdle = time.Second
-
-	// undoneIdle is the same for a row that refuses late requests. An operating system keeps sending
-	// the rest of a closed socket for a while, about 100 seconds on Linux.
-	undoneIdle = 5 * time.Minute
-)
+// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
+const minIdle = time.Second
 
 // Sweep implements driver.Sweeper. It finds idle rows without locking anything and then removes
 // them by name. So it delays others for no longer than one such statement takes. That statement

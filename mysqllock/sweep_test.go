@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -70,15 +71,15 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	c.ambiguous = true // its Try has had no answer yet
 	releases(t, c)
 	age(t, d, "token", time.Hour)
-	age(t, d, "expires", -(undoneIdle - time.Microsecond)) // negative: when it was given back
+	age(t, d, "expires", -(driver.MaxLate - time.Microsecond)) // negative: when it was given back
 	if n, err := d.Sweep(t.Context(), time.Second); n != 0 || err != nil {
-		t.Errorf("Sweep less than %v after a claim was undone: %d, %v, want 0", undoneIdle, n, err)
+		t.Errorf("Sweep less than %v after a claim was undone: %d, %v, want 0", driver.MaxLate, n, err)
 	}
 	if _, err := c.Try(t.Context()); err == nil {
 		t.Error("a late request of a claim that was undone was granted")
 	}
 	age(t, d, "expires", -time.Microsecond)
 	if n, err := d.Sweep(t.Context(), time.Second); n != 1 || err != nil {
-		t.Errorf("Sweep %v after a claim was undone: %d, %v, want 1", undoneIdle, n, err)
+		t.Errorf("Sweep %v after a claim was undone: %d, %v, want 1", driver.MaxLate, n, err)
 	}
 }

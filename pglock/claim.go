@@ -21,10 +21,6 @@ const (
 
 	// minIdle is the shortest idle time of a sweep. Tokens rest on it: see Try.
 	minIdle = time.Second
-
-	// undoneIdle is the same for a row that refuses late requests. An operating system keeps sending
-	// the rest of a closed socket for a while, about 100 seconds on Linux.
-	undoneIdle = 5 * time.Minute
 )
 
 // store sends the statements. It is safe for concurrent use.

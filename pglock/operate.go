@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 const (
@@ -77,7 +78,7 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 			last = max(last, string(name))
 			removed++
 			return err
-		}, []byte(last), max(idle, minIdle).Microseconds(), undoneIdle.Microseconds())
+		}, []byte(last), max(idle, minIdle).Microseconds(), driver.MaxLate.Microseconds())
 		if err != nil || removed == before {
 			return removed, explain(err)
 		}

@@ -124,7 +124,7 @@ func worded(err error) error {
 	return err
 }
 
-// oneLine is an error whose text has one line.
+// oneLine is an error with a text of one line.
 type oneLine struct{ error }
 
 var lineEnds = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ")

@@ -189,7 +189,7 @@ func (c *claim) Release(ctx context.Context) error {
 	c.stopWaiting(false)
 	var tombstone int64
 	if c.ambiguous {
-		tombstone = endpoint.Millis(endpoint.TombstoneTime)
+		tombstone = endpoint.Millis(driver.MaxLate)
 	}
 	answer, late, err := d.sender.Run(ctx, releaseScript,
 		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},

@@ -13,7 +13,6 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
-	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 func TestMillisecondsAreRoundedUp(t *testing.T) {
@@ -63,8 +62,8 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 	if len(left) != 2 || !strings.HasSuffix(left[b.request.Owner], " x") || left[""] == "" {
 		t.Errorf("left are %v, want only the claim that has just ended, and the countdown", left)
 	}
-	if ttl := c.PTTL(t.Context(), a.key.waiters()).Val(); ttl <= 0 || ttl > endpoint.TombstoneTime {
-		t.Errorf("it is kept for %v, want %v", ttl, endpoint.TombstoneTime)
+	if ttl := c.PTTL(t.Context(), a.key.waiters()).Val(); ttl <= 0 || ttl > driver.MaxLate {
+		t.Errorf("it is kept for %v, want %v", ttl, driver.MaxLate)
 	}
 	releases(t, a)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
@@ -234,7 +235,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	}
 	answers := make(chan answer, len(d.nodes))
 	d.each(func(_ int, n *node) {
-		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token(), k.tombstone(owner)}, token, d.memory, endpoint.Millis(endpoint.TombstoneTime))
+		val, late, err := n.ask(d.life, breakScript, []string{k.entry(), k.token(), k.tombstone(owner)}, token, d.memory, endpoint.Millis(driver.MaxLate))
 		answers <- answer{val == int64(1), late, err}
 	})
 	b := d.ballot()

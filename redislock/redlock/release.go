@@ -192,7 +192,7 @@ func (c *claim) remove(i int, round, token int64) (held, late bool, err error) {
 	c.mu.Lock()
 	var tombstone int64
 	if p := &c.at[i]; p.late || p.sent > 0 {
-		tombstone = endpoint.Millis(endpoint.TombstoneTime)
+		tombstone = endpoint.Millis(driver.MaxLate)
 	}
 	c.mu.Unlock()
 	answer, late, err := d.nodes[i].ask(d.life, releaseScript, []string{c.key.entry(), c.key.tombstone(c.request.Owner)},

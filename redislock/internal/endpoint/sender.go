@@ -12,11 +12,6 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// TombstoneTime is how long a server remembers what is over, if a copy of one of its requests may still
-// arrive. An operating system keeps sending the rest of a closed socket for a while, about 100
-// seconds on Linux. TombstoneTime is longer than that.
-const TombstoneTime = 5 * time.Minute
-
 // Sender sends the requests of one client: to a server together with those of other callers, to a
 // cluster each alone, as a server that hangs would delay the requests to the others. It is safe for
 // concurrent use. It has no end of its own: what it has sent ends with the client.
