@@ -337,3 +337,11 @@ func (s *suite) save(id string, h *oracle.History) []string {
 	}
 	return names
 }
+
+// plural is a count with what is counted.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

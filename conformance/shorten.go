@@ -18,6 +18,9 @@ const maxShown = 128
 // shorten prints the long names in a text as oracle.Quote does: a name of 512 bytes
 // hides what is said of it. Names are known by the prefix of the check.
 func (c *C) shorten(text string) string {
+	if len(text) <= maxShown { // as nearly all are
+		return text
+	}
 	text = quotedText.ReplaceAllStringFunc(text, func(s string) string {
 		name, err := strconv.Unquote(s)
 		if err != nil || len(name) <= maxShown || !strings.Contains(name, c.prefix) {
@@ -40,12 +43,4 @@ func (c *C) shortenAll(texts []string) []string {
 		short = append(short, c.shorten(text))
 	}
 	return short
-}
-
-// plural is a count with what is counted.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

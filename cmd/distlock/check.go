@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/compare/render"
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
@@ -157,7 +158,7 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 		}
 		switch {
 		case !report.OK():
-			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, counted(report.Count(conformance.Failed), "check"))}
+			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
 		case unanswered > 0 && cmd.Context().Err() == nil:
 			return b.failed(store.failure(unanswered))
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
@@ -208,12 +209,4 @@ func (o *checkOptions) write(w io.Writer, r conformance.Report) error {
 	fmt.Fprintln(&text, r.Summary())
 	_, err := io.WriteString(w, text.String())
 	return errors.Join(err, toFile(o.json, r.WriteJSON), toFile(o.junit, r.WriteJUnit))
-}
-
-// counted is a number with what is counted.
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -153,7 +153,8 @@ func isChild() (status int, child bool) {
 	}), true
 }
 
-// openPatiently opens a client, if need be when the server has room for one again: nobody here excuses a child for it.
+// openPatiently opens a client, if need be once the server has room for one again. A child cannot tell the watch of the
+// checks that there was none.
 func openPatiently(ctx context.Context, c backends.Config) (distlock.Locker, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -112,8 +112,8 @@ type shower func(io.Writer, []distlock.Status) error
 // by the exit status whether that is held.
 func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
 	show shower, oneName, watch bool, every time.Duration) error {
-	last := "nothing was shown yet" // which is not the essence of anything
-	for {
+	last := ""
+	for first := true; ; first = false {
 		sts, err := look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -123,7 +123,7 @@ func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Cont
 		case err != nil:
 			return b.failed(err)
 		}
-		if now := essence(sts); !watch || now != last {
+		if now := essence(sts); first || now != last {
 			if watch {
 				fmt.Fprintf(w, "-- %s\n", time.Now().Format(time.TimeOnly))
 			}

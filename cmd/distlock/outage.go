@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
+	"github.com/distlock-go/distlock/internal/compare/render"
 )
 
 const (
@@ -71,15 +72,16 @@ func (w *storeWatch) look(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
-		w.last = err
-		w.unanswered(from)
+		w.unanswered(from, err)
 	}
 	close(w.looked)
 	w.looked = make(chan struct{})
 }
 
-// unanswered notes that the store has not answered from then until now; w.mu is held.
-func (w *storeWatch) unanswered(from time.Time) {
+// unanswered notes that the store has not answered from then until now, and what was said instead, if anything was; w.mu is
+// held.
+func (w *storeWatch) unanswered(from time.Time, err error) {
+	w.last = cmp.Or(err, w.last)
 	if n := len(w.spans); n > 0 && from.Sub(w.spans[n-1].to) < 2*lookEvery { // the same outage
 		if w.spans[n-1].from.Before(from) {
 			from = w.spans[n-1].from
@@ -97,8 +99,7 @@ func (w *storeWatch) opened(from time.Time, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last = cmp.Or(err, w.last)
-	w.unanswered(from)
+	w.unanswered(from, err)
 }
 
 func (w *storeWatch) stop() {
@@ -162,7 +163,7 @@ func (w *storeWatch) failure(unanswered int) error {
 	for _, s := range w.spans {
 		sum += s.to.Sub(s.from)
 	}
-	err := fmt.Errorf("the store did not answer, or took no new client, for %v; what %s found meanwhile says nothing", sum.Round(100*time.Millisecond), counted(unanswered, "check"))
+	err := fmt.Errorf("the store did not answer, or took no new client, for %v; what %s found meanwhile says nothing", sum.Round(100*time.Millisecond), render.Plural(unanswered, "check"))
 	if w.last != nil {
 		err = fmt.Errorf("%w; it said last: %w; --parallel 1 takes fewer connections", err, w.last)
 	}

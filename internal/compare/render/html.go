@@ -88,7 +88,7 @@ func HTML(w io.Writer, rep *report.Report) error {
 		Style: template.CSS(pageStyle), Library: template.JS(chartLibrary), Script: template.JS(pageScript), // ours, not a server's
 		Schema: r.Schema, Labels: r.labels(),
 		When:    r.Started.UTC().Format("2 January 2006, 15:04 UTC") + ", " + r.took(),
-		Machine: r.machine(), Rounds: plural(r.Params.Rounds, "round"),
+		Machine: r.machine(), Rounds: Plural(r.Params.Rounds, "round"),
 		Warnings: r.warnings(), Calm: r.calm(), Compared: r.compared(), Notes: r.notes(),
 		Groups: r.chartGroups(),
 	}
@@ -141,7 +141,8 @@ func (r doc) calm() string {
 	return "No backend let two hold a name at once, and nothing failed."
 }
 
-func plural(n int, what string) string {
+// Plural is a count with what is counted.
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

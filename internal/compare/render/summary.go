@@ -248,9 +248,9 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 	case contests == 0 || r.Params.Rounds < MinRounds:
 		return best, fmt.Sprintf("Too short to rank: it takes %d rounds to tell a difference from noise.", MinRounds)
 	}
-	lead = fmt.Sprintf("Ahead of all others in %d of %s", ahead, plural(contests, "comparison"))
+	lead = fmt.Sprintf("Ahead of all others in %d of %s", ahead, Plural(contests, "comparison"))
 	if ahead == 0 {
-		lead = fmt.Sprintf("In none of %s ahead of all others", plural(contests, "comparison"))
+		lead = fmt.Sprintf("In none of %s ahead of all others", Plural(contests, "comparison"))
 	}
 	if level > 0 {
 		lead += fmt.Sprintf(", level with the best in %d", level)

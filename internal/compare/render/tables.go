@@ -103,7 +103,7 @@ func (r doc) performanceTable() table {
 }
 
 func (r doc) performanceLead() string {
-	rounds := plural(r.Params.Rounds, "round")
+	rounds := Plural(r.Params.Rounds, "round")
 	if r.Interrupted {
 		rounds = "up to " + rounds
 	}

@@ -358,7 +358,7 @@ func Err(rep *report.Report) error {
 	var errs []error
 	for _, b := range r.Backends {
 		if len(b.Failed) > 0 {
-			errs = append(errs, fmt.Errorf("%s failed on %s", plural(len(b.Failed), "workload"), b.Name))
+			errs = append(errs, fmt.Errorf("%s failed on %s", Plural(len(b.Failed), "workload"), b.Name))
 		}
 		for _, h := range r.hazards() {
 			if b.Safety[h].Verdict == report.Bad {
