@@ -105,7 +105,7 @@ func (r *run) store(ctx context.Context, st store) error {
 	for _, p := range all {
 		c := &contender{peer: p, result: &report.Backend{Name: p.Name}}
 		for _, s := range nodes[:max(p.Nodes, 1)] {
-			c.urls, c.pids = append(c.urls, s.URL()), append(c.pids, s.Working()...)
+			c.urls, c.pids = append(c.urls, s.URL()), append(c.pids, s.PIDs()...)
 		}
 		cs = append(cs, c)
 		measured.Contenders = append(measured.Contenders, c.result)

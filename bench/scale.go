@@ -119,7 +119,7 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 		return err
 	}
 	defer tap.Close()
-	empty := resident(server.Working())
+	empty := resident(server.PIDs())
 	c, err := startHelper(ctx, task{Role: "hold", URL: at(server.LockURL(), tap.Addr()), Locks: l.Locks, TTL: l.TTL})
 	if err != nil {
 		return err
@@ -135,10 +135,12 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if !sleepFor(ctx, l.TTL) { // the first renewal of each may cost more
 		return ctx.Err()
 	}
-	l.Server = (resident(server.Working()) - empty) / float64(l.Locks)
+	if st.kind != servers.Postgres { // its rows are in memory that all its processes share
+		l.Server = (resident(server.PIDs()) - empty) / float64(l.Locks)
+	}
 	began, requests, bytes := time.Now(), tap.Requests(), tap.Bytes()
 	client, _ := measure.CPUTime([]int{c.pid()})
-	served, _ := measure.CPUTime(server.Working())
+	served, _ := measure.ServerTime(server.PIDs())
 	sleepFor(ctx, r.settings.scale.hold)
 	l.Held = time.Since(began)
 	passed := l.Held.Seconds()
@@ -146,7 +148,7 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if now, ok := measure.CPUTime([]int{c.pid()}); ok {
 		l.ClientCPU = (now - client).Seconds() / passed
 	}
-	if now, ok := measure.CPUTime(server.Working()); ok {
+	if now, ok := measure.ServerTime(server.PIDs()); ok {
 		l.ServerCPU = (now - served).Seconds() / passed
 	}
 	c.tell("free")

@@ -66,9 +66,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 			return nil, nil, nil, err
 		}
 		t.Rig.Child = holder
-		if pid := s.PID(); pid != 0 {
-			t.PIDs = []int{pid}
-		}
+		t.PIDs = s.PIDs()
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
 			t.Rig.Control = s

@@ -127,10 +127,9 @@ func (s *Server) Note() string { return s.note }
 // Version is what the server calls itself, asked by its own protocol; empty where it does not say.
 func (s *Server) Version() string { return s.version }
 
-// Working returns the IDs of the processes that do the server's work, as far as they are known: none of Postgres, which
-// starts one for each connection.
-func (s *Server) Working() []int {
-	if pid := s.PID(); pid != 0 && s.Kind() != Postgres {
+// PIDs returns that of [Server.PID], if there is one. Postgres starts a child of it for each connection.
+func (s *Server) PIDs() []int {
+	if pid := s.PID(); pid != 0 {
 		return []int{pid}
 	}
 	return nil
