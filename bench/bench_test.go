@@ -183,16 +183,16 @@ func TestParse(t *testing.T) {
 // One store measured again replaces its rows alone, and the page says so.
 func TestMeasuredAgain(t *testing.T) {
 	old := &results{Commit: "old", Idle: .99, Stores: []*measured{{ID: "redis", Title: "Redis"}, {ID: "etcd", Title: "etcd", Server: "1"}}}
-	r := old.with(&results{Commit: "new", Idle: .97, Stores: []*measured{{ID: "etcd", Title: "etcd", Server: "2"}}})
-	if got := r.where(); !strings.Contains(got, "at commit old") || !strings.Contains(got, "Redis , etcd 2 (measured again at new).") || r.Idle != .97 {
+	r := old.with(&results{Commit: "new", Idle: .97, Together: .6, Stores: []*measured{{ID: "etcd", Title: "etcd", Server: "2"}}})
+	if got := r.where(); !strings.Contains(got, "at commit old") || !strings.Contains(got, "Redis , etcd 2 (measured again at new).") || r.Idle != .97 || r.Together != .6 || !strings.Contains(got, "share cores") {
 		t.Errorf("idle %v: %s", r.Idle, got)
 	}
 }
 
 // An idle machine gives all; how much this one gives now, nobody knows.
 func TestSpin(t *testing.T) {
-	share, known := spin(50 * time.Millisecond)
-	if known && (share <= 0 || share > 1) {
-		t.Errorf("the share is %v", share)
+	share, known, did := spin(50 * time.Millisecond)
+	if known && (share <= 0 || share > 1) || did <= 0 {
+		t.Errorf("the share is %v, and %v were done", share, did)
 	}
 }

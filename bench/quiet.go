@@ -17,6 +17,10 @@ import (
 // single compiler.
 const idleAt = 0.95
 
+// wholeAt is what a processor does at the least beside the others of what it does alone, if each has
+// a core for itself: 0.9 to 1 was seen. Two threads of one core do 0.5 to 0.65.
+const wholeAt = 0.8
+
 // idlePatience is how long the machine may take to become idle.
 const idlePatience = 2 * time.Minute
 
@@ -25,10 +29,11 @@ const idlePatience = 2 * time.Minute
 // was the load. What was measured is kept in the results, the worst of a run.
 func (r *run) awaitIdle(ctx context.Context) error {
 	for limit := time.Now().Add(idlePatience); ; {
-		share, known := spin(300 * time.Millisecond)
+		share, known, did := spin(300 * time.Millisecond)
 		switch {
 		case share >= idleAt || r.busy:
 			r.results.Idle = min(r.results.Idle, share)
+			r.results.Together = leastKnown(r.results.Together, did/r.alone())
 			return ctx.Err()
 		case !known:
 			return fmt.Errorf("whether the machine is idle cannot be told on %s: -busy measures all the same", runtime.GOOS)
@@ -42,24 +47,48 @@ func (r *run) awaitIdle(ctx context.Context) error {
 	}
 }
 
-// spin keeps all processors busy and returns its share of their time, and whether the
-// share is known.
-func spin(d time.Duration) (share float64, known bool) {
+// leastKnown is the lesser of two shares, of which the first is 0 if it is not known yet.
+func leastKnown(old, now float64) float64 {
+	if now = min(now, 1); old == 0 {
+		return now
+	}
+	return min(old, now)
+}
+
+// alone returns how often one processor looks at the clock in a second while the others have nothing to do: the most that
+// was seen so far. Time of a processor that shares its core, or that the host gives to another machine, counts
+// as this process's own, but less is done in it.
+func (r *run) alone() float64 {
+	r.most = max(r.most, look(50*time.Millisecond))
+	return r.most
+}
+
+// look looks at the clock for so long, and returns how often a second it did.
+func look(d time.Duration) float64 {
+	n := 0
+	for start := time.Now(); time.Since(start) < d; n++ {
+	}
+	return float64(n) / d.Seconds()
+}
+
+// spin keeps all processors busy and returns its share of their time, whether the
+// share is known, and how often a second one of them has looked at the clock.
+func spin(d time.Duration) (share float64, known bool, did float64) {
 	own := []int{os.Getpid()}
-	n := runtime.GOMAXPROCS(0)
+	looks := make([]float64, runtime.GOMAXPROCS(0))
 	before, _ := measure.CPUTime(own)
 	start := time.Now()
 	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			for time.Since(start) < d {
-			}
-		})
+	for i := range looks {
+		all.Go(func() { looks[i] = look(d) })
 	}
 	all.Wait()
 	passed := time.Since(start)
 	after, known := measure.CPUTime(own)
-	return min(float64(after-before)/float64(passed)/float64(n), 1), known
+	for _, l := range looks {
+		did += l / float64(len(looks))
+	}
+	return min(float64(after-before)/float64(passed)/float64(len(looks)), 1), known, did
 }
 
 // load returns the load averages, empty where they are not known.

@@ -26,8 +26,9 @@ type results struct {
 	Command  string            `json:"command"`
 	Commit   string            `json:"commit"` // of distlock; with a plus if there were changes
 	Machine  report.Machine    `json:"machine"`
-	Params   report.Params     `json:"params"` // but for what a workload changes
-	Idle     float64           `json:"idle"`   // the least part of the processors that the run got when it looked
+	Params   report.Params     `json:"params"`             // but for what a workload changes
+	Idle     float64           `json:"idle"`               // the least part of the processors that the run got when it looked
+	Together float64           `json:"together,omitempty"` // the least of what a processor did beside the others, as a part of what one did alone
 	Versions map[string]string `json:"versions"`
 	Stores   []*measured       `json:"stores"`
 	Scale    *scaled           `json:"scale,omitempty"` // of a run of its own
@@ -55,7 +56,7 @@ func (r *results) with(later *results) *results {
 			r.Stores = append(r.Stores, m)
 		}
 	}
-	r.Idle = min(r.Idle, later.Idle)
+	r.Idle, r.Together = min(r.Idle, later.Idle), leastKnown(r.Together, later.Together)
 	return r
 }
 

@@ -62,6 +62,7 @@ type run struct {
 	results *results
 	log     io.Writer
 	began   time.Time
+	most    float64 // see alone
 }
 
 func (r *run) everything(ctx context.Context) error {

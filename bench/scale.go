@@ -52,7 +52,7 @@ func (r *run) scale(ctx context.Context) error {
 	}
 	r.results.Scale = s
 	looked := func() {
-		share, _ := spin(300 * time.Millisecond)
+		share, _, _ := spin(300 * time.Millisecond)
 		s.Idle = min(s.Idle, share)
 	}
 	looked()
