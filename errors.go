@@ -6,22 +6,26 @@ import (
 	"time"
 )
 
-// Error says what a call was about when it failed. The errors of Lockers, Locks and the
-// functions of this package are of this type, except those that a caller's own function
-// has returned.
+// Error says what a call was about when it failed. The errors of Open, of Lockers, Locks
+// and the functions of this package are of this type, except those that a caller's own
+// function has returned.
 type Error struct {
-	Op   string // "lock", "trylock", "extend", "unlock", "inspect", ...
+	Op   string // "open redis", "lock", "trylock", "extend", "unlock", "inspect", ...
 	Name string // of the lock; empty where there is none
 	Err  error  // the reason; match it with errors.Is
 }
 
-// Error implements error.
+// Error implements error. The text is one line, also where the reason is several.
 func (e *Error) Error() string {
+	reason := lineEnds.Replace(fmt.Sprint(e.Err))
 	if e.Name == "" {
-		return fmt.Sprintf("distlock: %s: %v", e.Op, e.Err)
+		return fmt.Sprintf("distlock: %s: %s", e.Op, reason)
 	}
-	return fmt.Sprintf("distlock: %s %q: %v", e.Op, shortened(e.Name), e.Err)
+	return fmt.Sprintf("distlock: %s %q: %s", e.Op, shortened(e.Name), reason)
 }
+
+// lineEnds puts those of errors.Join and of client libraries into one line.
+var lineEnds = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ")
 
 // shortened keeps a name that no store would take from filling a log.
 func shortened(name string) string {

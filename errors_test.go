@@ -22,6 +22,15 @@ func TestErrorOfALongName(t *testing.T) {
 	}
 }
 
+// A log has one line for each error.
+func TestErrorIsOneLine(t *testing.T) {
+	pgx := errors.New("failed to connect:\n\ta: refused\n\tb: refused")
+	err := &distlock.Error{Op: "open redis", Err: errors.Join(errors.New("x"), pgx)}
+	if want := "distlock: open redis: x; failed to connect: a: refused; b: refused"; err.Error() != want {
+		t.Errorf("the text is %q, want %q", err, want)
+	}
+}
+
 // A refusal says of the holder what is known of it, and that it is the Locker itself.
 func TestTextOfHeld(t *testing.T) {
 	for want, err := range map[string]*distlock.HeldError{

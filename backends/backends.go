@@ -198,4 +198,4 @@ func (r *Registry) meant(url string) string {
 }
 
 // opened words an error like those of the drivers.
-func opened(err error) error { return fmt.Errorf("distlock: open: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open", Err: err} }

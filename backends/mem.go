@@ -29,7 +29,7 @@ func (m *memory) open(ctx context.Context, raw string, o *distlock.Options) (dis
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("distlock: open memory: %w", err)
+		return nil, &distlock.Error{Op: "open memory", Err: err}
 	}
 	return locker(memlock.New(m.store(name), &memlock.Options{Options: opts}))
 }

@@ -120,7 +120,7 @@ func newLocker(client *clientv3.Client, o *Options, owned bool) (*Locker, error)
 }
 
 // opened adds the operation to an error of New or Open.
-func opened(err error) error { return fmt.Errorf("distlock: open etcd: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open etcd", Err: err} }
 
 // store makes claims on one cluster. It is safe for concurrent use.
 type store struct {

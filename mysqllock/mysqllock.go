@@ -87,7 +87,7 @@ func New(db *sql.DB, o *Options) (*Locker, error) {
 	return open(context.Background(), d, o, checkTimeout)
 }
 
-func opened(err error) error { return fmt.Errorf("distlock: open mysql: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open mysql", Err: err} }
 
 // Lock is the distlock.Lock of this package. It is safe for concurrent use.
 type Lock struct {

@@ -59,7 +59,7 @@ func New(pool *pgxpool.Pool, o *Options) (*Locker, error) {
 	return open(context.Background(), &store{pool: pool, renewals: pool}, *cmp.Or(o, new(Options)), checkTimeout)
 }
 
-func opened(err error) error { return fmt.Errorf("distlock: open postgres: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open postgres", Err: err} }
 
 // Lock is the distlock.Lock of this package. It is safe for concurrent use.
 type Lock struct {

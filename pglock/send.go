@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -112,25 +111,13 @@ func fault(err error, unsaid driver.Fate) error {
 	return &driver.Fault{Fate: fate, Err: worded(err)}
 }
 
-// worded says of a server that has not answered a connection in time what is said of other stores. It makes one
-// line of the several on which the library reports as many addresses.
+// worded says of a server that has not answered a connection in time what is said of other stores.
 func worded(err error) error {
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok && len(e.Config.Fallbacks) == 0 && errors.Is(err, context.DeadlineExceeded) {
 		return &driver.NoAnswer{From: net.JoinHostPort(e.Config.Host, strconv.Itoa(int(e.Config.Port))), After: e.Config.ConnectTimeout}
 	}
-	if strings.Contains(err.Error(), "\n") {
-		return &oneLine{err}
-	}
 	return err
 }
-
-// oneLine is an error with a text of one line.
-type oneLine struct{ error }
-
-var lineEnds = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ")
-
-func (e *oneLine) Error() string { return lineEnds.Replace(e.error.Error()) }
-func (e *oneLine) Unwrap() error { return e.error }
 
 // hasCode reports whether err is the server's, with one of these codes, or of one of these classes.
 func hasCode(err error, codes ...string) bool {

@@ -72,7 +72,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	return locker, nil
 }
 
-func opened(err error) error { return fmt.Errorf("distlock: open redis: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open redis", Err: err} }
 
 // configure returns the options of the client that u describes, and completes o. What u and o
 // contradict each other about is an error of Merge and Common.

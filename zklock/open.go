@@ -45,7 +45,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	return newLocker(d)
 }
 
-func opened(err error) error { return fmt.Errorf("distlock: open zookeeper: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open zookeeper", Err: err} }
 
 // open makes the session for the Locker's own TTL, and finds out what the servers
 // grant. They shorten a time-out above their limit, and lengthen one below it. They

@@ -69,7 +69,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	return locker, nil
 }
 
-func opened(err error) error { return fmt.Errorf("distlock: open redlock: %w", err) }
+func opened(err error) error { return &distlock.Error{Op: "open redlock", Err: err} }
 
 // configure returns the servers that u lists, and completes o.
 func configure(u *openurl.URL, o *Options) ([]*node, error) {
