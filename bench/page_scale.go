@@ -92,8 +92,17 @@ func (r *results) scaleTables(b *strings.Builder) {
 			percent(h.ClientCPU), known(h.ServerCPU, percent))
 	}
 	herds.write(b)
-	b.WriteString("MySQL and Postgres have a tenth of the waiters. On MySQL one that does not poll is a connection, and a thread of the server. " +
-		"On Postgres 64 of the 100 have a place on a name's list; the others poll, and come when they find the name free.\n\n")
+	for _, h := range s.Herds {
+		if why := fewer[h.Store]; why != "" {
+			fmt.Fprintf(b, "%s has a tenth of the waiters: %s.\n\n", h.Store, why)
+		}
+	}
+}
+
+// fewer says why there are not as many waiters as on the other stores.
+var fewer = map[string]string{
+	"MySQL":    "one that does not poll is a connection, and a thread of the server",
+	"Postgres": "64 of the 100 have a place on a name's list; the others poll, and come when they find the name free",
 }
 
 // known shows what is 0 if it could not be measured.
