@@ -82,7 +82,7 @@ func checkCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.asIs, "as-is", false, "check in the prefix, table or node of the URL, and not in one made for it and removed")
-	f.BoolVar(&o.quick, "quick", false, "only the mandatory checks that disturb nobody: a minute or two")
+	f.BoolVar(&o.quick, "quick", false, "only the mandatory checks that disturb nobody: one to five minutes")
 	f.IntVar(&o.parallel, "parallel", 2, "how many checks run side by side: more end sooner, and take more connections")
 	f.DurationVar(&o.soak, "soak", 0, "repeat the stress and fault checks, with other seeds, for this long")
 	f.DurationVar(&o.chaos, "chaos", 0, "instead of the suite, lock for this long while the commands of --faults break the store")

@@ -92,15 +92,15 @@ func (r *run) outcome() string {
 	balance, refused := r.account.state()
 	gone := r.crew.count(gaveUp)
 	told := workers - gone
-	text := fmt.Sprintf("%d of %d workers were told that they had withdrawn", told, workers)
+	text := fmt.Sprintf("%d of %d were told: withdrawn", told, workers)
 	if gone > 0 {
-		text += fmt.Sprintf(", %d that %s", gone, r.crew.text(gaveUp))
+		text += fmt.Sprintf(", %d: %s", gone, r.crew.text(gaveUp))
 	}
 	if lost := balance/amount - gone; lost > 0 {
-		text += fmt.Sprintf(", and %d of these withdrawals are lost", lost)
+		text += fmt.Sprintf(", but %d of these are lost", lost)
 	}
 	if refused > 0 {
-		text += "; a stale write was refused by its fencing token, and the withdrawal done again"
+		text += "; a stale write was refused by its token, and done again"
 	}
 	return text
 }
