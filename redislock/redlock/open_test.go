@@ -64,17 +64,17 @@ func TestLeastRights(t *testing.T) {
 		must(t, a.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">s3cret", "~redlock:*",
 			"+evalsha", "+eval", "+get", "+getex", "+set", "+del", "+pttl", "+pexpire", "+time", "+scan", "+info", "+ping").Err())
 	}
-	l := open(t, "redlock://locker:s3cret@"+strings.Join(g.addrs(), ",")+"?max_ttl=1s")
+	l := open(t, "redlock://locker:s3cret@"+strings.Join(g.addrs(), ",")+"?max_ttl=4s")
 	var held distlock.Lock
 	testkit.Until(t, "the servers are trusted", func() (ok bool) {
 		var err error
-		held, err = l.TryLock(t.Context(), "x", distlock.TTL(time.Second))
+		held, err = l.TryLock(t.Context(), "x", distlock.TTL(4*time.Second))
 		return err == nil
 	})
 	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
 	}
-	must(t, held.Extend(t.Context(), time.Second))
+	must(t, held.Extend(t.Context(), 4*time.Second))
 	list, err := l.List(t.Context(), "")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v, %v, want one lock", list, err)
