@@ -36,11 +36,8 @@ type herd struct {
 const (
 	herdProcesses = 100
 	herdNames     = 100
-	// On MySQL a waiter that does not poll has a connection, and the server a thread for
-	// each. Polling waiters ask ten times a second: 9,000 of them are more than it answers. On
-	// Postgres 64 of the hundred have a place on the list of a name, and the others poll.
-	herdNamesPolled = 10
-	herdMaxConns    = "max-connections=2000"
+	herdNamesFew  = 10 // of the stores in fewer
+	herdMaxConns  = "max-connections=2000"
 
 	herdWatched = 10 * time.Second // how long the waiting itself is measured
 	herdLimit   = 5 * time.Minute
@@ -48,10 +45,17 @@ const (
 
 func newHerd(st store) *herd {
 	h := &herd{Store: st.title, Processes: herdProcesses, Names: herdNames}
-	if st.kind == servers.MySQL || st.kind == servers.Postgres {
-		h.Names = herdNamesPolled
+	if fewer[st.title] != "" {
+		h.Names = herdNamesFew
 	}
 	return h
+}
+
+// fewer says on which stores there are fewer waiters, by their titles, and why. Polling waiters ask ten times a second: 9,000
+// of them are more than MySQL answers.
+var fewer = map[string]string{
+	"MySQL":    "one that does not poll is a connection, and a thread of the server",
+	"Postgres": "64 of the 100 have a place on a name's list; the others poll, and come when they find the name free",
 }
 
 // gather has the herd served, or says how far that came within the limit.

@@ -85,10 +85,10 @@ func (r *results) where() string {
 	if r.Idle < idleAt {
 		text += fmt.Sprintf(" **The machine was busy: of its processors, the run got %.0f%%. The figures say little.**", 100*r.Idle)
 	}
-	if r.Together != 0 {
+	if r.Together != 0 { // 0 is not known
 		text += fmt.Sprintf(" A processor did %.0f%% beside the others of what it did alone.", 100*r.Together)
 	}
-	if r.Together != 0 && r.Together < wholeAt {
+	if 0 < r.Together && r.Together < wholeAt {
 		text += " **They share cores, among themselves or with another machine: what needs several at a time is slow here, with all libraries.**"
 	}
 	var servers []string

@@ -99,12 +99,6 @@ func (r *results) scaleTables(b *strings.Builder) {
 	}
 }
 
-// fewer says why there are not as many waiters as on the other stores.
-var fewer = map[string]string{
-	"MySQL":    "one that does not poll is a connection, and a thread of the server",
-	"Postgres": "64 of the 100 have a place on a name's list; the others poll, and come when they find the name free",
-}
-
 // known shows what is 0 if it could not be measured.
 func known(v float64, show func(float64) string) string {
 	if v == 0 {
