@@ -10,7 +10,7 @@ import (
 // and the functions of this package are of this type, except those that a caller's own
 // function has returned.
 type Error struct {
-	Op   string // "open redis", "lock", "trylock", "extend", "unlock", "inspect", ...
+	Op   string // "open redis://host", "lock", "trylock", "extend", "unlock", "inspect", ...
 	Name string // of the lock; empty where there is none
 	Err  error  // the reason; match it with errors.Is
 }

@@ -14,7 +14,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/distlock-go/distlock"
@@ -121,7 +120,7 @@ func (l *Lock) Guard(ctx context.Context, tx *sql.Tx) error {
 		err = distlock.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("distlock: guard %q: %w", l.Name(), err)
+		return &distlock.Error{Op: "guard", Name: l.Name(), Err: err}
 	}
 	return nil
 }

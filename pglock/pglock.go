@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -91,7 +90,7 @@ func (l *Lock) Guard(ctx context.Context, tx pgx.Tx) error {
 		err = distlock.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("distlock: guard %q: %w", l.Name(), err)
+		return &distlock.Error{Op: "guard", Name: l.Name(), Err: err}
 	}
 	return nil
 }

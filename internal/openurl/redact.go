@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/distlock-go/distlock"
 )
 
 // mask stands for what is not shown. It has a fixed length, so it does not tell
@@ -59,22 +61,11 @@ func Named(rawURL string, err error) error {
 	if err == nil || rawURL == "" || strings.Contains(err.Error(), url) {
 		return err
 	}
-	return &named{url, err}
+	if e, ok := err.(*distlock.Error); ok {
+		err = e.Err // it names the store, as the URL does
+	}
+	return &distlock.Error{Op: "open " + url, Err: err}
 }
-
-type named struct {
-	url string
-	error
-}
-
-// opening is how errors of Open begin; the URL says which store it is.
-var opening = regexp.MustCompile(`^(distlock: )?(open( \w+)?: )?`)
-
-func (e *named) Error() string {
-	return "distlock: open " + e.url + ": " + opening.ReplaceAllString(e.error.Error(), "")
-}
-
-func (e *named) Unwrap() error { return e.error }
 
 // redactUser hides the password in "user:password@", and the user as well unless
 // showUser. A user alone is always hidden: it may be a password without its colon.
