@@ -13,7 +13,7 @@ var eighths = []int{8, 9, 10, 12, 14, 16, 20, 24}
 
 func batchOwnTTL(c *C) {
 	a, b := c.openMortal("A"), c.open("B")
-	stalls := c.hitches(b)
+	stalls := c.hitches()
 	var held []*lease
 	for i, e := range eighths {
 		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", distlock.TTL(c.fits(c.Unit()*time.Duration(e)/8))))

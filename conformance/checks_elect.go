@@ -30,7 +30,7 @@ var errResigned = errors.New("the leader resigns")
 func electOneLeader(c *C) {
 	const terms = 3
 	name, ttl := c.Name("x"), c.fits(c.Unit())
-	t := &leadership{c: c, stalls: c.hitches(c.open("C"))}
+	t := &leadership{c: c, stalls: c.hitches()}
 	stand, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	over := make(chan string, terms)

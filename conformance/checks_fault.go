@@ -167,7 +167,7 @@ func latency(c *C) {
 	name := c.Name("x")
 	c.warm(a)
 	a.link.Delay(delay, delay/2) // and no round trip takes less than half of it
-	stalls := c.hitches(b)
+	stalls := c.hitches()
 	ttl := max(c.Unit(), 10*delay)
 	h := c.pollFor(a, name, patience+c.soon(), fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay), distlock.TTL(ttl))
 	for range 6 {

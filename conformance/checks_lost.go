@@ -121,7 +121,7 @@ func lostRecordDeleted(c *C) {
 func quietWhenHealthy(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.hitches(b)
+	stalls := c.hitches()
 	// A repeated renewal connects again, which takes some six of the delays. In real time the TTL leaves room for a
 	// machine that is a little late at each of them.
 	ttl := c.Unit()

@@ -23,7 +23,7 @@ func maxHoldCap(c *C) {
 	c.unjudged("the lock under a cap is not in the history")
 	a, b := c.open("A"), c.open("B")
 	name, longest := c.Name("x"), 2*c.Unit()
-	stalls := c.hitches(b)
+	stalls := c.hitches()
 	call := c.now()
 	stuck := a.take(a.maxHold(longest), name, patience, "nobody has ever held it")
 	granted := c.now()

@@ -176,7 +176,7 @@ func stressSequence(c *C) {
 func stressManyNames(c *C) {
 	const names = 100
 	a, b := c.open("A"), c.open("B")
-	stalls := c.hitches(b)
+	stalls := c.hitches()
 	held := make([]*lease, names)
 	c.together(10, func(i int, _ *rand.Rand) {
 		for n := i; n < names; n += 10 {

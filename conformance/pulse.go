@@ -167,7 +167,8 @@ func (c *C) slowestTry(h *lease) (took time.Duration) {
 		return 0
 	}
 	for _, e := range c.recorder.History().Events {
-		another, own := e.Client != h.p.who && e.Call.At > h.ret, e.Client == h.p.who && e.Return.At == h.ret
+		another := e.Client != h.p.who && e.Call.At > h.ret
+		own := e.Client == h.p.who && e.Name == h.Name() && e.Call.At >= h.call && e.Return.At <= h.ret
 		if e.Op == oracle.OpTry && (another || own) {
 			took = max(took, e.Return.At-e.Call.At)
 		}

@@ -81,3 +81,28 @@ func TestSilentStore(t *testing.T) {
 		t.Errorf("got %s, although the store answers: %s", res.Status, res.Reason)
 	}
 }
+
+// TestSlowestTry: the TryLock by which a lock was taken counts, and of later ones those of other clients.
+func TestSlowestTry(t *testing.T) {
+	t.Parallel()
+	counts := check("counts", func(c *C) {
+		a, b := c.open("A"), c.open("B")
+		a.mustTry(c.Name("before"), "which is fresh")
+		h := a.mustTry(c.Name("its own"), "which is fresh")
+		b.mustTry(c.Name("another's"), "which is fresh")
+		a.mustTry(c.Name("later"), "which is fresh")
+		var want time.Duration
+		for _, e := range c.recorder.History().Events {
+			if e.Op == oracle.OpTry && (e.Name == c.Name("its own") || e.Name == c.Name("another's")) {
+				want = max(want, e.Return.At-e.Call.At)
+			}
+		}
+		if got := c.slowestTry(h); got != want || want == 0 {
+			c.Failf("got %v, want %v of %v", got, want, c.recorder.History().Events)
+		}
+	})
+	r := Collect(t, stub{}, &Options{Filter: own, Checks: []Check{counts}, Artifacts: t.TempDir()})
+	if res := r.Results[0]; res.Status != Passed {
+		t.Errorf("got %s: %s", res.Status, res.Reason)
+	}
+}

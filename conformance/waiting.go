@@ -291,15 +291,16 @@ func (c *C) stalls() func() time.Duration {
 	return func() time.Duration { return late(false) }
 }
 
-// hitches is stalls that also watches the store, by locks of p: the server may get no
-// processor while this process has one.
-func (c *C) hitches(p *client) func() time.Duration {
+// hitches is stalls that also watches the store and the way to it, by locks of a client
+// of its own: the server may get no processor while this process has one.
+func (c *C) hitches() func() time.Duration {
 	stalls := c.stalls()
 	if c.Virtual() {
 		return stalls
 	}
+	p := c.openMortal("C") // over a link, as those that are judged by it
 	var mu sync.Mutex
-	var began, worst time.Duration // began is 0 while p asks for nothing
+	var began, worst time.Duration // began is 0 while C asks for nothing
 	c.Go(func() {
 		for {
 			c.sleep(quiet / 3)
