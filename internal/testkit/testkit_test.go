@@ -17,6 +17,7 @@ type recorder struct {
 }
 
 func (r *recorder) Helper()             {}
+func (r *recorder) Failed() bool        { return r.failed }
 func (r *recorder) Logf(string, ...any) {}
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failed, r.text = true, fmt.Sprintf(format, args...)

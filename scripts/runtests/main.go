@@ -87,6 +87,7 @@ func runAll(ctx context.Context, o options) (bool, error) {
 	}()
 	runBuilt(ctx, o, ready)
 	built := <-building
+	runAgain(ctx, o, parts)
 	if ctx.Err() != nil {
 		return false, fmt.Errorf("interrupted after %s", time.Since(began).Round(time.Second))
 	}

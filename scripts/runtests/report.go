@@ -41,11 +41,14 @@ func summary(w io.Writer, parts []*part, built, took time.Duration) bool {
 		len(parts), took.Seconds(), built.Seconds(), busy.Seconds(), skipped)
 	ok := true
 	for _, p := range parts {
+		if len(p.unsure) > 0 {
+			fmt.Fprintf(w, "inconclusive %s: %s\n", p.name, strings.Join(p.unsure, ", "))
+		}
 		if !p.failed {
 			continue
 		}
 		ok = false
-		fmt.Fprintf(w, "FAIL %s: %s\n", p.name, cmp.Or(strings.Join(outermost(p.tests), ", "), "no test is named: see its output"))
+		fmt.Fprintf(w, "FAIL %s: %s\n", p.name, cmp.Or(strings.Join(p.tests, ", "), "no test is named: see its output"))
 	}
 	if ok {
 		fmt.Fprintln(w, "PASS")
@@ -53,22 +56,10 @@ func summary(w io.Writer, parts []*part, built, took time.Duration) bool {
 	return ok
 }
 
-// outermost leaves out the tests that failed because one within them did.
-func outermost(tests []string) []string {
-	return slices.DeleteFunc(slices.Clone(tests), func(name string) bool {
-		return slices.ContainsFunc(tests, func(other string) bool { return strings.HasPrefix(other, name+"/") })
-	})
-}
-
 // excerpt is what the tests that failed said, and those around and in them. Of a panic or a data race it is all, since they
 // do not name their test.
 func excerpt(text []byte, failed []string) []byte {
-	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
-		if bytes.Contains(text, []byte(sign)) {
-			return text
-		}
-	}
-	if len(failed) == 0 {
+	if crashed(text) || len(failed) == 0 {
 		return text
 	}
 	var out []byte
@@ -78,7 +69,7 @@ func excerpt(text []byte, failed []string) []byte {
 		for _, mark := range []string{"=== RUN ", "=== CONT ", "=== NAME ", "=== PAUSE ", "--- FAIL: ", "--- PASS: ", "--- SKIP: "} {
 			if name, ok := strings.CutPrefix(rest, mark); ok {
 				name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
-				shown = slices.Contains(failed, name)
+				shown = slices.ContainsFunc(failed, func(f string) bool { return f == name || strings.HasPrefix(f, name+"/") })
 			}
 		}
 		if shown {
@@ -86,4 +77,11 @@ func excerpt(text []byte, failed []string) []byte {
 		}
 	}
 	return out
+}
+
+// crashed reports whether the program has ended, or failed, by something else than a test that failed.
+func crashed(text []byte) bool {
+	return slices.ContainsFunc([]string{"DATA RACE", "panic: ", "fatal error: "}, func(sign string) bool {
+		return bytes.Contains(text, []byte(sign))
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -68,11 +67,13 @@ func background(ctx context.Context, name string, args ...string) *exec.Cmd {
 // result is what became of a program.
 type result struct {
 	failed  bool
-	skipped int
+	passed  []string // tests
+	skipped int      // those that were skipped for a reason of their own
 	took    time.Duration
 	cpu     time.Duration // its own, and that of the servers that it started and waited for
 	output  []byte
-	tests   []string // that failed
+	tests   []string // that failed, without those that failed because one within them did
+	unsure  []string // tests that were inconclusive, failed or skipped
 }
 
 // runBuilt runs the programs, some side by side, and reports each as it ends. Those in virtual time run one after another
@@ -84,6 +85,9 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 		for p := range queue {
 			if !p.failed && ctx.Err() == nil {
 				p.result = runOne(ctx, o, p)
+			}
+			if len(p.unsure) == 0 {
+				_ = os.Remove(p.program) // they are large
 			}
 			mu.Lock()
 			if ctx.Err() == nil {
@@ -145,7 +149,6 @@ func runOne(ctx context.Context, o options, p *part) result {
 	if cmd.ProcessState != nil {
 		r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	_ = os.Remove(p.program) // they are large
 	text, readErr := os.ReadFile(log.Name())
 	if readErr != nil {
 		text = []byte(readErr.Error())
@@ -159,16 +162,7 @@ func runOne(ctx context.Context, o options, p *part) result {
 
 // read takes out of the output of -v what a reader wants: all of it, or what was said by tests that failed.
 func (r *result) read(text []byte, all bool) {
-	for line := range bytes.Lines(text) {
-		trimmed := strings.TrimSpace(string(line))
-		if name, ok := strings.CutPrefix(trimmed, "--- FAIL: "); ok {
-			name, _, _ = strings.Cut(name, " ")
-			r.tests = append(r.tests, name)
-		}
-		if strings.HasPrefix(trimmed, "--- SKIP: ") {
-			r.skipped++
-		}
-	}
+	r.judge(text)
 	switch {
 	case all:
 		r.output = text

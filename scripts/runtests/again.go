@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// inconclusive begins the last words of a test that has learnt nothing, because the machine or the store was late. Such a
+// test has failed (testkit.Within) or was skipped (a check of the suite).
+const inconclusive = "inconclusive: "
+
+// maxAgain bounds what is run again. A machine that is late for more of them will be late again.
+const maxAgain = 10
+
+// runAgain runs what was inconclusive once more, alone, when all else has ended. What it finds then counts.
+func runAgain(ctx context.Context, o options, parts []*part) {
+	n := 0
+	for _, p := range parts {
+		for _, name := range slices.Clone(p.unsure) {
+			if n++; n > maxAgain || ctx.Err() != nil {
+				return
+			}
+			o.run = pattern(name)
+			r := runOne(ctx, o, p)
+			p.takeIn(name, r)
+			if ctx.Err() == nil {
+				report(os.Stdout, o, &part{name: p.name + " " + name + ", once more", result: r})
+			}
+		}
+	}
+}
+
+// takeIn replaces what is known of a test by what a run of it alone has found.
+func (r *result) takeIn(name string, alone result) {
+	r.took, r.cpu = r.took+alone.took, r.cpu+alone.cpu
+	this := func(other string) bool { return other == name }
+	switch {
+	case slices.Contains(alone.passed, name): // a pattern that matches nothing passes, too
+		r.unsure, r.tests = slices.DeleteFunc(r.unsure, this), slices.DeleteFunc(r.tests, this)
+		r.failed = len(r.tests) > 0
+	case slices.Contains(alone.unsure, name):
+	default:
+		r.unsure = slices.DeleteFunc(r.unsure, this)
+		r.failed, r.tests = true, append(slices.DeleteFunc(r.tests, this), name)
+	}
+}
+
+// pattern is the value of -test.run for one test.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, s := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(s) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// verdict is what the output of -v tells of one test.
+type verdict struct {
+	name, outcome string // PASS, FAIL or SKIP
+	words         string // the first line of the last that it has said
+}
+
+var entry = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
+
+// verdicts returns what is told of each test that has ended, in that order.
+func verdicts(text []byte) (all []verdict) {
+	words := make(map[string]string)
+	speaker := ""
+	for line := range bytes.Lines(text) {
+		s := strings.TrimSpace(string(line))
+		if name, ok := mark(s, "=== "); ok {
+			speaker = name
+		} else if m := entry.FindStringSubmatch(strings.TrimRight(string(line), "\n")); m != nil {
+			words[speaker] = m[1]
+		} else if name, ok := mark(s, "--- "); ok {
+			outcome, _, _ := strings.Cut(strings.TrimPrefix(s, "--- "), ":")
+			all = append(all, verdict{name, outcome, words[name]})
+		}
+	}
+	return all
+}
+
+// mark returns the name in a line such as "=== RUN   TestX" or "--- FAIL: TestX (0.00s)".
+func mark(line, sign string) (name string, ok bool) {
+	fields := strings.Fields(line)
+	if !strings.HasPrefix(line, sign) || len(fields) < 3 {
+		return "", false
+	}
+	return fields[2], true
+}
+
+// judge takes the outcome of a program out of its output.
+func (r *result) judge(text []byte) {
+	all := verdicts(text)
+	below := func(name string) bool { // a test within it has failed
+		return slices.ContainsFunc(all, func(v verdict) bool { return v.outcome == "FAIL" && strings.HasPrefix(v.name, name+"/") })
+	}
+	outspoken := func(name string) bool { // a test around it has a reason of its own to fail
+		return slices.ContainsFunc(all, func(v verdict) bool {
+			return v.outcome == "FAIL" && v.words != "" && strings.HasPrefix(name, v.name+"/")
+		})
+	}
+	for _, v := range all {
+		unsure := strings.HasPrefix(v.words, inconclusive) && !crashed(text)
+		switch {
+		case v.outcome == "PASS":
+			r.passed = append(r.passed, v.name)
+		case v.outcome == "SKIP" && unsure:
+			r.unsure = append(r.unsure, v.name)
+		case v.outcome == "SKIP":
+			r.skipped++
+		case !below(v.name):
+			r.tests = append(r.tests, v.name)
+			if unsure && !outspoken(v.name) {
+				r.unsure = append(r.unsure, v.name)
+			}
+		}
+	}
+}
