@@ -33,10 +33,10 @@ func (c *C) share(n int, f func(i int)) {
 func (c *C) freeAll(leases []*lease) { c.share(len(leases), func(i int) { leases[i].free() }) }
 
 // mustKeep demands of every lock that its holder believes in it, and that the store
-// tells everybody else so. stalls is nil where no lock is renewed.
-func (c *C) mustKeep(leases []*lease, probe *client, stalls func() time.Duration, why string) {
+// tells everybody else so.
+func (c *C) mustKeep(leases []*lease, probe *client, why string) {
 	c.share(len(leases), func(i int) {
-		c.mustLive(leases[i], stalls, why)
+		c.mustLive(leases[i], why)
 		probe.mustBeBusyAfter(leases[i].Name(), leases[i], why)
 	})
 }

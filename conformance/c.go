@@ -39,10 +39,12 @@ type C struct {
 	mu        sync.Mutex
 	status    Status
 	reason    string
-	convicted bool   // by an oracle: that is no question of time
-	clause    string // that the verdict is about, where it is not the check's
-	seeming   string // likewise, if no oracle knows better
-	missing   Cap    // for want of which it was skipped
+	convicted bool          // by an oracle: that is no question of time
+	clause    string        // that the verdict is about, where it is not the check's
+	seeming   string        // likewise, if no oracle knows better
+	stalled   time.Duration // the longest time without an answer of the store that the check has seen
+	asking    time.Duration // since when watchStore has waited for one; 0 if it does not
+	missing   Cap           // for want of which it was skipped
 	streams   uint64
 	logs      []string
 	cleanups  []func()

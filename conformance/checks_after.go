@@ -75,12 +75,12 @@ func (s *scene) drain(h *lease) {
 }
 
 // alive is what the holder's belief has to be.
-func (s *scene) alive(stalls func() time.Duration, why string) {
+func (s *scene) alive(why string) {
 	if s.fixed {
 		s.mustHold(s.h, why)
 		return
 	}
-	s.mustLive(s.h, stalls, why)
+	s.mustLive(s.h, why)
 }
 
 func excludes(s *scene) {
@@ -100,7 +100,6 @@ func told(s *scene) {
 }
 
 func frees(s *scene) {
-	stalls := s.stalls()
 	s.h.free()
 	next := s.next(0, "A had unlocked it")
 	for range 2 {
@@ -114,7 +113,7 @@ func frees(s *scene) {
 		s.breach("H5", "A unlocked %q and extended it; the answer must match ErrUnlocked, it was %s", s.name, describe(err))
 	}
 	s.sleep(s.ttl / 2) // a renewal that was left behind would come
-	s.mustLive(next, stalls, "A had unlocked the name before")
+	s.mustLive(next, "A had unlocked the name before")
 	s.third.mustBeBusyAfter(s.name, next, "A had unlocked the name")
 	if s.drain(next); s.C.inspector() != nil && s.needs != capNamespaces {
 		s.records(s.name, "after everybody has unlocked it", 0)
@@ -155,7 +154,7 @@ func leavesNothing(s *scene) {
 	w := s.waits(s.b)
 	w.giveUp()
 	if s.inTime(); w.a.err == nil {
-		s.mustLive(s.h, func() time.Duration { return 0 }, "while "+s.b.who+" gave up")
+		s.mustLive(s.h, "while "+s.b.who+" gave up")
 		s.breach("H1", "%s was granted %q, which A holds, when its call was cancelled", s.b.who, s.name)
 	}
 	s.h.free()
@@ -163,14 +162,13 @@ func leavesNothing(s *scene) {
 }
 
 func lives(s *scene) {
-	stalls := s.stalls()
 	end := s.now() + s.ttl*5/2
 	if s.fixed {
 		end = min(end, min(s.least, s.h.Ends())-s.ttl/8)
 	}
 	for took := time.Duration(0); s.now()+took < end; {
 		s.sleep(min(s.ttl/5, end-took-s.now()))
-		s.alive(stalls, "being renewed, or within its term")
+		s.alive("being renewed, or within its term")
 		asked := s.now()
 		s.b.mustBeBusy(s.name, s.h)
 		took = s.now() - asked
@@ -322,6 +320,7 @@ func tokensRise(s *scene) {
 	}
 	if s.harness.Caps().Inspector == Yes {
 		if st := s.b.look(s.name); st.Held && st.Token != token {
+			s.alive("when B looked at it")
 			s.Failf("A holds %q with token %d, but Inspect says %+v", s.name, token, st)
 		}
 	}
@@ -338,7 +337,8 @@ func tokensRise(s *scene) {
 func breaksAfter(s *scene) {
 	token := s.h.Token()
 	if s.harness.Caps().Inspector == Yes {
-		if st := s.third.look(s.name); st.Held {
+		if st := s.third.look(s.name); st.Held && st.Token != token {
+			s.alive("when C looked at it")
 			token = st.Token
 		}
 	}
@@ -348,6 +348,7 @@ func breaksAfter(s *scene) {
 	case errors.Is(err, distlock.ErrUnsupported):
 		return
 	case err != nil:
+		s.inTime()
 		s.Failf("A holds %q, %s sees the token %d and broke it with that, and Break returned: %v", s.name, s.third.who, token, err)
 	}
 	since := s.now()

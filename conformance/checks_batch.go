@@ -59,12 +59,11 @@ func batchEachRenewed(c *C) {
 	a, b := c.openPhased("A"), c.open("B")
 	ttl := c.fits(2 * c.Unit())
 	names := c.labels(n)
-	stalls := c.stalls()
 	held := c.takeAll(a, names, "which is fresh", distlock.TTL(ttl))
 	why := fmt.Sprintf("with %d others of its client, for more than a TTL", n-1)
 	c.sleepUntil(held[n-1].ret + ttl*5/4)
 	c.mustShowRest(held, b)
-	c.mustKeep(held, b, stalls, why)
+	c.mustKeep(held, b, why)
 
 	if c.inspector() == nil {
 		c.freeAll(held)
@@ -87,7 +86,7 @@ func batchEachRenewed(c *C) {
 		h.mustLearn(since, fmt.Sprintf("the entries of %q and %d others of %d were removed from the store", h.Name(), len(victims)-1, n))
 	}
 	for _, h := range rest {
-		c.mustLive(h, stalls, fmt.Sprintf("the entries of %d others were removed", len(victims)))
+		c.mustLive(h, fmt.Sprintf("the entries of %d others were removed", len(victims)))
 	}
 	c.freeAll(rest)
 }
@@ -95,7 +94,6 @@ func batchEachRenewed(c *C) {
 func batchOneLost(c *C) {
 	const n = 20
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	names := c.names(n)
 	var held []*lease
 	for _, name := range names { // one after the other, so that their order is known
@@ -110,14 +108,14 @@ func batchOneLost(c *C) {
 		victim.mustLearn(since, fmt.Sprintf("the entry of %q was removed from the store", victim.Name()))
 		why = fmt.Sprintf("only the entry of %q was removed, in round %d", victim.Name(), round+1)
 		for _, h := range held {
-			c.mustLive(h, stalls, why)
+			c.mustLive(h, why)
 		}
 		c.mustShowRest(held, b)
 	}
-	c.mustKeep(held, b, stalls, why)
+	c.mustKeep(held, b, why)
 	// Long enough for those to expire that were said to be renewed and are not.
 	c.sleep(c.Unit() * 5 / 4)
-	c.mustKeep(held, b, stalls, why)
+	c.mustKeep(held, b, why)
 	c.freeAll(held)
 	for _, h := range held {
 		b.mustTry(h.Name(), "which A has unlocked").free()
@@ -128,7 +126,6 @@ func batchOldAndNew(c *C) {
 	const n = 4
 	c.unjudged("entries are removed behind the back of their holder, which may believe in them for a renewal period")
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	var old, kept, left []*lease
 	for i := range n {
 		old = append(old, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh"))
@@ -157,13 +154,12 @@ func batchOldAndNew(c *C) {
 		b.mustTry(h.Name(), "whose entry was removed, and which A took and unlocked after that: has a renewal of the first brought it back?").free()
 	}
 	c.sleepUntil(since + c.Unit()*3/2)
-	c.mustKeep(kept, b, stalls, "another lock of A on the same name had been lost before")
+	c.mustKeep(kept, b, "another lock of A on the same name had been lost before")
 	c.freeAll(kept)
 }
 
 func batchOthersUnmoved(c *C) {
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	held := c.takeAll(a, c.names(8), "which is fresh")
 	fixed := a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal())
 	why := "another lock of its client was unlocked"
@@ -172,11 +168,11 @@ func batchOthersUnmoved(c *C) {
 		b.mustTry(held[i].Name(), "which A has unlocked while it holds others", distlock.TTL(c.short())).free()
 	}
 	rest := []*lease{held[1], held[2], held[4], held[5], held[7]}
-	c.mustKeep(rest, b, stalls, why)
+	c.mustKeep(rest, b, why)
 	c.sleepUntil(fixed.gone() + c.skew(c.Unit()))
 	c.pollFor(b, fixed.Name(), c.soon(), "the lease of A, which was not to be renewed, was over, while A renews others").free()
 	c.sleepUntil(fixed.gone() + c.Unit()/2)
-	c.mustKeep(rest, b, stalls, why+", and a third one has expired")
+	c.mustKeep(rest, b, why+", and a third one has expired")
 	for _, i := range []int{0, 3, 6} {
 		b.mustTry(held[i].Name(), "which everybody has unlocked while A renews others").free()
 	}

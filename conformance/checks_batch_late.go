@@ -66,12 +66,12 @@ func batchLateRequest(c *C) {
 func batchLateAnswer(c *C) {
 	c.requireFired(1)
 	a, b := c.openVia("A"), c.open("B")
+	c.watchStore()
 	ttl := distlock.TTL(c.fits(c.Unit() * 3 / 2))
 	var held []*lease
 	for i := range 4 {
 		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", ttl))
 	}
-	stalls := c.stalls()
 	// The request is in time, and the reply comes when nobody waits for it any more:
 	// a renewal is given up after half of what is left.
 	first := held[0]
@@ -90,6 +90,6 @@ func batchLateAnswer(c *C) {
 	victim.mustLearn(since, fmt.Sprintf("the entry of %q was removed from the store after a renewal had been applied whose answer came late", victim.Name()))
 	c.sleepUntil(since + first.asked*5/4)
 	rest := []*lease{held[0], held[1], held[3]}
-	c.mustKeep(rest, b, stalls, "one answer to a renewal came late")
+	c.mustKeep(rest, b, "one answer to a renewal came late")
 	c.freeAll(rest)
 }

@@ -13,7 +13,7 @@ var eighths = []int{8, 9, 10, 12, 14, 16, 20, 24}
 
 func batchOwnTTL(c *C) {
 	a, b := c.openMortal("A"), c.open("B")
-	stalls := c.hitches()
+	c.watchStore()
 	var held []*lease
 	for i, e := range eighths {
 		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", distlock.TTL(c.fits(c.Unit()*time.Duration(e)/8))))
@@ -23,13 +23,12 @@ func batchOwnTTL(c *C) {
 	best := make([]time.Duration, len(held))
 	for end := longest.ret + longest.asked*3/4; c.now() < end; c.sleep(c.Unit() / 40) {
 		for i, h := range held {
-			c.mustLive(h, stalls, "with locks of other TTLs beside it")
-			before := c.now()
-			left := h.Ends() - before
+			c.mustLive(h, "with locks of other TTLs beside it")
+			left := h.Ends() - c.now() // in this order: a renewal may come between the two
 			if limit := h.asked + c.timing.TTLGranularity; left > limit {
-				c.Failf("A asked for %q with a TTL of %v, and at %s its Deadline is %v ahead; the granularity is %v", h.Name(), h.asked, millis(before), left, c.timing.TTLGranularity)
+				c.Failf("A asked for %q with a TTL of %v, and at %s its Deadline is %v ahead; the granularity is %v", h.Name(), h.asked, millis(c.now()), left, c.timing.TTLGranularity)
 			}
-			if before > h.ret+h.asked/4 { // the first grant is not what is looked at
+			if c.now() > h.ret+h.asked/4 { // the first grant is not what is looked at
 				best[i] = max(best[i], left)
 			}
 		}
@@ -37,7 +36,7 @@ func batchOwnTTL(c *C) {
 	for i, h := range held {
 		// A renewal that was confirmed has put it back to the whole TTL, or nearly: two
 		// thirds are what is left when it is due.
-		if best[i] < h.asked*3/4 && stalls() < c.Unit()/20 {
+		if best[i] < h.asked*3/4 && c.stood(h.ret) < c.Unit()/20 {
 			c.Failf("A renews %q with a TTL of %v, but its Deadline was never more than %v ahead: was it renewed for another's TTL?", h.Name(), h.asked, best[i])
 		}
 	}

@@ -194,7 +194,6 @@ func cancelMiddleOfQueue(c *C) {
 
 func ctxNotRetained(c *C) {
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	held := make(map[string]*lease)
 	for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
 		name := c.Name(string(op))
@@ -209,7 +208,7 @@ func ctxNotRetained(c *C) {
 	for range 6 {
 		c.sleep(c.Unit() / 4)
 		for name, h := range held {
-			c.mustLive(h, stalls, "after the context of the call that acquired it was cancelled")
+			c.mustLive(h, "after the context of the call that acquired it was cancelled")
 			b.mustBeBusy(name, h)
 		}
 	}

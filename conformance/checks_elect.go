@@ -30,7 +30,8 @@ var errResigned = errors.New("the leader resigns")
 func electOneLeader(c *C) {
 	const terms = 3
 	name, ttl := c.Name("x"), c.fits(c.Unit())
-	t := &leadership{c: c, stalls: c.hitches()}
+	t := &leadership{c: c}
+	c.watchStore()
 	stand, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	over := make(chan string, terms)
@@ -42,7 +43,7 @@ func electOneLeader(c *C) {
 			select {
 			case <-ctx.Done():
 				if stand.Err() == nil {
-					c.excuse(t.stalls(), began, ttl, name, context.Cause(ctx))
+					c.excuse(began, ttl, name, context.Cause(ctx))
 				}
 				return context.Cause(ctx)
 			case <-time.After(ttl * 3 / 2):
@@ -67,8 +68,7 @@ func electOneLeader(c *C) {
 
 // leadership is what one client has at a time.
 type leadership struct {
-	c      *C
-	stalls func() time.Duration
+	c *C
 
 	mu     sync.Mutex
 	leader string
@@ -81,9 +81,7 @@ func (t *leadership) begin(who string, term int64) {
 	before, last := t.leader, t.last
 	t.leader, t.last = who, term
 	t.mu.Unlock()
-	switch s := t.stalls(); {
-	case before != "" && s > t.c.Unit()/8:
-		t.c.Inconclusivef("%s and %s led at the same time, but the machine stood still for %v", before, who, s)
+	switch {
 	case before != "":
 		t.c.Failf("%s became the leader at %s while %s was", who, millis(t.c.now()), before)
 	case term <= last:
@@ -102,17 +100,23 @@ func (t *leadership) end(who string) {
 // await returns what comes by a channel, and ends the check if nothing does within the
 // bound. The text says what was to be expected.
 func await[T any](c *C, ch <-chan T, bound time.Duration, format string, args ...any) (got T) {
-	began, timer := c.now(), time.NewTimer(bound)
-	defer timer.Stop()
-	select {
-	case got = <-ch:
-	case <-timer.C:
-		c.doubt(began, began+bound)
-		c.Failf("within %v, by %s: %s", bound, millis(c.now()), fmt.Sprintf(format, args...))
-	case <-c.ctx.Done():
-		runtime.Goexit()
+	began := c.now()
+	for left := bound; ; left = began + bound + c.lateness(began, c.now()) - c.now() {
+		timer := time.NewTimer(max(left, c.poll()))
+		defer timer.Stop()
+		late := left <= 0
+		select {
+		case got = <-ch:
+			return got
+		case <-timer.C:
+		case <-c.ctx.Done():
+			runtime.Goexit()
+		}
+		if late {
+			c.doubt(began, began+bound)
+			c.Failf("within %v, by %s: %s", bound, millis(c.now()), fmt.Sprintf(format, args...))
+		}
 	}
-	return got
 }
 
 func electNeverStale(c *C) {

@@ -98,7 +98,7 @@ func fairWithinClient(c *C) {
 	a, b := c.open("A"), c.open("B")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
-	stalls := c.stalls()
+	began := c.now()
 	var queue []*pending
 	for range 5 {
 		queue = append(queue, b.begin(name, ttl))
@@ -108,7 +108,7 @@ func fairWithinClient(c *C) {
 		c.sleep(quiet)
 	}
 	c.stillWaiting(queue)
-	late := stalls()
+	late := c.stood(began)
 	c.serveInOrder(h, queue, func() string {
 		if late < quiet/4 {
 			return ""

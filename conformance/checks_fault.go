@@ -167,12 +167,12 @@ func latency(c *C) {
 	name := c.Name("x")
 	c.warm(a)
 	a.link.Delay(delay, delay/2) // and no round trip takes less than half of it
-	stalls := c.hitches()
+	c.watchStore()
 	ttl := max(c.Unit(), 10*delay)
 	h := c.pollFor(a, name, patience+c.soon(), fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay), distlock.TTL(ttl))
 	for range 6 {
 		c.sleep(ttl / 4)
-		c.mustLive(h, stalls, fmt.Sprintf("with a network that takes %v, give or take half of that, and a TTL of %v", delay, ttl))
+		c.mustLive(h, fmt.Sprintf("with a network that takes %v, give or take half of that, and a TTL of %v", delay, ttl))
 		b.mustBeBusy(name, h)
 	}
 	began := c.now()

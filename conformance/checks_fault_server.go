@@ -70,17 +70,16 @@ func (c *C) serverPaused(f func()) (besides time.Duration) {
 func pausedServerShort(c *C) {
 	a, b := c.open("A"), c.open("B")
 	name := c.Name("x")
-	machine, engine := c.stalls(), time.Duration(0)
-	stalls := func() time.Duration { return max(machine(), engine) }
 	h := a.mustTry(name, "which is fresh")
 	for range 3 {
 		c.sleep(c.Unit() / 3)
-		engine = max(engine, c.serverPaused(func() { c.sleep(c.Unit() / 4) }))
-		c.mustLive(h, stalls, "the server having hung for a quarter of its TTL")
+		c.noteStall(c.serverPaused(func() { c.sleep(c.Unit() / 4) }))
+		c.noteStall(b.timed())
+		c.mustLive(h, "the server having hung for a quarter of its TTL")
 		b.mustBeBusy(name, h)
 	}
 	c.sleep(c.Unit())
-	c.mustLive(h, stalls, "after the server had recovered")
+	c.mustLive(h, "after the server had recovered")
 	h.free()
 	c.warm(b)
 }

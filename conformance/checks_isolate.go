@@ -87,26 +87,25 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 }
 
 // mustGoOn demands for so long that every lock is renewed and that the client works.
-func (c *C) mustGoOn(p *client, held []*lease, probe *client, until time.Duration, stalls func() time.Duration, while string) {
+func (c *C) mustGoOn(p *client, held []*lease, probe *client, until time.Duration, while string) {
 	for i := 0; ; i++ {
 		p.mustWork(fmt.Sprint("w", i), while)
 		probe.mustWork(fmt.Sprint("v", i), while)
 		for _, h := range held {
-			c.mustLive(h, stalls, "while "+while)
+			c.mustLive(h, "while "+while)
 		}
 		if c.now() > until {
 			break
 		}
 		c.sleep(c.Unit() / 4)
 	}
-	c.mustKeep(held, probe, stalls, while)
+	c.mustKeep(held, probe, while)
 }
 
 func isolateHungRequest(c *C) {
 	const many = 24
 	a, b := c.openVia("A"), c.open("B")
 	a.needApart()
-	stalls := c.stalls()
 	held := c.takeAll(a, c.names(6), "which is fresh")
 	extended, unlocked := held[4], held[5]
 	held = held[:4]
@@ -122,10 +121,10 @@ func isolateHungRequest(c *C) {
 		}))
 	}
 	while := fmt.Sprintf("%d calls for other names hang", many)
-	c.mustGoOn(a, held, b, c.now(), stalls, while)
+	c.mustGoOn(a, held, b, c.now(), while)
 	over = append(over, a.hangs("Extend", while, func() { _ = extended.Extend(c.ctx, c.Unit()) }))
 	over = append(over, a.hangs("Unlock", while+", and one Extend", func() { _ = unlocked.unlock() }))
-	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/4, stalls, while+", and Extend and Unlock of two other locks")
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/4, while+", and Extend and Unlock of two other locks")
 	a.link.Heal()
 	for _, done := range over {
 		if !c.within(done, patience+c.Unit()*3+c.Slack()) {
@@ -138,7 +137,6 @@ func isolateHungRequest(c *C) {
 func isolateHungRenewal(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	a.needApart()
-	stalls := c.stalls()
 	held := c.takeAll(a, c.names(4), "which is fresh")
 	for round := range 3 {
 		fired := a.link.Fired()
@@ -147,7 +145,7 @@ func isolateHungRenewal(c *C) {
 			c.Inconclusivef("A has renewed nothing for half a unit")
 		}
 		while := fmt.Sprintf("a renewal hangs, number %d", round+1)
-		c.mustGoOn(a, held, b, c.now()+c.Unit(), stalls, while)
+		c.mustGoOn(a, held, b, c.now()+c.Unit(), while)
 	}
 	a.link.Heal()
 	c.freeAll(held)
@@ -159,7 +157,6 @@ func isolateStuckName(c *C) {
 		c.Skipf("the harness is no NameBlocker")
 	}
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	held := c.takeAll(a, c.names(6), "which is fresh")
 	stuck := a.mustTry(c.Name("stuck"), "which is fresh")
 	asked := c.Name("asked")
@@ -168,7 +165,7 @@ func isolateStuckName(c *C) {
 	defer func() { _ = unblock() }()
 	leave := c.keepAsking([]*client{a, b}, asked, stuck.Name())
 	defer leave()
-	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/2, stalls, fmt.Sprintf("%q and %q are stuck, one of them held by A", stuck.Name(), asked))
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/2, fmt.Sprintf("%q and %q are stuck, one of them held by A", stuck.Name(), asked))
 	over := leave()
 	if err := unblock(); err != nil {
 		c.Failf("the harness could not undo what it had made stuck: %v", err)
@@ -247,7 +244,6 @@ func isolateStuckServer(c *C) {
 		c.Skipf("the harness is no ServerBlocker")
 	}
 	a, b := c.open("A"), c.open("B")
-	stalls := c.stalls()
 	names := c.names(24)
 	ttl := distlock.TTL(c.fits(2 * c.Unit()))
 	held := c.takeAll(a, names, "which is fresh", ttl)
@@ -269,14 +265,14 @@ func isolateStuckServer(c *C) {
 	while := fmt.Sprintf("one server is stuck, which alone decides of %d of %d names", len(doomed), len(held))
 	for i := 0; c.now() < since+5*c.Unit(); i++ {
 		for _, h := range safe {
-			c.mustLive(h, stalls, "while "+while)
+			c.mustLive(h, "while "+while)
 		}
 		if name := c.Name(fmt.Sprint("w", i)); !alone(name) {
 			a.mustUse(oracle.OpTry, name, while)
 		}
 		c.sleep(c.Unit() / 4)
 	}
-	c.mustKeep(safe, b, stalls, while)
+	c.mustKeep(safe, b, while)
 	if err := unblock(); err != nil {
 		c.Failf("the harness could not undo what it had made stuck: %v", err)
 	}

@@ -34,13 +34,13 @@ func (c *C) forLong(d time.Duration) (ttl, total time.Duration) {
 
 func renewedForMonths(c *C) {
 	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
-	a, b, stalls := c.open("A"), c.open("B"), c.stalls()
+	a, b := c.open("A"), c.open("B")
 	ttl, total := c.forLong(60 * day)
 	kept := a.mustTry(c.Name("kept"), "which is fresh", distlock.TTL(ttl))
 	broken := a.mustTry(c.Name("broken"), "which is fresh", distlock.TTL(ttl))
 	for c.now() < kept.ret+total {
 		c.sleep(total / 60)
-		c.mustKeep([]*lease{kept, broken}, b, stalls, fmt.Sprintf("with a TTL of %v, after it had been renewed for %v", ttl, c.now()-kept.ret))
+		c.mustKeep([]*lease{kept, broken}, b, fmt.Sprintf("with a TTL of %v, after it had been renewed for %v", ttl, c.now()-kept.ret))
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
@@ -65,12 +65,11 @@ func waitForDays(c *C) {
 	if c.harness.Caps().Push != Yes {
 		total = min(total, 90*time.Minute) // each poll costs the machine something, also in virtual time
 	}
-	stalls := c.stalls()
 	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(ttl))
 	w := b.begin(h.Name(), distlock.TTL(ttl))
 	c.awaitQueued(h.Name(), 1)
 	if w.within(total) {
-		c.mustLive(h, stalls, "while B waited for it") // B is served once A has lost it
+		c.mustLive(h, "while B waited for it") // B is served once A has lost it
 		if w.a.err != nil {
 			c.unheard(w.a.err, "B", h.Name()) // a waiter gives up on a store that is silent for its TTL
 		}

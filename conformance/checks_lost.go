@@ -121,7 +121,7 @@ func lostRecordDeleted(c *C) {
 func quietWhenHealthy(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.hitches()
+	c.watchStore()
 	// A repeated renewal connects again, which takes some six of the delays. In real time the TTL leaves room for a
 	// machine that is a little late at each of them.
 	ttl := c.Unit()
@@ -149,26 +149,26 @@ func quietWhenHealthy(c *C) {
 			n++
 			end = max(end, c.now()+2*ttl)
 		}
-		c.mustLive(h, stalls, "its link being slow, and cut now and then for a moment, but never for as long as its TTL")
+		c.mustLive(h, "its link being slow, and cut now and then for a moment, but never for as long as its TTL")
 		b.mustBeBusy(name, h)
 	}
 	c.requireFired(2) // CutAll finds nothing to cut where connections come and go
 	a.link.Heal()
 	if c.Virtual() {
-		c.outlasts(a, b, h, stalls)
+		c.outlasts(a, b, h)
 	}
 	h.free()
 }
 
 // outlasts has every request of A fail for some time, but for less than its TTL has left. On
 // a real network nobody knows how soon a client library connects again.
-func (c *C) outlasts(a, b *client, h *lease, stalls func() time.Duration) {
+func (c *C) outlasts(a, b *client, h *lease) {
 	stop := c.repeat(func() { a.link.Drop(true, true); a.link.CutAll() })
 	c.sleep(c.Unit() * 2 / 5)
 	stop()
 	a.link.Heal()
 	c.sleep(c.Unit() / 2)
-	c.mustLive(h, stalls, "several renewals having failed, but not for as long as its TTL")
+	c.mustLive(h, "several renewals having failed, but not for as long as its TTL")
 	b.mustBeBusy(h.Name(), h)
 }
 

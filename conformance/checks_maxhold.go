@@ -23,7 +23,7 @@ func maxHoldCap(c *C) {
 	c.unjudged("the lock under a cap is not in the history")
 	a, b := c.open("A"), c.open("B")
 	name, longest := c.Name("x"), 2*c.Unit()
-	stalls := c.hitches()
+	c.watchStore()
 	call := c.now()
 	stuck := a.take(a.maxHold(longest), name, patience, "nobody has ever held it")
 	granted := c.now()
@@ -39,7 +39,7 @@ func maxHoldCap(c *C) {
 	}
 	next := waiter.lease(granted+longest+c.soon()-c.now(), "A's cap was over")
 	if next.ret < call+longest-c.skew(longest) {
-		c.excuse(stalls(), call, c.Unit(), name, stuck.Err()) // it is renewed until its cap
+		c.excuse(call, c.Unit(), name, stuck.Err()) // it is renewed until its cap
 		c.Failf("B got %q at %s, although A, which had a cap of %v, was granted it at %s or later and has not unlocked it",
 			name, millis(next.ret), longest, millis(call))
 	}
@@ -50,10 +50,9 @@ func maxHoldUnnoticed(c *C) {
 	c.unjudged("the lock under a cap is not in the history")
 	a, b := c.open("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.stalls()
 	held := a.take(a.maxHold(100*c.Unit()), name, patience, "nobody has ever held it")
 	c.sleep(c.Unit() * 3 / 2)
-	c.alive(held, stalls, "after one and a half of its TTL, far from its cap")
+	c.alive(held, "after one and a half of its TTL, far from its cap")
 	if got := b.try(name); !got.busy() {
 		c.Failf("B tried for %q, which A holds; the answer must match ErrHeld, it was %s", name, describe(got.err))
 	}

@@ -41,6 +41,11 @@ func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began, know
 	}
 	same := listed
 	same.Remaining, same.AcquiredAt = st.Remaining, st.AcquiredAt
+	if st.Wanted && !same.Wanted { // a waiter may have come between the two
+		for _, now := range eye.list(h.Name()) {
+			same.Wanted = same.Wanted || now.Name == h.Name() && now.Wanted
+		}
+	}
 	if same != st || !listed.AcquiredAt.Equal(st.AcquiredAt) {
 		c.Failf("%s holds %q; List says of it %+v, but Inspect %+v", h.p.who, h.Name(), listed, st)
 	}
@@ -133,6 +138,7 @@ func sweepExact(c *C) {
 	term := a.mustTry(c.Name("expired"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
 	c.sleepUntil(term.end() + c.skew(term.asked))
 	c.freeAll(held)
+	freed := c.now()
 	free := term.end() // the earliest of the ends
 	idles := []time.Duration{1999 * time.Millisecond, c.Unit() + 999*time.Millisecond}
 	if c.Virtual() {
@@ -147,7 +153,7 @@ func sweepExact(c *C) {
 		}
 	}
 	last := idles[len(idles)-1]
-	c.sleepUntil(max(term.gone(), c.now()) + last/8 + last/4)
+	c.sleepUntil(max(term.gone(), freed) + last + last/4)
 	if removed := swept + a.sweep(last); removed != n+1 {
 		c.Failf("%d names of A, and no others, were held, the last for a term that ended at %s; Sweep of what was idle for %v said at %s that it removed %d",
 			n+1, millis(term.gone()), last, millis(c.now()), removed)

@@ -140,7 +140,7 @@ func doubleUnlock(c *C) {
 
 func sameClientStale(c *C) {
 	a, d := c.openMortal("A"), c.open("C")
-	name, ttl, stalls := c.Name("x"), distlock.TTL(c.long()), c.stalls()
+	name, ttl := c.Name("x"), distlock.TTL(c.long())
 
 	// A retry of the release, because its reply was lost, comes when the same
 	// client holds the name again.
@@ -172,7 +172,7 @@ func sameClientStale(c *C) {
 	c.mustBeLost(stale)
 	c.undisturbed(d, third, "A has unlocked a lock of its own on the name that had run out")
 	c.sleepUntil(third.ret + c.Unit()*5/4) // it is renewed as before
-	c.mustLive(third, stalls, "A having unlocked an older lock of its own on the name")
+	c.mustLive(third, "A having unlocked an older lock of its own on the name")
 	d.mustBeBusyAfter(name, third, "A had unlocked a lock of its own on the name that had run out")
 	third.free()
 }

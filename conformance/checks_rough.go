@@ -91,7 +91,6 @@ func neverReturns(c *C) {
 	c.requireFired(4)
 	a, link := c.openRough("A")
 	b := c.open("B")
-	stalls := c.stalls()
 	held := c.takeAll(a, c.names(3), "which is fresh")
 	extended := a.mustTry(c.Name("extended"), "which is fresh", distlock.TTL(c.long()))
 	unlocked := a.mustTry(c.Name("unlocked"), "which is fresh", distlock.TTL(c.long()))
@@ -117,7 +116,7 @@ func neverReturns(c *C) {
 		cancel()
 	}
 	while := "four of its requests are never answered"
-	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/4, stalls, while)
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/4, while)
 	a.link.Heal()
 	c.freeAll(held)
 	for _, label := range []string{"tried", "locked", "unlocked"} {

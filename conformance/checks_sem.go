@@ -21,7 +21,6 @@ func semBounded(c *C) {
 	const n = 3
 	a, b := c.open("A"), c.open("B")
 	name := c.Name("x")
-	stalls := c.stalls()
 	sa, sb := a.semaphore(n), b.semaphore(n)
 	var held []distlock.Lock
 	for i := range n {
@@ -42,7 +41,7 @@ func semBounded(c *C) {
 	<-waiting
 	c.sleep(quiet)
 	for _, lock := range held {
-		c.alive(lock, stalls, "although it is renewed")
+		c.alive(lock, "although it is renewed")
 	}
 	a.giveBack(held[0])
 	select {

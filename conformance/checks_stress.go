@@ -49,7 +49,6 @@ func stressCounter(c *C) {
 		peers = append(peers, c.open(fmt.Sprint("C", i+1)))
 	}
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	stalls := c.stalls()
 	var k counter
 	c.together(goroutines, func(i int, rng *rand.Rand) {
 		p := peers[i%clients]
@@ -59,7 +58,7 @@ func stressCounter(c *C) {
 				c.Failf("%s waited for %q since %s and was told at %s: %v", p.who, name, millis(a.call), millis(a.ret), a.err)
 			}
 			k.add(func() { c.sleep(time.Duration(rng.Int64N(int64(time.Millisecond)))) })
-			c.mustLive(a.lease, stalls, "while it was renewed in the background")
+			c.mustLive(a.lease, "while it was renewed in the background")
 			a.free()
 		}
 	})
@@ -176,7 +175,7 @@ func stressSequence(c *C) {
 func stressManyNames(c *C) {
 	const names = 100
 	a, b := c.open("A"), c.open("B")
-	stalls := c.hitches()
+	c.watchStore()
 	held := make([]*lease, names)
 	c.together(10, func(i int, _ *rand.Rand) {
 		for n := i; n < names; n += 10 {
@@ -185,7 +184,7 @@ func stressManyNames(c *C) {
 	})
 	c.sleep(c.Unit() * 3 / 2)
 	for n, h := range held {
-		c.mustLive(h, stalls, fmt.Sprintf("one of %d that were renewed in the background", names))
+		c.mustLive(h, fmt.Sprintf("one of %d that were renewed in the background", names))
 		if n%10 == 0 {
 			b.mustBeBusy(h.Name(), h)
 		}

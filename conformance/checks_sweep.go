@@ -54,7 +54,6 @@ func (p *client) sweep(idle time.Duration) int {
 func sweepHeld(c *C) {
 	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	third.sweep(time.Hour)
-	stalls := c.stalls()
 	waited := a.mustTry(c.Name("waited"), "which is fresh", distlock.TTL(c.long()))
 	w := b.begin(waited.Name(), distlock.TTL(c.long()))
 	c.awaitQueued(waited.Name(), 1)
@@ -69,7 +68,7 @@ func sweepHeld(c *C) {
 		c.sleepUntil(held[0].ret + time.Duration(i)*c.Unit()/2)
 		for _, idle := range []time.Duration{time.Nanosecond, time.Millisecond, c.Unit() / 4} {
 			third.sweep(idle)
-			c.mustKeep(held, third, stalls, fmt.Sprintf("the store was swept of what was idle for %v", idle))
+			c.mustKeep(held, third, fmt.Sprintf("the store was swept of what was idle for %v", idle))
 		}
 	}
 	waited.free()

@@ -33,6 +33,7 @@ type childReply struct {
 	OK    bool          `json:"ok"`
 	Held  bool          `json:"held,omitempty"` // the error matches ErrHeld
 	Lost  bool          `json:"lost,omitempty"` // the error matches ErrLost
+	Mute  bool          `json:"mute,omitempty"` // the error says that the time was over
 	Err   string        `json:"err,omitempty"`
 	Token int64         `json:"token,omitempty"`
 	Left  time.Duration `json:"left,omitempty"` // until the lock's Deadline
@@ -52,9 +53,7 @@ type childReply struct {
 //		os.Exit(m.Run())
 //	}
 func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	l, err := open(ctx)
-	cancel()
+	l, err := openPatiently(open)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
 		return 1
@@ -76,6 +75,27 @@ func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
 	}
 }
 
+// openPatiently opens again for as long as it takes too long: a late machine says nothing of the driver.
+func openPatiently(open func(context.Context) (distlock.Locker, error)) (distlock.Locker, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		l, err := open(ctx)
+		if err == nil || !timedOut(err) || ctx.Err() != nil {
+			return l, err
+		}
+	}
+}
+
+// timedOut reports whether an error says that the time was over.
+func timedOut(err error) bool {
+	var silence interface {
+		error
+		Timeout() bool
+	}
+	return errors.As(err, &silence) && silence.Timeout()
+}
+
 type childLife struct {
 	open   func(context.Context) (distlock.Locker, error)
 	locker distlock.Locker
@@ -93,6 +113,7 @@ func (k *childLife) obey(q childRequest) childReply {
 		OK:   err == nil,
 		Held: errors.Is(err, distlock.ErrHeld),
 		Lost: errors.Is(err, distlock.ErrLost),
+		Mute: timedOut(err),
 		Took: time.Since(began),
 	}
 	if err != nil {
@@ -123,7 +144,7 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 		}
 	case q.Op == "open":
 		for range q.Clients {
-			p, err := k.open(ctx)
+			p, err := openPatiently(k.open)
 			if err != nil {
 				return err
 			}
@@ -227,6 +248,9 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 		e.Outcome = oracle.OutcomeUnknown
 	}
 	c.recorder.Add(e)
+	if r.Mute && !r.OK && (q.Op == "lock" || q.Op == "trylock" || q.Op == "open") {
+		c.Inconclusivef("child %s had no answer to %s in time: %s", k.who, q.Op, r.Err)
+	}
 	return r, e.Call.At, e.Return.At
 }
 

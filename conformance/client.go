@@ -61,11 +61,7 @@ func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, ne
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
 	l, link, err := open(ctx)
-	var silence interface {
-		error
-		Timeout() bool
-	}
-	if !c.Virtual() && errors.As(err, &silence) && silence.Timeout() { // which says nothing of what the check is about
+	if !c.Virtual() && timedOut(err) { // which says nothing of what the check is about
 		c.Inconclusivef("%s could not be opened in time: %v", who, err)
 	}
 	if err != nil {

@@ -292,6 +292,7 @@ func (s *pairScene) served() bool {
 		return false
 	}
 	s.waiter.woken(s.held.granted()+s.c.timing.ExpiryLag+s.c.soon(), "the lease of A, who was stopped, is over").free()
+	s.kept = s.kept && s.waiter.a.ret >= s.held.Ends() // it may have been woken just before
 	return true
 }
 

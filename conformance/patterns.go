@@ -135,11 +135,11 @@ func (p *client) giveBack(lock distlock.Lock) {
 
 // alive makes the check inconclusive if a renewed lock was lost because the machine has
 // stood still, and fails it if there is no such excuse.
-func (c *C) alive(lock distlock.Lock, stalls func() time.Duration, why string) {
+func (c *C) alive(lock distlock.Lock, why string) {
 	err := lock.Err()
 	if err == nil {
 		return
 	}
-	c.excuse(stalls(), 0, c.Unit(), lock.Name(), err)
+	c.excuse(0, c.Unit(), lock.Name(), err)
 	c.Failf("%q was lost at %s or before, %s: %v", lock.Name(), millis(c.now()), why, err)
 }

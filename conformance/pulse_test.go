@@ -106,3 +106,23 @@ func TestSlowestTry(t *testing.T) {
 		t.Errorf("got %s: %s", res.Status, res.Reason)
 	}
 }
+
+// TestStoodStill: what fails while the machine or the store stands still is looked at again, unless it is about two holders or
+// a token.
+func TestStoodStill(t *testing.T) {
+	t.Parallel()
+	for clause, want := range map[string]Status{"E1": Passed, "P4": Passed, "H1": Failed, "F1": Failed} {
+		tries := 0
+		stood := check("stood", func(c *C) {
+			if tries++; tries == 1 {
+				c.noteStall(c.Unit())
+				c.Failf("it was refused")
+			}
+		})
+		stood.Clause = clause
+		r := Collect(t, stub{}, &Options{Filter: own, Checks: []Check{stood}, Artifacts: t.TempDir()})
+		if res := r.Results[0]; res.Status != want || tries != map[Status]int{Passed: 2, Failed: 1}[want] {
+			t.Errorf("%s: got %s after %d attempts: %s", clause, res.Status, tries, res.Reason)
+		}
+	}
+}

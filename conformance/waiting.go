@@ -54,13 +54,14 @@ func (w *pending) within(d time.Duration) bool { return w.c.within(w.done, d) }
 // firstDone returns the first of some calls that has returned, as soon as one has, and 0 if none does before so long
 // from now. It does not look again and again: a lease may last for months, in virtual time.
 func (c *C) firstDone(calls []*pending, d time.Duration) int {
-	returned, over := make(chan struct{}, len(calls)), make(chan struct{})
+	returned, over := make(chan struct{}), make(chan struct{})
 	defer close(over)
+	var once sync.Once
 	for _, w := range calls {
 		go func() {
 			select {
 			case <-w.done:
-				returned <- struct{}{}
+				once.Do(func() { close(returned) })
 			case <-over:
 			}
 		}()
@@ -261,75 +262,14 @@ func (c *C) phase() time.Duration {
 	return max(2*c.cal.Pair, time.Millisecond)
 }
 
-// stalls watches the machine from now on. The function returned says how late a
-// goroutine has been woken since; a check that finds a renewed lock lost asks it
-// before it accuses anybody.
-func (c *C) stalls() func() time.Duration {
-	if c.Virtual() {
-		return func() time.Duration { return 0 }
-	}
-	const tick = 10 * time.Millisecond
-	var mu sync.Mutex
-	last, worst := c.now(), time.Duration(0)
-	late := func(woken bool) time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		now := c.now()
-		worst = max(worst, now-last-tick)
-		if woken {
-			last = now
-		}
-		return worst
-	}
-	c.Go(func() {
-		for {
-			c.sleep(tick)
-			late(true)
-		}
-	})
-	// A stall that lasts, or has just ended, counts although that goroutine sleeps.
-	return func() time.Duration { return late(false) }
-}
-
-// hitches is stalls that also watches the store and the way to it, by locks of a client
-// of its own: the server may get no processor while this process has one.
-func (c *C) hitches() func() time.Duration {
-	stalls := c.stalls()
-	if c.Virtual() {
-		return stalls
-	}
-	p := c.openMortal("C") // over a link, as those that are judged by it
-	var mu sync.Mutex
-	var began, worst time.Duration // began is 0 while C asks for nothing
-	c.Go(func() {
-		for {
-			c.sleep(quiet / 3)
-			mu.Lock()
-			began = c.now()
-			mu.Unlock()
-			_ = p.pair(c.Name("beside"))
-			mu.Lock()
-			worst, began = max(worst, c.now()-began), 0
-			mu.Unlock()
-		}
-	})
-	return func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		if began > 0 {
-			worst = max(worst, c.now()-began)
-		}
-		return max(worst, stalls())
-	}
-}
-
 // mustLive ends the check if h has been lost although it is renewed.
-func (c *C) mustLive(h *lease, stalls func() time.Duration, why string) {
+func (c *C) mustLive(h *lease, why string) {
 	err := h.Err()
 	if err == nil {
 		return
 	}
-	c.excuse(max(stalls(), c.slowestTry(h)), h.call, min(c.Unit(), h.asked), h.Name(), err)
+	c.noteStall(c.slowestTry(h))
+	c.excuse(h.call, min(c.Unit(), h.asked), h.Name(), err)
 	c.Failf("%s lost %q at %s or before, %s: %v", h.p.who, h.Name(), millis(c.now()), why, err)
 }
 

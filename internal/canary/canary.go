@@ -157,18 +157,22 @@ func within(spans []span, from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// Longest returns the longest time for which a thread has waited for a processor, of those that ended after from. It is for
-// a canary of StartRecording.
-func (c *Canary) Longest(from time.Time) (wait time.Duration) {
+// Longest returns the longest time for which the canary, or a thread, was late at once, of those that ended after from. It is
+// for a canary of StartRecording.
+func (c *Canary) Longest(from time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range slices.Backward(c.waited) {
+	return max(c.overdue(), longest(c.overran, from), longest(c.waited, from))
+}
+
+func longest(spans []span, from time.Time) (most time.Duration) {
+	for _, s := range slices.Backward(spans) {
 		if !s.to.After(from) {
 			break
 		}
-		wait = max(wait, s.to.Sub(s.from))
+		most = max(most, s.to.Sub(s.from))
 	}
-	return wait
+	return most
 }
 
 // Stop ends the canary and returns the last Late. Later calls are allowed.
