@@ -74,15 +74,6 @@ func (s *scene) drain(h *lease) {
 	}
 }
 
-// alive is what the holder's belief has to be.
-func (s *scene) alive(why string) {
-	if s.fixed {
-		s.mustHold(s.h, why)
-		return
-	}
-	s.mustLive(s.h, why)
-}
-
 func excludes(s *scene) {
 	for _, p := range []*client{s.b, s.a, s.third} {
 		p.mustBeBusy(s.name, s.h)
@@ -168,7 +159,7 @@ func lives(s *scene) {
 	}
 	for took := time.Duration(0); s.now()+took < end; {
 		s.sleep(min(s.ttl/5, end-took-s.now()))
-		s.alive("being renewed, or within its term")
+		s.mustLive(s.h, "being renewed, or within its term")
 		asked := s.now()
 		s.b.mustBeBusy(s.name, s.h)
 		took = s.now() - asked
@@ -320,7 +311,7 @@ func tokensRise(s *scene) {
 	}
 	if s.harness.Caps().Inspector == Yes {
 		if st := s.b.look(s.name); st.Held && st.Token != token {
-			s.alive("when B looked at it")
+			s.mustLive(s.h, "when B looked at it")
 			s.Failf("A holds %q with token %d, but Inspect says %+v", s.name, token, st)
 		}
 	}
@@ -338,7 +329,7 @@ func breaksAfter(s *scene) {
 	token := s.h.Token()
 	if s.harness.Caps().Inspector == Yes {
 		if st := s.third.look(s.name); st.Held && st.Token != token {
-			s.alive("when C looked at it")
+			s.mustLive(s.h, "when C looked at it")
 			token = st.Token
 		}
 	}

@@ -44,6 +44,7 @@ func (p *client) sweep(idle time.Duration) int {
 	case errors.Is(err, distlock.ErrUnsupported):
 		p.c.Skipf("the driver is no Sweeper: its store keeps nothing that could be swept")
 	case err != nil:
+		p.c.unheard(err, p.who, "Sweep")
 		p.c.Failf("%s swept the store of what was idle for %v: %v", p.who, idle, err)
 	case n < 0:
 		p.c.Failf("%s swept the store of what was idle for %v, and was told that %d names were removed", p.who, idle, n)

@@ -150,6 +150,7 @@ type lease struct {
 	p         *client
 	call, ret time.Duration
 	asked     time.Duration
+	fixed     bool          // not renewed
 	refused   time.Duration // the call of the last probe before it that found the name held; set by stalk
 	longest   time.Duration // until when Extend has made it last, at the most; 0 if nothing was extended
 }
@@ -169,7 +170,7 @@ func (p *client) acquire(ctx context.Context, op oracle.Op, name string, opts ..
 	}
 	a := answer{err: err, call: call, ret: p.c.now(), asked: asked.TTL}
 	if err == nil {
-		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL}
+		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL, fixed: asked.NoRenewal}
 	}
 	return a
 }

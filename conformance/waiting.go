@@ -262,8 +262,12 @@ func (c *C) phase() time.Duration {
 	return max(2*c.cal.Pair, time.Millisecond)
 }
 
-// mustLive ends the check if h has been lost although it is renewed.
+// mustLive ends the check if h has been lost although it is renewed, or its term is not over.
 func (c *C) mustLive(h *lease, why string) {
+	if h.fixed {
+		c.mustHold(h, why)
+		return
+	}
 	err := h.Err()
 	if err == nil {
 		return

@@ -151,6 +151,7 @@ func openRows(rawURL, table string) (cells, error) {
 	}
 	r := rows{sql.OpenDB(connector), table}
 	r.SetMaxIdleConns(8)
+	r.SetMaxOpenConns(16) // 32 clients ask for 50 names at once
 	_, err = r.Exec("CREATE TABLE IF NOT EXISTS " + table + " (name VARBINARY(512) PRIMARY KEY, value VARBINARY(2048) NOT NULL)")
 	return r, err
 }
