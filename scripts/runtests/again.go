@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ func runAgain(ctx context.Context, o options, parts []*part) {
 			r := runOne(ctx, o, p)
 			p.takeIn(name, r)
 			if ctx.Err() == nil {
-				report(os.Stdout, o, &part{name: p.name + " " + name + ", once more", result: r})
+				report(o.out, o, &part{name: p.name + " " + name + ", once more", result: r})
 			}
 		}
 	}

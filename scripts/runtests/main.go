@@ -14,6 +14,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -33,6 +34,7 @@ type options struct {
 	run, skip string
 	timeout   time.Duration
 	patterns  []string
+	out       io.Writer
 }
 
 func main() {
@@ -48,7 +50,7 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "", "no tests that match this `regexp`")
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for one program")
 	flag.Parse()
-	o.patterns = flag.Args()
+	o.patterns, o.out = flag.Args(), os.Stdout
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -91,5 +93,5 @@ func runAll(ctx context.Context, o options) (bool, error) {
 	if ctx.Err() != nil {
 		return false, fmt.Errorf("interrupted after %s", time.Since(began).Round(time.Second))
 	}
-	return summary(os.Stdout, parts, built, time.Since(began)), nil
+	return summary(o.out, parts, built, time.Since(began)), nil
 }

@@ -91,7 +91,7 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 			}
 			mu.Lock()
 			if ctx.Err() == nil {
-				report(os.Stdout, o, p)
+				report(o.out, o, p)
 			}
 			p.output = nil
 			mu.Unlock()
