@@ -50,6 +50,7 @@ type attempt struct {
 
 	tries    int
 	told     bool          // by the store that the name is held
+	warned   bool          // in the log, of the caller's own lock
 	took     time.Duration // that the last answer took
 	woken    bool          // the last Wait has ended by a wake-up
 	until    time.Time     // so long does the call outlive an outage; zero if there is none
@@ -139,9 +140,11 @@ func (a *attempt) acquire() error {
 		case errors.Is(err, distlock.ErrHeld):
 			if !a.told {
 				a.contended()
-				if c.holds(a.request.Name) {
-					c.log(a.ctx, slog.LevelInfo, "waiting for "+errOwn.Error(), a.request.Name, 0, nil)
-				}
+			}
+			// Goroutines that take turns wait for a while, one that waits for itself does so for ever.
+			if !a.warned && time.Since(a.start) >= a.request.TTL && c.holds(a.request.Name) {
+				a.warned = true
+				c.log(a.ctx, slog.LevelInfo, "waiting for longer than the TTL for "+errOwn.Error(), a.request.Name, 0, nil)
 			}
 			a.told, a.until = true, time.Now().Add(min(a.request.TTL, maxOutlast))
 			if !deaf { // else the name is asked for again and again

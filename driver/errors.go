@@ -45,7 +45,8 @@ func said(err error) error {
 
 // errOwn is said to a call about a lock which its own Locker holds. Mostly another
 // goroutine has it, but one that waits for itself does so for ever.
-var errOwn = errors.New("a lock of this Locker, and locks are not re-entrant; see go doc github.com/distlock-go/distlock/patterns.Reentrant")
+var errOwn = errors.New("a lock of this Locker, so another of its calls has it, or the caller itself: locks are not re-entrant; " +
+	"see go doc github.com/distlock-go/distlock/patterns.Reentrant")
 
 // asHeld makes sure that errors.As finds a Held, and its HeldError, in an ErrHeld of a driver, with
 // the token as users see it.

@@ -89,7 +89,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// A call that waits for a lock of its own Locker is told, at once and when its context ends: it may
+// A call that waits for a lock of its own Locker is told, after its TTL and when its context ends: it may
 // wait for itself.
 func TestOwnLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestOwnLock(t *testing.T) {
 		}
 		said := func() (n int) {
 			for _, line := range log.seen {
-				if strings.HasPrefix(line, "INFO waiting for a lock of this Locker") {
+				if strings.HasPrefix(line, "INFO waiting for longer than the TTL for a lock of this Locker") {
 					n++
 				}
 			}

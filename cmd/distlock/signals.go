@@ -7,19 +7,24 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // interrupts delivers signals. A command that runs under a lock gets them passed on.
-// Before and after, the first one that ends programs ends the context, and the second
-// this process, should something not care for the context.
+// Before and after, the first one that ends programs ends the context, and a later one
+// this process, should something not care for the context. What comes within repeatWithin
+// is the same signal: timeout(1) sends its own to the process and to the group.
 type interrupts struct {
 	received chan os.Signal
 	cancel   context.CancelFunc
 
 	mu      sync.Mutex
 	first   os.Signal
+	at      time.Time // of the first
 	forward chan os.Signal
 }
+
+const repeatWithin = time.Second
 
 func interruptible(ctx context.Context) (context.Context, *interrupts) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -57,11 +62,13 @@ func (i *interrupts) deliver(s os.Signal) {
 		default: // sixteen signals wait already; one more says nothing new
 		}
 	case slices.Contains(ending, s):
-		if i.first != nil {
+		switch {
+		case i.first == nil:
+			i.first, i.at = s, time.Now()
+			i.cancel()
+		case time.Since(i.at) > repeatWithin:
 			os.Exit(128 + int(s.(syscall.Signal)))
 		}
-		i.first = s
-		i.cancel()
 	}
 }
 

@@ -12,6 +12,7 @@ func TestSignalBeforeTheCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	i := &interrupts{cancel: cancel}
 	i.deliver(syscall.SIGTERM)
+	i.deliver(syscall.SIGTERM) // timeout(1) does, and the process must stay to tidy up
 	if ctx.Err() == nil || i.passOn() != nil || i.exit().status != 143 {
 		t.Errorf("context %v, exit %+v", ctx.Err(), i.exit())
 	}
