@@ -17,9 +17,9 @@ import (
 func TestOneCutCostsNothing(t *testing.T) {
 	t.Parallel()
 	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
-	l, other := open(t, w, prefix, 30*time.Second), open(t, nil, prefix, 30*time.Second)
+	l, other := open(t, w, prefix, 120*time.Second), open(t, nil, prefix, 30*time.Second)
 	lock(t, other, "held")
-	ttl := time.Second
+	ttl := 3 * time.Second
 	for what, f := range map[string]func(context.Context) error{
 		"TryLock and Unlock": func(ctx context.Context) error {
 			held, err := l.TryLock(ctx, "x")
@@ -36,7 +36,7 @@ func TestOneCutCostsNothing(t *testing.T) {
 			return held.Unlock(ctx)
 		},
 		"TryLock in a new session": func(ctx context.Context) error {
-			ttl += ttl / 3
+			ttl += ttl / classStep
 			held, err := l.TryLock(ctx, "x", distlock.TTL(ttl))
 			if err != nil {
 				return err

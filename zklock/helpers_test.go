@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
@@ -168,6 +170,36 @@ func eventually(t testing.TB, f func() string) {
 		last = f()
 		return last == ""
 	})
+}
+
+// keep makes the node of a name, before any claim has, as one that stays. A driver's is a container: the server removes it
+// within a second of being empty, and would refuse the next claim.
+func keep(t testing.TB, conn *zk.Conn, prefix, name string) {
+	t.Helper()
+	for _, path := range []string{prefix, prefix + "/" + encode(name)} {
+		if _, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// leavesNothing returns a check that no goroutine is left but those that run now, nor comes to its end much later.
+func leavesNothing(t testing.TB, ignored ...goleak.Option) func() {
+	ignored = append(ignored, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/distlock-go/distlock/internal/canary.(*Canary).run"))
+	return func() {
+		t.Helper()
+		var last error
+		testkit.Within(t, time.Second, func() {
+			testkit.Until(t, "no goroutine is left", func() bool {
+				err := goleak.Find(ignored...)
+				last = cmp.Or(err, last)
+				return err == nil
+			})
+		})
+		if t.Failed() {
+			t.Log("at last:", last)
+		}
+	}
 }
 
 // claimsOf lists the claims on a name as the server has them.

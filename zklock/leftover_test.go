@@ -30,11 +30,12 @@ func TestGivenUp(t *testing.T) {
 	}
 	gaveUp := make(chan error, 1)
 	opts, err := (&Options{Prefix: prefix, TickTime: tick, Options: distlock.Options{
-		TTL: 300 * time.Millisecond, Observer: &distlock.Observer{Released: func(r distlock.Released) { gaveUp <- r.Err }}}}).checked()
+		TTL: 3 * time.Second, Observer: &distlock.Observer{Released: func(r distlock.Released) { gaveUp <- r.Err }}}}).checked()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newStoreOn(connect(t), opts, time.Second) // its lag is short, and so a release is given up soon
+	d := newStoreOn(connect(t), opts, 30*time.Second)
+	d.caps.ExpiryLag = 0 // and so a release is given up soon
 	l, err := newLocker(d)
 	if err != nil {
 		t.Fatal(err)

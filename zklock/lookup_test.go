@@ -50,6 +50,7 @@ func TestContendedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	keep(t, conn, prefix, "x")
 	try(other, nil)
 	try(first, distlock.ErrHeld) // makes the name known
 	release(first)

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -48,7 +46,7 @@ func TestWaiterSurvivesOutage(t *testing.T) {
 	t.Parallel()
 	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	holder := open(t, nil, prefix, 30*time.Second)
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=6s", nil) // polls every 2 s
+	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=15s", nil) // polls every 5 s
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +65,7 @@ func TestWaiterSurvivesOutage(t *testing.T) {
 	})
 	w.away.Store(true)
 	w.cut()
-	time.Sleep(4 * time.Second) // not to wait for something: this is how long it is away
+	time.Sleep(6 * time.Second) // not to wait for something: this is how long it is away
 	w.away.Store(false)
 	unlock(t, held)
 	if err := <-won; err != nil {
@@ -79,7 +77,7 @@ func TestWaiterSurvivesOutage(t *testing.T) {
 // holder is told at once, nothing is repeated, and Close takes no time.
 func TestClosedByItsOwner(t *testing.T) {
 	server(t)
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leavesNothing(t)()
 	testkit.WithinFresh(t, 3*time.Second, func() func() { return closedByItsOwner(t) })
 }
 

@@ -17,29 +17,27 @@ import (
 // TTL share a session.
 func TestOneTTLDoesNotBindTheOther(t *testing.T) {
 	t.Parallel()
+	const ttl = 5 * time.Second
 	// Two and a half TTLs, and three ticks.
-	testkit.WithinFresh(t, 5*time.Second+3*tick+time.Second, func() func() { return shortBesideLong(t) })
+	testkit.WithinFresh(t, ttl*5/2+3*tick+time.Second, func() func() { return shortBesideLong(t, ttl) })
 }
 
-func shortBesideLong(t *testing.T) func() {
+func shortBesideLong(t *testing.T, ttl time.Duration) func() {
 	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=30s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock(t, l, "long")
-	lock(t, l, "short", distlock.TTL(2*time.Second))
-	lock(t, l, "short too", distlock.TTL(2*time.Second))
-	lock(t, l, "fixed", distlock.TTL(2*time.Second), distlock.NoRenewal())
-	owner := func(name string) int64 {
+	session := func(name string, opts ...distlock.Option) int64 {
 		t.Helper()
-		_, stat, err := conn.Exists(prefix + "/" + encode(name) + "/" + claimsOf(t, conn, prefix, name)[0].name)
+		_, stat, err := conn.Exists(lock(t, l, name, opts...).Path())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return stat.EphemeralOwner
 	}
-	if owner("short") != owner("short too") || owner("short") != owner("fixed") || owner("short") == owner("long") {
+	long, short := session("long"), session("short", distlock.TTL(ttl))
+	if session("short too", distlock.TTL(ttl)) != short || session("fixed", distlock.TTL(ttl), distlock.NoRenewal()) != short || short == long {
 		t.Error("the locks do not live by the session of their TTL")
 	}
 	before := time.Now()
@@ -196,19 +194,20 @@ func TestExtendBeyondTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	held, fixed := lock(t, l, "x", distlock.TTL(2*time.Second)), lock(t, l, "y", distlock.TTL(2*time.Second), distlock.NoRenewal())
+	const ttl = 10 * time.Second
+	held, fixed := lock(t, l, "x", distlock.TTL(ttl)), lock(t, l, "y", distlock.TTL(ttl), distlock.NoRenewal())
 	before := time.Now()
-	if err := held.Extend(t.Context(), 20*time.Second); err != nil {
+	if err := held.Extend(t.Context(), 10*ttl); err != nil {
 		t.Error(err)
 	}
-	if end := held.Deadline(); end.Before(before.Add(1900*time.Millisecond)) || end.After(time.Now().Add(6*time.Second)) {
+	if end := held.Deadline(); end.Before(before.Add(ttl*19/20)) || end.After(time.Now().Add(3*ttl)) {
 		t.Errorf("the extended lock ends in %v", end.Sub(before))
 	}
-	if err := fixed.Extend(t.Context(), 2*time.Second); err != nil {
+	if err := fixed.Extend(t.Context(), ttl); err != nil {
 		t.Error(err)
 	}
-	if err := fixed.Extend(t.Context(), 20*time.Second); !errors.Is(err, distlock.ErrInvalid) {
-		t.Error("a fixed term of 2 s was extended to 20 s:", err)
+	if err := fixed.Extend(t.Context(), 10*ttl); !errors.Is(err, distlock.ErrInvalid) {
+		t.Errorf("a fixed term of %v was extended to ten: %v", ttl, err)
 	}
 	unlock(t, held)
 	unlock(t, fixed)

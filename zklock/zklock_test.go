@@ -45,15 +45,18 @@ func TestRequests(t *testing.T) {
 	w.count()
 	unlock(t, lock(t, a, "x"))
 	expect("Lock and Unlock of a new name", map[int32]int{opContainer: 1, opMulti: 1, opDelete: 1})
-	unlock(t, lock(t, a, "x"))
+	keep(t, connect(t), prefix, "kept")
+	unlock(t, lock(t, a, "kept")) // makes the name known
+	w.count()
+	unlock(t, lock(t, a, "kept"))
 	expect("Lock and Unlock", map[int32]int{opMulti: 1, opDelete: 1})
 
-	theirs := lock(t, b, "x")
-	if _, err := a.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
+	theirs := lock(t, b, "kept")
+	if _, err := a.TryLock(t.Context(), "kept"); !errors.Is(err, distlock.ErrHeld) {
 		t.Fatal(err)
 	}
 	expect("a failed TryLock", map[int32]int{opMulti: 1, opChildren: 1, opDelete: 1})
-	if n := len(claimsOf(t, connect(t), prefix, "x")); n != 1 {
+	if n := len(claimsOf(t, connect(t), prefix, "kept")); n != 1 {
 		t.Errorf("a failed TryLock left %d claims beside the holder's", n-1)
 	}
 	unlock(t, theirs)
@@ -187,7 +190,7 @@ func TestForeignChildren(t *testing.T) {
 	t.Parallel()
 	prefix, conn := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
-	unlock(t, lock(t, l, "x"))
+	first := lock(t, l, "x") // or the server would remove the node of the name
 	for _, name := range []string{"_c_6c9d1d7e-lock-0000000000", "note", "claim-0000000000", "lock-"} {
 		if _, err := conn.Create(prefix+"/x/"+name, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
@@ -196,6 +199,7 @@ func TestForeignChildren(t *testing.T) {
 	if _, err := conn.Create(prefix+"/%zz", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
+	unlock(t, first)
 	held := lock(t, l, "x")
 	list, err := l.List(t.Context(), "")
 	if err != nil || len(list) != 1 || list[0].Name != "x" {
