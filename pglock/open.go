@@ -61,7 +61,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker, error) {
 	d := &store{own: true}
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
-	config.PingTimeout = pingTimeout
+	config.PingTimeout = cmp.Or(config.PingTimeout, pingTimeout)
 	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 		return p.IdleDuration > unasked || ctx.Value(probed{}) != nil
 	}

@@ -23,6 +23,7 @@ type road struct {
 
 	mu    sync.Mutex
 	mode  mode
+	stuck chan struct{} // dials that hang go on until it is closed, unless it is nil
 	conns map[*roadConn]bool
 	hung  int // dials that hang
 	muted int // connections that have gone mute
@@ -33,7 +34,7 @@ type mode int
 
 const (
 	passes mode = iota
-	hangs       // the dial has no end of its own
+	hangs       // the dial has no end of its own; see stick
 	mutes       // after the login the server's answers are lost
 )
 
@@ -46,7 +47,14 @@ func viaRoad(t *testing.T, params url.Values, opts Options) (*Locker, *road) {
 	must(t, err)
 	p := &road{dial: config.ConnConfig.DialFunc, conns: make(map[*roadConn]bool)}
 	config.ConnConfig.DialFunc = p.connect
-	l := value[*Locker](t)(openOwn(t.Context(), config, opts))
+	config.PingTimeout = time.Minute // so long a dead connection of the pool is waited for
+	var l *Locker
+	testkit.Until(t, "it is open", func() bool { // dial_timeout may be short
+		if l, err = openOwn(t.Context(), config.Copy(), opts); err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
 	t.Cleanup(func() {
 		p.set(passes)
 		p.cut() // what is mute
@@ -89,11 +97,14 @@ func (p *road) count() (hung, muted int) {
 
 func (p *road) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	p.mu.Lock()
-	m := p.mode
+	m, stuck := p.mode, p.stuck
 	if m == hangs {
 		p.hung++
 		p.mu.Unlock()
 		<-ctx.Done()
+		if stuck != nil {
+			<-stuck
+		}
 		p.mu.Lock()
 		p.hung--
 		p.mu.Unlock()
@@ -202,6 +213,20 @@ func hang(t *testing.T, d *store, p *road) {
 	p.set(passes)
 }
 
+// stick has dials that hang from now on go on until end is called.
+func (p *road) stick() (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stuck := make(chan struct{})
+	p.stuck = stuck
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stuck = nil
+		close(stuck)
+	})
+}
+
 // Dials that hang keep no lock from being renewed once the road is back: there is the pool, and the places come back, both
 // long before dial_timeout.
 func TestRenewalWhileDialsHang(t *testing.T) {
@@ -210,11 +235,12 @@ func TestRenewalWhileDialsHang(t *testing.T) {
 	d := storeOf(t, l)
 	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
 	extends := func() { must(t, lock.Extend(t.Context(), time.Hour)) }
-	testkit.WithinFresh(t, renewDial/2, func() func() {
-		testkit.Until(t, "the pool has a connection", func() bool { return d.pool.Stat().IdleConns() == 1 })
-		hang(t, d, p)
-		return extends
-	})
+	testkit.Until(t, "the pool has a connection", func() bool { return d.pool.Stat().IdleConns() == 1 })
+	end := p.stick()
+	defer end()
+	hang(t, d, p)
+	extends() // while all these dials hang
+	end()
 	busy := value[*pgxpool.Conn](t)(d.pool.Acquire(t.Context()))
 	defer busy.Release()
 	testkit.WithinFresh(t, 4*renewDial, func() func() {
@@ -229,7 +255,8 @@ func TestRenewalWhilePoolIsDead(t *testing.T) {
 	l, p := viaRoad(t, nil, Options{Table: table(t), MaxConns: 4})
 	d := storeOf(t, l)
 	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
-	testkit.WithinFresh(t, pingTimeout/2, func() func() {
+	testkit.WithinFresh(t, 15*time.Second, func() func() {
+		d.pool.Reset() // what is mute from the time before
 		all := make([]*pgxpool.Conn, 4)
 		for i := range all {
 			all[i] = value[*pgxpool.Conn](t)(d.pool.Acquire(t.Context()))
@@ -244,7 +271,14 @@ func TestRenewalWhilePoolIsDead(t *testing.T) {
 			return d.renewals.Stat().IdleConns() == 0 && d.pool.Stat().IdleConns() == 4
 		})
 		p.mute()
-		return func() { must(t, lock.Extend(t.Context(), time.Hour)) }
+		return func() {
+			// A machine that is late may not connect in renewDial. To ask the connections of the pool takes five seconds each.
+			testkit.Until(t, "it is renewed", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				return lock.Extend(ctx, time.Hour) == nil
+			})
+		}
 	})
 }
 
