@@ -162,7 +162,7 @@ func TestNothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := [][]distlock.Option{nil, {distlock.NoRenewal()}, {distlock.TTL(3 * time.Second)}, {distlock.TTL(time.Second), distlock.NoRenewal()}}
+	opts := [][]distlock.Option{nil, {distlock.NoRenewal()}, {distlock.TTL(20 * time.Second)}, {distlock.TTL(20 * time.Second), distlock.NoRenewal()}}
 	waiters := make(chan error, len(opts))
 	cancelled, cancel := context.WithCancel(t.Context())
 	for _, o := range opts {

@@ -122,7 +122,7 @@ func TestPermissions(t *testing.T) {
 		t.Error(err)
 	}
 
-	locker, err := Open(ctx, at("app:s3cret@", "/app/locks?ttl=2s"), nil)
+	locker, err := Open(ctx, at("app:s3cret@", "/app/locks?ttl=20s"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPermissions(t *testing.T) {
 			waited <- err
 		}()
 		before := lock.Deadline()
-		if err := lock.Extend(ctx, 5*time.Second); err != nil || !lock.Deadline().After(before) {
+		if err := lock.Extend(ctx, time.Minute); err != nil || !lock.Deadline().After(before) {
 			t.Errorf("Extend: %v", err)
 		}
 		if list, err := locker.List(ctx, ""); err != nil || len(list) != 1 || list[0].Remaining == 0 {

@@ -182,7 +182,7 @@ func testNothingGoesOn(t *testing.T, s *servers.Server) {
 		calls.Go(func() { _, _ = st.claim("x", noRenewal).Try(ctx) })
 		calls.Go(func() { st.Renew(ctx, []driver.Renewal{{Claim: held, TTL: held.request.TTL}}) })
 		st.eventually("three requests hang", func() bool {
-			return st.wire.count("LeaseGrant") == 2 && st.wire.count("LeaseKeepAlive") > 0 && st.wire.count("Peek") > 0
+			return st.wire.count("LeaseGrant") >= 2 && st.wire.count("LeaseKeepAlive") > 0 && st.wire.count("Peek") > 0
 		})
 		cancel()
 		calls.Wait()

@@ -19,7 +19,7 @@ import (
 func testWatchIsUsedAgain(t *testing.T, s *servers.Server) {
 	a := newStore(t, s)
 	b := storeAt(t, s, a.prefix)
-	b.watches.period = time.Hour
+	b.watches.period, b.watches.limit = time.Hour, time.Hour
 	for i := range 10 {
 		for range i % 3 { // deletions of the key while nobody waits
 			a.release(a.won("x", nil), nil)
