@@ -167,7 +167,7 @@ func testClusterFrozen(t *testing.T, addrs []string, members []*servers.Server) 
 	heedless.Renew(t.Context(), batch) // it knows the topology
 	freeze(t, members, ill)
 
-	const limit = 2 * time.Second
+	const limit = 6 * time.Second
 	testkit.Within(t, limit, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
@@ -182,7 +182,7 @@ func testClusterFrozen(t *testing.T, addrs []string, members []*servers.Server) 
 		}
 	}
 	for _, how := range []func(context.Context, time.Duration) (context.Context, context.CancelFunc){context.WithTimeout, cancelAfter} {
-		testkit.Within(t, limit, func() { // less than the time-out of its reads, which is three seconds
+		testkit.Within(t, limit, func() { // its reads have no time-out
 			ctx, cancel := how(t.Context(), limit/2)
 			defer cancel()
 			heedless.Renew(ctx, batch)

@@ -63,16 +63,19 @@ func (n *network) failed() int {
 // the queue fails at once.
 func TestWaiterOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	n := new(network)
-	c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: n.dial, ContextTimeoutEnabled: true,
-		DialerRetries: 1, MaxRetries: -1})
-	t.Cleanup(func() { _ = c.Close() })
+	behind := func(n *network) *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), Dialer: n.dial, ContextTimeoutEnabled: true,
+			DialerRetries: 1, MaxRetries: -1})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	n, another := new(network), new(network) // a claim's own, for the waiter dials again and again
 	drivers, prefix := stores(t, 2)
-	d := driverOn(t, c, prefix)
+	d := driverOn(t, behind(another), prefix)
 	a, last := drivers[0].claim("x", long), drivers[1].claim("x", long)
 	grants(t, a)
 	got := make(chan error, 1)
-	l := lockerOn(t, c, &Options{Prefix: prefix, Options: distlock.Options{TTL: long}})
+	l := lockerOn(t, behind(n), &Options{Prefix: prefix, Options: distlock.Options{TTL: long}})
 	go func() {
 		lock, err := l.Lock(t.Context(), "x")
 		if err == nil {
@@ -89,8 +92,9 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 	testkit.Until(t, "it waits", listening(1))
 	queues(t, last)
 	n.set(true)
-	if _, err := d.claim("x", long).Try(t.Context()); !errors.Is(err, errDown) || n.failed() > 3 {
-		t.Errorf("Try of a claim that is not in the queue: %v after %d attempts to connect", err, n.failed())
+	another.set(true)
+	if _, err := d.claim("x", long).Try(t.Context()); !errors.Is(err, errDown) || another.failed() > 3 {
+		t.Errorf("Try of a claim that is not in the queue: %v after %d attempts to connect", err, another.failed())
 	}
 	testkit.Until(t, "it tries again", func() bool { return n.failed() >= 10 || len(got) > 0 })
 	testkit.Until(t, "the server knows", listening(1))

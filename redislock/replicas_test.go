@@ -106,7 +106,7 @@ func TestTooFewReplicas(t *testing.T) {
 	must(t, err)
 	waited := make(chan error)
 	go func() {
-		_, err := both.Lock(t.Context(), "handed over", distlock.TTL(3*time.Second)) // so long it waits for the replicas
+		_, err := both.Lock(t.Context(), "handed over", distlock.TTL(12*time.Second)) // for a quarter of that it waits for the replicas
 		waited <- err
 	}()
 	testkit.Until(t, "a release would hand the name over", func() bool {

@@ -53,7 +53,7 @@ func TestTLS(t *testing.T) {
 	_, admin := start(t, "tls-port "+servers.SparePort, "tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+cert, "tls-auth-clients yes")
 	addr := "127.0.0.1:" + admin.ConfigGet(t.Context(), "tls-port").Val()["tls-port"]
 	q := func(pairs ...string) string {
-		v := url.Values{"ttl": {"600ms"}}
+		v := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
 			v.Set(pairs[i], pairs[i+1])
 		}

@@ -216,7 +216,7 @@ func exercise(t *testing.T, l *Locker) {
 	var broken []distlock.Lock
 	for i := range 8 { // on a cluster, several slots
 		name := fmt.Sprint("name", i)
-		first, err := l.Lock(ctx, name)
+		first, err := l.Lock(ctx, name, distlock.TTL(long))
 		must(t, err)
 		must(t, first.Extend(ctx, time.Minute))
 		if _, err := l.TryLock(ctx, name); !errors.Is(err, distlock.ErrHeld) {

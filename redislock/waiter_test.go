@@ -196,7 +196,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client, members []*servers.Server) {
 	prefix := freshPrefix()
 	hasty := func() *store { // asks the next server soon when one hangs
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true, ReadTimeout: 200 * time.Millisecond})
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true, ReadTimeout: time.Second})
 		t.Cleanup(func() { _ = c.Close() })
 		return driverOn(t, c, prefix)
 	}

@@ -55,7 +55,7 @@ func five(t *testing.T) *group {
 	g := new(group)
 	for range 5 {
 		s := servers.ForTest(t, servers.Redis)
-		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second, MaxRetries: -1})
+		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second, MaxRetries: -1})
 		t.Cleanup(func() { _ = admin.Close() })
 		g.servers, g.admins = append(g.servers, s), append(g.admins, admin)
 	}

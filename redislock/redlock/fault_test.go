@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,23 +79,31 @@ func linksTo(t *testing.T, g *group) (addrs []string, l pin.Links) {
 // they are back, or it would lose its majority with the next fault.
 func TestMinorityDown(t *testing.T) {
 	t.Parallel()
+	const ttl = 20 * time.Second
 	g := five(t)
 	l := open(t, g.url())
 	for _, s := range g.servers[:2] {
 		must(t, s.Kill(t.Context()))
 	}
-	held := lock(t, l, "x", distlock.TTL(3*time.Second))
+	held := lock(t, l, "x", distlock.TTL(ttl))
+	extended := func() bool {
+		err := held.Extend(t.Context(), ttl)
+		if errors.Is(err, distlock.ErrLost) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
 	if _, err := open(t, g.url()).TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
 		t.Fatalf("%v, want ErrHeld", err)
 	}
 	for _, s := range g.servers[:2] {
 		must(t, s.Restart(t.Context()))
 	}
-	testkit.Until(t, "the restarted servers have the entry", func() bool { return len(g.entries(t, "x")) == 5 })
+	testkit.Until(t, "the restarted servers have the entry", func() bool { return extended() && len(g.entries(t, "x")) == 5 })
 	for _, s := range g.servers[3:] {
 		must(t, s.Kill(t.Context()))
 	}
-	must(t, held.Extend(t.Context(), 3*time.Second))
+	testkit.Until(t, "the lock is extended", extended)
 	must(t, held.Unlock(t.Context()))
 	must(t, lock(t, l, "x").Unlock(t.Context()))
 }
@@ -237,7 +246,7 @@ func fiveForgetful(t *testing.T) *group {
 	g := new(group)
 	for range 5 {
 		s := servers.ConfiguredForTest(t, servers.Redis)
-		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second})
+		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second})
 		t.Cleanup(func() { _ = admin.Close() })
 		g.servers, g.admins = append(g.servers, s), append(g.admins, admin)
 	}
@@ -309,7 +318,9 @@ func TestStoppedBetweenPhases(t *testing.T) {
 		_, err := first.TryLock(t.Context(), "x", distlock.TTL(2*time.Second))
 		done <- err
 	}()
-	testkit.Until(t, "phase 1 is over", func() bool { return len(g.entries(t, "x")) == 5 })
+	testkit.Until(t, "phase 2 is held up at all servers", func() bool {
+		return !slices.ContainsFunc(via, func(p netfault.Link) bool { return p.Fired() == 0 }) || len(done) > 0
+	})
 	next := lock(t, second, "x", distlock.TTL(20*time.Second))
 	via.Release()
 	if err := <-done; err == nil {

@@ -234,7 +234,7 @@ func TestLeftoversAreBounded(t *testing.T) { // not in parallel: it counts gorou
 func TestInspectBesideHangingServers(t *testing.T) {
 	t.Parallel()
 	g := five(t)
-	l := open(t, g.url()+"&request_timeout=500ms")
+	l := open(t, g.url()+"&request_timeout=3s")
 	held := lock(t, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
 	testkit.Until(t, "it is on all servers", func() bool { return len(g.entries(t, "x")) == 5 })
 	for _, a := range g.admins[1:3] {
