@@ -37,7 +37,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// interruptedWait has a wait interrupted: it ends within a second and leaves no waiter behind.
+// interruptedWait has a wait interrupted: it ends soon, after a second that it has to close its Locker, and leaves no waiter
+// behind.
 func interruptedWait(t *testing.T, url string) {
 	l, err := backends.Open(t.Context(), url)
 	if err != nil {
@@ -45,12 +46,17 @@ func interruptedWait(t *testing.T, url string) {
 	}
 	defer l.Close()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
-		testkit.WithinFresh(t, time.Second, func() func() { return interruptWait(t, url, l, sig) })
+		var left func()
+		testkit.WithinFresh(t, 2*time.Second, func() (interrupt func()) {
+			interrupt, left = interruptWait(t, url, l, sig)
+			return interrupt
+		})
+		left()
 	}
 }
 
-// interruptWait has the command wait, and returns a function that interrupts it.
-func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Signal) func() {
+// interruptWait has the command wait, and returns a function that interrupts it, and one that looks at what it has left.
+func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Signal) (interrupt, left func()) {
 	name := "interrupted/" + rand.Text()
 	if _, err := l.Lock(t.Context(), name); err != nil { // until l is closed
 		t.Fatal(err)
@@ -73,20 +79,24 @@ func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Sign
 	} else {
 		testkit.Until(t, "a waiter", func() bool { return waiters() > 0 })
 	}
-	return func() {
-		must(t, cmd.Process.Signal(sig))
+	var took time.Duration
+	interrupt = func() {
 		start := time.Now()
+		must(t, cmd.Process.Signal(sig))
 		_ = cmd.Wait() // its outcome is read from ProcessState
-		took := time.Since(start)
+		took = time.Since(start)
+	}
+	left = func() {
 		ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if sig == syscall.SIGINT && ws.Signal() != sig || sig != syscall.SIGINT && ws.ExitStatus() != 128+int(sig) {
 			t.Errorf("ended with %v after %v", cmd.ProcessState, sig)
 		}
 		// In that time it gives up what it had not tidied away by then.
-		if left := waiters(); left > 0 && took < time.Second {
-			t.Errorf("%d waiters are left", left)
+		if n := waiters(); n > 0 && took < time.Second {
+			t.Errorf("%d waiters are left", n)
 		}
 	}
+	return interrupt, left
 }
 
 // A backend that accepts a connection and says nothing is given up.
@@ -141,9 +151,10 @@ func breakEndsVictim(t *testing.T, url string) {
 		victim := distlock("run", "--ttl", ttl.String(), name, "--", "sh", "victim")
 		must(t, victim.Start())
 		testkit.Until(t, "the victim's lock", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
-		must(t, distlock("break", "--yes", name).Run())
+		next := distlock("run", name, "--", "sh", "store", "early") // waits, so that its start does not count
+		must(t, next.Start(), distlock("break", "--yes", name).Run())
 		return func() {
-			must(t, distlock("run", name, "--", "sh", "store", "early").Run(), os.Remove(filepath.Join(dir, "go")))
+			must(t, next.Wait(), os.Remove(filepath.Join(dir, "go")))
 			_ = victim.Wait() // its outcome is read from ProcessState
 			if victim.ProcessState.ExitCode() != statusLost {
 				t.Errorf("the victim ended with %v", victim.ProcessState)
