@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/compare/report"
 	"github.com/distlock-go/distlock/internal/sandbox"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -99,6 +100,7 @@ func TestHazardsAcquitTheSound(t *testing.T) {
 func TestHazardsConvict(t *testing.T) {
 	d := lightParams()
 	d.patience = 4 * time.Second // no waiter here would still get the name
+	d.restartTTL = time.Minute   // the verdict comes before the holder's next renewal
 	for _, tc := range []struct {
 		hazard report.Hazard
 		target target
@@ -112,7 +114,12 @@ func TestHazardsConvict(t *testing.T) {
 	} {
 		t.Run(string(tc.hazard)+"/"+tc.target.name, func(t *testing.T) {
 			t.Parallel()
-			if o := one(t, tc.target, tc.hazard, d); o.Verdict != report.Bad || !strings.Contains(o.Text, tc.says) {
+			var o report.Outcome
+			testkit.Until(t, "the machine is not too slow", func() bool {
+				o = one(t, tc.target, tc.hazard, d)
+				return o.Text != unmeasured(errStall).Text
+			})
+			if o.Verdict != report.Bad || !strings.Contains(o.Text, tc.says) {
 				t.Errorf("%s: %q (%s), want bad and %q", o.Verdict, o.Text, o.Detail, tc.says)
 			}
 		})
@@ -274,7 +281,8 @@ func TestPlan(t *testing.T) {
 	s.start = time.Now().Add(-2*first - time.Second) // the first group took twice as long as planned
 	s.passed(1, 0)
 	s.over("")
-	if want := 2 * remote.takes(1); (left - want).Abs() > time.Second {
+	if want := 2 * remote.takes(1); (left - want).Abs() > 10*time.Second { // for a machine that is late; a wrong factor is off by more
+
 		t.Errorf("about %v left, want %v", left, want)
 	}
 }
