@@ -26,13 +26,14 @@ import (
 func main() {
 	url := flag.String("url", os.Getenv(backends.EnvURL), "`URL` of a Redis; without it, that in $DISTLOCK_URL")
 	flag.Parse()
-	if err := demonstrate(context.Background(), *url, os.Stdout); err != nil {
+	if err := demonstrate(context.Background(), *url, os.Stdout, lease, stories); err != nil {
 		fmt.Fprintln(os.Stderr, "naive:", err)
 		os.Exit(1)
 	}
 }
 
-// lease is the TTL in all stories: short, so that nobody waits long to see one end.
+// lease is the TTL in all stories: short, so that nobody waits long to see one end. The tests have a longer one: what a
+// story tells of its holder has to come before its end.
 const lease = 300 * time.Millisecond
 
 // story is one way to get it wrong.
@@ -48,8 +49,8 @@ var stories = []story{
 	{"GETSET of a timestamp: two clocks, two holders", getSet},
 }
 
-// demonstrate plays all stories. Its error says what did not go as the story tells.
-func demonstrate(ctx context.Context, url string, w io.Writer) error {
+// demonstrate plays the stories. Its error says what did not go as the story tells.
+func demonstrate(ctx context.Context, url string, w io.Writer, lease time.Duration, stories []story) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return errors.New("the URL is none of a single Redis, like redis://localhost:6379")
@@ -63,7 +64,7 @@ func demonstrate(ctx context.Context, url string, w io.Writer) error {
 	defer locker.Close()
 	for _, s := range stories {
 		fmt.Fprintf(w, "%s\n", s.title)
-		st := &stage{Client: client, locker: locker, w: w, key: "naive:" + rand.Text(), began: time.Now()}
+		st := &stage{Client: client, locker: locker, w: w, key: "naive:" + rand.Text(), lease: lease, began: time.Now()}
 		err := s.play(ctx, st)
 		if err = errors.Join(err, client.Del(ctx, st.key).Err()); err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
@@ -79,6 +80,7 @@ type stage struct {
 	locker distlock.Locker
 	w      io.Writer
 	key    string
+	lease  time.Duration
 	began  time.Time
 }
 

@@ -19,7 +19,7 @@ func crashBetween(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.say("alice", "SETNX: it is hers. She crashes before EXPIRE")
-	time.Sleep(2 * lease)
+	time.Sleep(2 * s.lease)
 	ok, err = s.SetNX(ctx, s.key, "bob", 0).Result()
 	if err := expect(!ok, "the lock stays taken", err); err != nil {
 		return err
@@ -31,7 +31,7 @@ func crashBetween(ctx context.Context, s *stage) error {
 	s.say("bob", "SETNX: taken, with no expiry. He waits for ever")
 
 	// A fixed term that nobody gives back is what a crash leaves behind.
-	if _, err := s.locker.TryLock(ctx, s.key, distlock.TTL(lease), distlock.NoRenewal()); err != nil {
+	if _, err := s.locker.TryLock(ctx, s.key, distlock.TTL(s.lease), distlock.NoRenewal()); err != nil {
 		return err
 	}
 	s.say("distlock", "alice locks and crashes: name and expiry are one step")
@@ -61,7 +61,7 @@ func blindDelete(ctx context.Context, s *stage) error {
 
 // getThenDelete: a look before the deletion, but the world goes on between the two.
 func getThenDelete(ctx context.Context, s *stage) error {
-	ok, err := s.SetNX(ctx, s.key, "alice", lease).Result()
+	ok, err := s.SetNX(ctx, s.key, "alice", s.lease).Result()
 	if err := expect(ok, "alice gets the lock", err); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func getThenDelete(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.say("alice", "is done, GET: it is hers. She stops for a moment")
-	time.Sleep(lease + lease/2)
+	time.Sleep(s.lease + s.lease/2)
 	ok, err = s.SetNX(ctx, s.key, "bob", time.Minute).Result()
 	if err := expect(ok, "bob gets the lock after her lease", err); err != nil {
 		return err
@@ -129,12 +129,12 @@ func getSet(ctx context.Context, s *stage) error {
 
 // takenOver: alice is too slow, and bob has the lock by now.
 func (s *stage) takenOver(ctx context.Context) error {
-	ok, err := s.SetNX(ctx, s.key, "alice", lease).Result()
+	ok, err := s.SetNX(ctx, s.key, "alice", s.lease).Result()
 	if err := expect(ok, "alice gets the lock", err); err != nil {
 		return err
 	}
-	s.say("alice", "SET NX PX: it is hers for %v. Her work takes longer", lease)
-	time.Sleep(lease + lease/2)
+	s.say("alice", "SET NX PX: it is hers for %v. Her work takes longer", s.lease)
+	time.Sleep(s.lease + s.lease/2)
 	ok, err = s.SetNX(ctx, s.key, "bob", time.Minute).Result()
 	if err := expect(ok, "bob gets the lock after her lease", err); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (s *stage) ours(ctx context.Context) error {
 	if err := s.Del(ctx, s.key).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	alice, err := s.locker.TryLock(ctx, s.key, distlock.TTL(lease), distlock.NoRenewal())
+	alice, err := s.locker.TryLock(ctx, s.key, distlock.TTL(s.lease), distlock.NoRenewal())
 	if err != nil {
 		return err
 	}

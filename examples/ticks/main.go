@@ -126,19 +126,31 @@ func play(ctx context.Context, mode string, s settings) (*run, error) {
 	events := make(chan closing)
 	processes := make(map[int]*exec.Cmd)
 	name := "examples/ticks/" + rand.Text() // fresh, so that runs at the same time do not meet
+	hold, letGo, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Close()
+	defer letGo.Close()
 	for id := range nodes {
-		process, err := start(ctx, node{ID: id + 1, URL: s.url, Name: name, Mode: mode, Tick: s.tick}, events)
+		process, err := start(ctx, node{ID: id + 1, URL: s.url, Name: name, Mode: mode, Tick: s.tick}, hold, events)
 		if err != nil {
 			return nil, err
 		}
 		processes[id+1] = process
 	}
-	before := 0
+	ready, before := 0, 0
 	for {
 		select {
 		case c := <-events:
 			if c.Err != "" {
 				return nil, fmt.Errorf("node %d: %s", c.Node, c.Err)
+			}
+			if c.Ready {
+				if ready++; ready == nodes {
+					letGo.Close()
+				}
+				continue
 			}
 			r.done = append(r.done, c)
 		case <-ctx.Done():
@@ -157,8 +169,9 @@ func play(ctx context.Context, mode string, s settings) (*run, error) {
 	}
 }
 
-// start starts a process for n, and has what it tells sent to events.
-func start(ctx context.Context, n node, events chan<- closing) (*exec.Cmd, error) {
+// start starts a process for n, and has what it tells sent to events. It runs nothing before the end of hold, which is all
+// nodes' at once: the first ticks would be those of one node else.
+func start(ctx context.Context, n node, hold *os.File, events chan<- closing) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -169,7 +182,7 @@ func start(ctx context.Context, n node, events chan<- closing) (*exec.Cmd, error
 	}
 	process := exec.CommandContext(ctx, self)
 	process.Env = append(os.Environ(), nodeEnv+"="+string(job))
-	process.Stderr = os.Stderr
+	process.Stdin, process.Stderr = hold, os.Stderr
 	out, err := process.StdoutPipe()
 	if err != nil {
 		return nil, err

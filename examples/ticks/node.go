@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -32,9 +33,10 @@ type node struct {
 
 // closing is one run of the job, or why there is none.
 type closing struct {
-	Node int
-	At   time.Time
-	Err  string
+	Node  int
+	At    time.Time
+	Ready bool // it has run nothing yet, and waits for the others
+	Err   string
 }
 
 // work closes the orders at each tick, until the process is killed.
@@ -43,13 +45,13 @@ func work(job string) {
 	out := json.NewEncoder(os.Stdout)
 	err := json.Unmarshal([]byte(job), &n)
 	if err == nil {
-		err = n.tick(context.Background(), func(at time.Time) error { return out.Encode(closing{Node: n.ID, At: at}) })
+		err = n.tick(context.Background(), func(c closing) error { return out.Encode(c) })
 	}
 	_ = out.Encode(closing{Node: n.ID, Err: err.Error()}) // if it fails, nobody listens any more
 }
 
 // tick runs the job at each tick, and returns why it cannot go on.
-func (n node) tick(ctx context.Context, tell func(time.Time) error) error {
+func (n node) tick(ctx context.Context, tell func(closing) error) error {
 	locker, err := backends.Open(ctx, n.URL)
 	if err != nil {
 		return err
@@ -58,7 +60,13 @@ func (n node) tick(ctx context.Context, tell func(time.Time) error) error {
 	closeOrders := func(context.Context) error {
 		at := time.Now()
 		time.Sleep(50 * time.Millisecond) // UPDATE orders SET state = 'closed' WHERE ...
-		return tell(at)
+		return tell(closing{Node: n.ID, At: at})
+	}
+	if err := tell(closing{Node: n.ID, Ready: true}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
 	}
 	for {
 		// The clocks of machines are never quite the same: here they are 150 ms apart.
