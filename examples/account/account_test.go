@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // testTTL is short, for the sake of the modes that outlast it. A worker that loses
 // its lock because the machine is busy is refused, and withdraws again.
-const testTTL = backends.Duration(2 * time.Second)
+const testTTL = backends.Duration(4 * time.Second)
 
 func TestModes(t *testing.T) {
 	// Nobody takes a lock in the first two, whatever the backend. For none to be lost, or turned away,
@@ -45,6 +45,9 @@ func TestModes(t *testing.T) {
 			s := settings{url: servers.ForTest(t, kind).LockURL(), ttl: testTTL}
 			for _, m := range modes[2:] {
 				t.Run(m.name, func(t *testing.T) {
+					if m.name == "outlast" || m.name == "fenced" {
+						t.Parallel() // most of their time is one worker's
+					}
 					r := played(t, m, s)
 					checkAttempts(t, r.crew.attempts())
 					check(t, m, r.crew.attempts())
