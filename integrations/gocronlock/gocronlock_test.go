@@ -2,6 +2,7 @@ package gocronlock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -62,6 +63,7 @@ func (l plainLock) Unlock(context.Context) error { return l.Lock.Unlock(context.
 // seconds. How often has it run after some ticks? The runs under a plain lock are counted
 // beside, to see whether the distance of the ticks matters.
 func TestOncePerTick(t *testing.T) {
+	t.Parallel()
 	const ticks, every = 3, 2 * time.Second
 	servers.Each(t, func(t *testing.T, url string) {
 		var ours, naive atomic.Int32
@@ -89,8 +91,9 @@ func TestOncePerTick(t *testing.T) {
 		}
 		time.Sleep(time.Until(start.Add((ticks-1)*every + every/2)))
 		// A slow machine may leave out a tick, but must not run one twice.
-		if n := ours.Load(); n < 1 || n > ticks {
-			t.Errorf("%d runs in %d ticks", n, ticks)
+		n := ours.Load()
+		if begun := int32(time.Since(start)/every) + 1; n < 1 || n > begun { // more than there should be, on a machine that is late
+			t.Errorf("%d runs in %d ticks", n, begun)
 		}
 		if n := naive.Load(); n <= ticks {
 			t.Logf("the plain lock has run it %d times only: this run proves nothing", n)
@@ -101,15 +104,17 @@ func TestOncePerTick(t *testing.T) {
 // A job goes on when its scheduler shuts down, and its lock with it; the context that
 // gocron unlocks with has ended then.
 func TestUnlockAfterShutdown(t *testing.T) {
+	t.Parallel()
+	const period = 6 * time.Second // the lease is almost as long
 	servers.Each(t, func(t *testing.T, url string) {
-		l := gocronlock.New(open(t, url), 1300*time.Millisecond)
+		l := gocronlock.New(open(t, url), period)
 		ctx, cancel := context.WithCancel(t.Context())
 		lock, err := l.Lock(ctx, "job")
 		if err != nil {
 			t.Fatal(err)
 		}
 		cancel()
-		time.Sleep(1300 * time.Millisecond) // the period is over, the job is not
+		time.Sleep(period) // it is over, the job is not
 		if _, err := l.Lock(t.Context(), "job"); !errors.Is(err, gocronlock.ErrElsewhere) {
 			t.Errorf("a second run beside the first: %v", err)
 		}
@@ -130,7 +135,7 @@ func TestUnlockAfterShutdown(t *testing.T) {
 
 // The lock is never waited for, and its name has a prefix.
 func TestNamesHaveAPrefix(t *testing.T) {
-	locker := open(t, "mem://prefix")
+	locker := open(t, "mem://"+rand.Text()) // the name stays taken for a minute
 	lock, err := gocronlock.New(locker, time.Minute).Lock(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestGoose(t *testing.T) {
 		t.Run("lockers", func(t *testing.T) {
 			locktesting.TestConcurrentLocking(t, database(t, server), func(t *testing.T) lock.Locker {
 				return gooselock.New(open(t, url), "goose/lockers")
-			}, time.Second)
+			}, 2*time.Second) // the winner sleeps for twice that, and has five seconds more in all
 		})
 	})
 }

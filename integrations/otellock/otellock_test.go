@@ -361,7 +361,7 @@ func TestBackends(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := p.Locker(inner)
-		lock, err := l.Lock(t.Context(), "otellock", distlock.TTL(2*time.Second))
+		lock, err := l.Lock(t.Context(), "otellock", distlock.TTL(6*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

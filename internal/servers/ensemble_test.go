@@ -1,11 +1,9 @@
 package servers_test
 
 import (
-	"context"
 	"net"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -16,13 +14,11 @@ func TestEnsemble(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			e := servers.EnsembleForTest(t, kind, 3, servers.Setup{})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
 			for _, s := range e.Members {
-				if err := s.Kill(ctx); err != nil {
+				if err := s.Kill(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Restart(ctx); err != nil { // ready when a majority is
+				if err := s.Restart(t.Context()); err != nil { // ready when a majority is
 					t.Fatal(err)
 				}
 			}
@@ -43,18 +39,16 @@ func TestCut(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			e := servers.EnsembleForTest(t, kind, 3, servers.Setup{Links: true, TLS: true})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			old, err := e.Leader(ctx)
+			old, err := e.Leader(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			e.Cut(old)
-			if _, err := e.Leader(ctx, old); err != nil {
+			if _, err := e.Leader(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
 			e.Heal(old)
-			if err := old.Restart(ctx); err != nil { // ready when it is one of the majority
+			if err := old.Restart(t.Context()); err != nil { // ready when it is one of the majority
 				t.Error(err)
 			}
 			secure, _ := e.TLSAddrs()
