@@ -58,6 +58,9 @@ func TestPagesAreOfTheResults(t *testing.T) {
 	}
 }
 
+// patient is for processes with the race detector, and a new server, on a machine that is late.
+const patient = 2 * time.Minute
+
 // Every figure of the page is there for every contender of a store, of a run that is as
 // short as it can be.
 func TestRun(t *testing.T) {
@@ -67,7 +70,7 @@ func TestRun(t *testing.T) {
 		t.Skip(err)
 	}
 	r := &run{
-		settings: settings{stores: []store{st}, rounds: 1, duration: 50 * time.Millisecond, quick: true, busy: true},
+		settings: settings{stores: []store{st}, rounds: 1, duration: 50 * time.Millisecond, patience: patient, quick: true, busy: true},
 		results:  newResults(nil), log: io.Discard, began: time.Now(),
 	}
 	r.results.Params = r.params()
@@ -115,8 +118,8 @@ func cancelled() context.Context {
 // A child that cannot do its job is an error of that job, and not of the program.
 func TestJobFails(t *testing.T) {
 	for name, j := range map[string]job{
-		"no contender": {Kind: servers.Redis, Contender: "nobody", Workloads: []string{"solo"}, URLs: []string{"redis://h"}},
-		"duration is":  {Kind: servers.Redis, Contender: ours, Workloads: []string{"solo"}, URLs: []string{"redis://h"}},
+		"no contender": {Kind: servers.Redis, Contender: "nobody", Workloads: []string{"solo"}, URLs: []string{"redis://h"}, Patience: patient},
+		"duration is":  {Kind: servers.Redis, Contender: ours, Workloads: []string{"solo"}, URLs: []string{"redis://h"}, Patience: patient},
 	} {
 		if _, err := j.do(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,9 +41,13 @@ type job struct {
 	Workloads []string
 	Params    report.Params
 	URLs      []string
-	PIDs      []int  // of the servers
-	Profile   string // file for what takes the processors of this process; empty for none
+	PIDs      []int         // of the servers
+	Patience  time.Duration // besides what the workloads take; patience if it is 0
+	Profile   string        // file for what takes the processors of this process; empty for none
 }
+
+// patience is for the start of a process, its connections and its end.
+const patience = 10 * time.Second
 
 // do runs the job in a child process.
 func (j job) do(ctx context.Context) (*report.Backend, error) {
@@ -78,7 +83,7 @@ func (j job) do(ctx context.Context) (*report.Backend, error) {
 // bound is how long a job may take: many times as long as it should, so that only a
 // library that hangs exceeds it. One does now and then.
 func (j job) bound() time.Duration {
-	bound := 10*time.Second + 20*j.Params.Duration
+	bound := cmp.Or(j.Patience, patience) + 20*j.Params.Duration
 	if slices.Contains(j.Workloads, "held") {
 		bound += time.Duration(j.Params.Held)*4*time.Millisecond + 2*j.Params.TTL
 	}
@@ -95,6 +100,7 @@ func child(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	t.Patience = j.Patience
 	j.Params.Rounds, j.Params.Workloads = 1, j.Workloads
 	var profile bytes.Buffer
 	var profileErr error

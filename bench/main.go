@@ -36,6 +36,7 @@ type settings struct {
 	stores   []store
 	rounds   int
 	duration time.Duration
+	patience time.Duration // of each job, see there
 	quick    bool
 	busy     bool
 	scale    scaleSettings

@@ -237,7 +237,7 @@ func (r *run) newJob(st store, c *contender, w workload) job {
 	if c.peer.Most > 0 {
 		p.Held = min(p.Held, c.peer.Most)
 	}
-	return job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids}
+	return job{Kind: st.kind, Contender: c.peer.Name, Workloads: w.ids, Params: p, URLs: c.urls, PIDs: c.pids, Patience: r.patience}
 }
 
 // heldScale is how many locks are held for the curve.

@@ -51,8 +51,8 @@ var advisory = Peer{
 	},
 }
 
-// cirelloLease is short, because a waiter looks again when it is over, and not before.
-const cirelloLease = time.Second
+// cirelloLease is short, because a waiter looks again when it is over, and not before. The test has a longer one.
+var cirelloLease = time.Second
 
 var cirello = Peer{
 	Name: "cirello.io/pglock", Store: servers.Postgres, Module: "cirello.io/pglock",

@@ -211,7 +211,8 @@ const connectPatience = 10 * time.Second
 // Then it opens a Locker, so that an unreachable backend says so once, and not after
 // the time-out of each workload.
 func (b *bench) connect(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, connectPatience)
+	patience := cmp.Or(b.target.Patience, connectPatience)
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	failed := func(what string, err error) {
 		if ctx.Err() == nil {
@@ -232,12 +233,12 @@ func (b *bench) connect(ctx context.Context) {
 		return
 	}
 	if b.bare != nil { // and somebody is there to answer
-		b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, b.bare))
+		b.result.Version = cmp.Or(b.result.Version, versionOf(bounded, b.bare, patience/4))
 	}
 }
 
-func versionOf(ctx context.Context, bare sandbox.Client) string {
-	ctx, cancel := context.WithTimeout(ctx, connectPatience/4)
+func versionOf(ctx context.Context, bare sandbox.Client, limit time.Duration) string {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return bare.Version(ctx)
 }

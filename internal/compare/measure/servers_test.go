@@ -23,6 +23,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// patience is for a new server on a machine that is late.
+const patience = time.Minute
+
 // tiny is every workload but failover, as short as it can be, on locks that a stalled
 // machine does not lose.
 func tiny() report.Params {
@@ -68,6 +71,7 @@ func touches(t *testing.T, s *servers.Server, look func(*testing.T) []string, be
 	}
 	target, err := NewTarget("it", url, "for a test", "", tiny().TTL)
 	must(t, err)
+	target.Patience = patience
 	_, mine, _ := strings.Cut(target.Sandbox.What, "compare")
 	mine = strings.Fields(mine)[0] // the random part and what may follow it
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,6 +162,7 @@ func TestFailOver(t *testing.T) {
 			t.Parallel() // it waits for the end of a lease
 			target, err := NewTarget("it", servers.ForTest(t, kind).URL(), "for a test", "", p.TTL)
 			must(t, err)
+			target.Patience = patience
 			rep, err := Run(t.Context(), []Target{target}, p, func(Step) {})
 			must(t, err)
 			Clean([]Target{target}, rep)
@@ -178,6 +183,7 @@ func TestNoRoute(t *testing.T) {
 	s := servers.ForTest(t, servers.Redis)
 	target, err := NewTarget("it", s.URL(), "for a test", "", tiny().TTL)
 	must(t, err)
+	target.Patience = patience
 	target.Addr, target.NoRoute = "", fmt.Errorf("there are several servers")
 	p := tiny()
 	p.Workloads = []string{"waiting", "traffic", "failover"}

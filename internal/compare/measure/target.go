@@ -25,6 +25,9 @@ type Target struct {
 	Notes   []string
 	PIDs    []int // of the server's processes but for their children, if they are known
 
+	// Patience is how long its first answers may take, 10 s if it is 0.
+	Patience time.Duration
+
 	// Open returns a new Locker with connections of its own.
 	Open func(ctx context.Context) (distlock.Locker, error)
 
