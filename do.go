@@ -8,7 +8,9 @@ import (
 
 // Do waits for the lock on name, runs fn and unlocks, also if fn panics. The
 // context that fn gets is ctx with two additions: it ends when the lock is lost,
-// with the loss as its cause, and it carries the lock, for [FromContext].
+// with the loss as its cause, and it carries the lock, for [FromContext]. So ctx bounds
+// fn as well as the wait. To bound the wait alone, call Lock with a context of its own,
+// and fn with that of [NewContext].
 //
 // The error is nil if fn returned nil and the lock was held until after that. It
 // matches fn's error if there is one, and ErrLost if the lock ended before fn

@@ -86,7 +86,7 @@ func renewLateRequest(c *C) {
 			// Longer than the lease, so that the client has cleaned up behind it.
 			c.sleepUntil(h.gone() + c.Unit()/4)
 			answer(fmt.Sprintf("its lease had ended at %s", millis(h.gone())))
-			c.pollFor(third, h.Name(), c.soon(), "the lease of A had ended long before its renewal arrived; was it revived?").free()
+			c.pollFor(third, h.Name(), c.soon(), "the lease of A had ended long before its renewal arrived, which must not revive it").free()
 			return
 		}
 		next := c.pollFor(b, h.Name(), h.gone()+c.soon()-c.now(), "the lease of A had ended, its renewal being held back on the way", distlock.NoRenewal())

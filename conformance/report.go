@@ -166,6 +166,9 @@ func (r Report) Summary() string {
 	for _, bound := range r.Bounds {
 		if bound.Seen {
 			fmt.Fprintf(&b, "\n  %s: declared %v, worst seen %v", bound.Name, bound.Declared, bound.Worst.Round(time.Microsecond))
+			if bound.Worst > bound.Declared {
+				fmt.Fprintf(&b, " (%v more are allowed, for the machine)", r.Slack.Round(time.Millisecond))
+			}
 		}
 	}
 	for _, res := range r.Results {

@@ -20,11 +20,11 @@ import (
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
 the contract whether it is kept. It puts load on the server, and takes a hundred
-connections at times, a few more on MySQL. There it touches only keys with a random
-prefix, two tables or a node with a random name, within the prefix, schema or node of the
-URL, and removes them, also after Ctrl-C. If it cannot, it exits with 70.
-It needs the rights to: on MySQL and Postgres to CREATE and DROP tables, on Redis to SCAN.
-Without them, name a place with the URL and say --as-is.
+connections at times, a few more on MySQL. It touches only keys with a random prefix,
+two tables or a node with a random name, within the prefix, schema or node of the URL,
+and removes them, also after Ctrl-C. If it cannot, it exits with 70.
+For that it needs the right to CREATE and DROP tables (MySQL, Postgres) or to SCAN (Redis).
+Without it, name a place with the URL and say --as-is.
 On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s and
 session_timeout=8s if no TTL is given.
 

@@ -31,7 +31,7 @@ func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
 	}
 	p, err := sandbox.New(c.URL, "check")
 	if err != nil {
-		return nil, usage(fmt.Errorf("%w; or check in what it names, with --as-is", err))
+		return nil, usage(fmt.Errorf("%w; --as-is checks in the prefix, table or node of the URL itself", err))
 	}
 	switch p.Store {
 	case "":

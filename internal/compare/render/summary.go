@@ -250,7 +250,7 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 	}
 	lead = fmt.Sprintf("Ahead of all others in %d of %s", ahead, Plural(contests, "comparison"))
 	if ahead == 0 {
-		lead = fmt.Sprintf("In none of %s ahead of all others", Plural(contests, "comparison"))
+		lead = fmt.Sprintf("Ahead of all others in none of %s", Plural(contests, "comparison"))
 	}
 	if level > 0 {
 		lead += fmt.Sprintf(", level with the best in %d", level)

@@ -70,7 +70,7 @@ func TestSummaryNamesWinners(t *testing.T) {
 	}
 	best, watch, lead = said(r, "etcd")
 	if len(best) != 0 || !slices.Equal(watch, []string{"Far behind redis: locks that nobody else wants (3.2 times)"}) ||
-		lead != "In none of 1 comparison ahead of all others." {
+		lead != "Ahead of all others in none of 1 comparison." {
 		t.Errorf("etcd: %q, %q, %q", best, watch, lead)
 	}
 
@@ -116,7 +116,7 @@ func TestSummaryLevel(t *testing.T) {
 	r.Backends = append(r.Backends, &report.Backend{Name: "zk", URL: "zk://h", Figures: map[report.Figure]report.Series{report.SoloRate: {600, 610, 620}}})
 	for name, other := range map[string]string{"redis": "etcd", "etcd": "redis"} {
 		best, _, lead := said(r, name)
-		if len(best) != 1 || !strings.HasSuffix(best[0], ", within the noise of "+other) || !strings.Contains(lead, "In none of 1 comparison ahead of all others, level with the best in 1.") {
+		if len(best) != 1 || !strings.HasSuffix(best[0], ", within the noise of "+other) || !strings.Contains(lead, "Ahead of all others in none of 1 comparison, level with the best in 1.") {
 			t.Errorf("%s: %q, %q", name, best, lead)
 		}
 	}
