@@ -167,7 +167,7 @@ func (r Report) Summary() string {
 		if bound.Seen {
 			fmt.Fprintf(&b, "\n  %s: declared %v, worst seen %v", bound.Name, bound.Declared, bound.Worst.Round(time.Microsecond))
 			if bound.Worst > bound.Declared {
-				fmt.Fprintf(&b, " (%v more are allowed, for the machine)", r.Slack.Round(time.Millisecond))
+				fmt.Fprintf(&b, " (%v more are allowed, for the machine)", r.Calibration.Slack.Round(time.Millisecond))
 			}
 		}
 	}
