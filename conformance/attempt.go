@@ -108,7 +108,7 @@ func (c *C) run() {
 			watchdog.Reset(began + budget + late - c.now())
 			return
 		}
-		c.verdict(Failed, fmt.Sprintf("it did not end within %v; the goroutines that hang:\n%s", budget, dump()))
+		c.collapse(fmt.Sprintf("it did not end within %v; the goroutines that hang:\n%s", budget, dump()))
 	})
 	close(ready)
 	defer watchdog.Stop()
@@ -123,7 +123,7 @@ func (c *C) run() {
 	select {
 	case <-over:
 	case <-limit.C:
-		c.verdict(Failed, fmt.Sprintf("it did not end within %v of being told to; the goroutines that hang:\n%s", grace, dump()))
+		c.collapse(fmt.Sprintf("it did not end within %v of being told to; the goroutines that hang:\n%s", grace, dump()))
 	}
 }
 

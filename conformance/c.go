@@ -41,6 +41,7 @@ type C struct {
 	reason    string
 	convicted bool          // by an oracle: that is no question of time
 	clause    string        // that the verdict is about, where it is not the check's
+	broken    bool          // it has failed by a hang or a panic
 	seeming   string        // likewise, if no oracle knows better
 	stalled   time.Duration // the longest time without an answer of the store that the check has seen
 	asking    time.Duration // since when watchStore has waited for one; 0 if it does not
@@ -176,6 +177,14 @@ func (c *C) verdict(s Status, reason string) {
 	c.stop(errStopped)
 }
 
+// collapse fails the check by a hang or a panic. A machine that is late is no excuse for either.
+func (c *C) collapse(reason string) {
+	c.mu.Lock()
+	c.broken = c.broken || c.status == ""
+	c.mu.Unlock()
+	c.verdict(Failed, reason)
+}
+
 // Go runs f in a goroutine that the check waits for before it ends. f may call
 // Failf and the like; it must return when Context ends.
 func (c *C) Go(f func()) {
@@ -186,7 +195,7 @@ func (c *C) Go(f func()) {
 func (c *C) contain(f func()) {
 	defer func() {
 		if r := recover(); r != nil {
-			c.verdict(Failed, fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
+			c.collapse(fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
 	f()

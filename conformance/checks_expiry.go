@@ -233,10 +233,7 @@ func killedHolder(c *C) {
 func (c *C) killed(b *client, fixed bool) {
 	who := map[bool]string{true: "fixed", false: "renewed"}[fixed]
 	child, name := c.spawn("child "+who), c.Name(who)
-	r, call, ret := child.ask(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed})
-	if !r.OK {
-		c.Failf("a child process was refused the fresh name %q: %s", name, r.Err)
-	}
+	_, call, ret := child.mustGrant(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed})
 	due, from := call+c.Unit(), ret
 	if !fixed {
 		c.sleep(2 * c.Unit())

@@ -167,6 +167,7 @@ func latency(c *C) {
 	name := c.Name("x")
 	c.warm(a)
 	a.link.Delay(delay, delay/2) // and no round trip takes less than half of it
+	a.delayed = true
 	c.watchStore()
 	ttl := max(c.Unit(), 10*delay)
 	h := c.pollFor(a, name, patience+c.soon(), fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay), distlock.TTL(ttl))

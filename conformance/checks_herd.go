@@ -109,7 +109,10 @@ func (c *C) herds(processes int, waits bool) {
 		s.peers = append(s.peers, c.open(fmt.Sprint("B", i+1)).locker)
 	}
 	for _, k := range s.children { // not in a round: a process that starts late would miss it
-		if r, _, _ := k.ask(childRequest{Op: "open", Clients: each, Within: patience}); !r.OK {
+		switch r, _, _ := k.ask(childRequest{Op: "open", Clients: each, Within: patience}); {
+		case r.Mute:
+			c.Inconclusivef("%s could not open its clients in time: %s", k.who, r.Err)
+		case !r.OK:
 			c.Failf("%s could not open its clients: %s", k.who, r.Err)
 		}
 	}

@@ -130,6 +130,7 @@ func quietWhenHealthy(c *C) {
 	}
 	h := a.mustTry(name, "which is fresh", distlock.TTL(ttl))
 	a.link.Delay(50*time.Millisecond, 20*time.Millisecond)
+	a.delayed = true
 	// One after the other, a unit apart at the least: each time all but one renewal come through. The next
 	// waits until one has been confirmed since: on a slow link the repeat of a renewal takes some round
 	// trips, to connect again, and two faults within one lease are another matter.
@@ -219,10 +220,7 @@ func pausedClient(c *C) {
 	b := c.open("B")
 	child := c.spawn("child")
 	name := c.Name("x")
-	r, _, _ := child.ask(childRequest{Op: "lock", Name: name, TTL: c.Unit()})
-	if !r.OK {
-		c.Failf("the child was refused %q, which is fresh: %s", name, r.Err)
-	}
+	r, _, _ := child.mustGrant(childRequest{Op: "lock", Name: name, TTL: c.Unit()})
 	if err := pause(child.cmd.Process); err != nil {
 		c.Skipf("a process cannot be stopped here: %v", err)
 	}

@@ -53,7 +53,9 @@ type childReply struct {
 //		os.Exit(m.Run())
 //	}
 func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
-	l, err := openPatiently(open)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	l, err := openPatiently(ctx, open)
+	cancel()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
 		return 1
@@ -76,14 +78,13 @@ func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
 }
 
 // openPatiently opens again for as long as it takes too long: a late machine says nothing of the driver.
-func openPatiently(open func(context.Context) (distlock.Locker, error)) (distlock.Locker, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+func openPatiently(ctx context.Context, open func(context.Context) (distlock.Locker, error)) (distlock.Locker, error) {
 	for {
 		l, err := open(ctx)
 		if err == nil || !timedOut(err) || ctx.Err() != nil {
 			return l, err
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -144,7 +145,7 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 		}
 	case q.Op == "open":
 		for range q.Clients {
-			p, err := openPatiently(k.open)
+			p, err := openPatiently(ctx, k.open)
 			if err != nil {
 				return err
 			}
@@ -248,10 +249,19 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 		e.Outcome = oracle.OutcomeUnknown
 	}
 	c.recorder.Add(e)
-	if r.Mute && !r.OK && (q.Op == "lock" || q.Op == "trylock" || q.Op == "open") {
-		c.Inconclusivef("child %s had no answer to %s in time: %s", k.who, q.Op, r.Err)
-	}
 	return r, e.Call.At, e.Return.At
+}
+
+// mustGrant asks for what nobody has.
+func (k *process) mustGrant(q childRequest) (r childReply, call, ret time.Duration) {
+	r, call, ret = k.ask(q)
+	switch {
+	case r.Mute:
+		k.c.Inconclusivef("%s had no answer to %s in time: %s", k.who, q.Op, r.Err)
+	case !r.OK:
+		k.c.Failf("%s was refused the fresh name %q: %s", k.who, q.Name, r.Err)
+	}
+	return r, call, ret
 }
 
 // kill ends the process without a warning, and waits until it is gone.

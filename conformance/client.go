@@ -22,6 +22,8 @@ type client struct {
 	who    string
 	locker distlock.Locker
 	link   netfault.Link // nil if the client was not opened by openVia
+
+	delayed bool // by its link, all the time
 }
 
 // open returns a new client. It is closed when the check is over.
@@ -268,11 +270,11 @@ func (c *C) intruded(a answer, h *lease, until time.Duration, before string) {
 		before = "; before that, " + before
 	}
 	if a.ret < until {
-		c.Failf("%s was granted %q at %s although %s held it until %s, or longer: the name had two holders at once%s",
+		c.seems("H1", "%s was granted %q at %s although %s held it until %s, or longer: the name had two holders at once%s",
 			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(until), before)
 	}
 	if h.Believes() {
-		c.Failf("%s was granted %q at %s although %s still believes to hold it (its Err is nil, its Deadline %s)%s",
+		c.seems("H1", "%s was granted %q at %s although %s still believes to hold it (its Err is nil, its Deadline %s)%s",
 			a.p.who, a.Name(), millis(a.ret), h.p.who, millis(h.Ends()), before)
 	}
 	c.Inconclusivef("the probe by %s came back at %s, after the lease of %s had ended", a.p.who, millis(a.ret), h.p.who)

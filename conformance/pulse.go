@@ -169,7 +169,7 @@ func (c *C) slowestTry(h *lease) (took time.Duration) {
 	}
 	for _, e := range c.recorder.History().Events {
 		another := e.Client != h.p.who && e.Call.At > h.ret
-		own := e.Client == h.p.who && e.Name == h.Name() && e.Call.At >= h.call && e.Return.At <= h.ret
+		own := !h.p.delayed && e.Client == h.p.who && e.Name == h.Name() && e.Call.At >= h.call && e.Return.At <= h.ret
 		answered := e.Outcome == oracle.OutcomeOK || e.Outcome == oracle.OutcomeHeld // others may be meant to hang
 		if e.Op == oracle.OpTry && answered && (another || own) {
 			took = max(took, e.Return.At-e.Call.At)
@@ -192,6 +192,9 @@ func (c *C) watchStore() {
 			c.asking = c.now()
 			c.mu.Unlock()
 			c.noteStall(p.timed())
+			c.mu.Lock()
+			c.asking = 0
+			c.mu.Unlock()
 		}
 	})
 }
@@ -207,7 +210,7 @@ func (p *client) timed() time.Duration {
 func (c *C) noteStall(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stalled, c.asking = max(c.stalled, d), 0
+	c.stalled = max(c.stalled, d)
 }
 
 // stood returns the longest time for which the machine or the store stood still since a stamp, as far as it was seen: by the
@@ -234,8 +237,8 @@ func (c *C) excuse(since, ttl time.Duration, name string, lost error) {
 }
 
 // excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while the check ran, or
-// shortly before. What is no question of two holders or of a token is excused by less: if the machine or the store stood still for
-// a quarter of the unit, a lease may have ended, or a call come late, at any step of the check.
+// shortly before. What is no question of two holders or of a token, nor a hang, is excused by less: if the machine or the store
+// stood still for half of the unit, any lease may have ended meanwhile. Then the next attempt has a longer unit.
 func (s *suite) excuse(c *C, began time.Time) (silent bool) {
 	if s.opts.VirtualTime {
 		return false
@@ -250,12 +253,15 @@ func (s *suite) excuse(c *C, began time.Time) (silent bool) {
 	if !c.check.Alone {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
-	if clause := cmp.Or(c.clause, c.check.Clause); why == "" && clause != "H1" && clause != "F1" && stood > c.cal.Unit/4 {
+	clause := cmp.Or(c.clause, c.seeming, c.check.Clause)
+	switch {
+	case why != "":
+		silent = true
+	case c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > c.cal.Unit/2:
 		why = fmt.Sprintf("the machine or the store stood still for %v meanwhile", stood.Round(time.Millisecond))
-	}
-	if why == "" {
+	default:
 		return false
 	}
 	c.status, c.clause, c.reason = Inconclusive, "", why+"; otherwise: "+c.reason
-	return true
+	return silent
 }

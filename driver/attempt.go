@@ -119,7 +119,7 @@ func (a *attempt) once() error {
 		err = a.try()
 	}
 	if over := a.over(); over != nil && err != nil {
-		return withReason(over, said(err))
+		return withReason(over, a.reason(over, err))
 	}
 	return a.client.withOwn(err, a.request.Name)
 }
@@ -179,8 +179,17 @@ func (a *attempt) acquire() error {
 // stopped is the error of a call that over ends: with what the queue was told of a holder, and why the
 // store could not be asked. last is the error of the call's own last request.
 func (a *attempt) stopped(over, last error) error {
-	seen := a.client.names.seen(a.record, a.start, said(last))
+	seen := a.client.names.seen(a.record, a.start, a.reason(over, last))
 	return withReason(over, a.client.withOwn(seen, a.request.Name))
+}
+
+// reason is what the store has said last, or that it has said nothing by the caller's deadline; nil if it was not asked.
+func (a *attempt) reason(over, last error) error {
+	said := said(last)
+	if said != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
+		return said
+	}
+	return &NoAnswer{From: a.client.caps.Backend, After: time.Since(a.start)}
 }
 
 // outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless

@@ -122,3 +122,28 @@ func TestOwnLock(t *testing.T) {
 		}
 	})
 }
+
+// A deadline that ends a call while the store is silent says that it is; the end of one that waits for a holder does not.
+func TestDeadlineOfSilence(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		fails := func(call func(context.Context, string, ...distlock.Option) (distlock.Lock, error), silent bool) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			_, err := call(ctx, "x")
+			wantErr(t, "it", err, context.DeadlineExceeded)
+			if strings.Contains(err.Error(), "no answer from memory within") != silent {
+				t.Errorf("of a store that is silent (%v): %v", silent, err)
+			}
+		}
+		n.use(on("try", func(ctx context.Context, _ memlock.Call, _ func()) (bool, error) {
+			<-ctx.Done()
+			return true, ctx.Err()
+		}))
+		fails(l.TryLock, true)
+		fails(l.Lock, true)
+		n.use()
+		mustLock(t, bg, rival, "x")
+		fails(l.Lock, false)
+	})
+}

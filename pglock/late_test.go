@@ -54,7 +54,7 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
 	c.ambiguous = true // its Try has had no answer yet
 	must(t, c.Release(t.Context()))
-	for _, age := range []string{"0", "240 seconds"} {
+	for _, age := range []string{"0", "290 seconds"} {
 		exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '"+age+"' WHERE name = 'x'")
 		value[int](t)(l.Sweep(t.Context(), time.Second))
 		if again(t, c) {

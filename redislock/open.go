@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 func checkTopology(u *openurl.URL, c *redis.UniversalOptions) string {
 	var reason string
 	c.DB, reason = endpoint.Database(u.Path())
+	reason = cmp.Or(reason, endpoint.CheckLogin(c.Username, c.Password))
 	switch {
 	case reason != "":
 		return reason

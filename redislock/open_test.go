@@ -30,6 +30,7 @@ func TestOpenRefuses(t *testing.T) {
 		"redis://u:secret@a?cluster=yes":           "true or false",
 		"redis://u:secret@a?cluster=true&master=m": "both master and cluster=true",
 		"redis+sentinel://u:secret@a":              "needs the parameter master",
+		"redis://secret@a":                         "redis://:password@host",
 		"redis://u:secret@a?prefx=x":               `did you mean "prefix"?`,
 		"redis://u:secret@a?prefix=":               `the prefix ""`,
 		"redis://u:secret@a?prefix=%7Bx":           "the prefix",

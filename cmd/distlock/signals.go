@@ -12,8 +12,8 @@ import (
 
 // interrupts delivers signals. A command that runs under a lock gets them passed on.
 // Before and after, the first one that ends programs ends the context, and a later one
-// this process, should something not care for the context. What comes within repeatWithin
-// is the same signal: timeout(1) sends its own to the process and to the group.
+// this process, should something not care for the context. One that comes again within repeatWithin
+// is the same: timeout(1) sends its own to the process and to the group.
 type interrupts struct {
 	received chan os.Signal
 	cancel   context.CancelFunc
@@ -66,7 +66,7 @@ func (i *interrupts) deliver(s os.Signal) {
 		case i.first == nil:
 			i.first, i.at = s, time.Now()
 			i.cancel()
-		case time.Since(i.at) > repeatWithin:
+		case s != i.first || time.Since(i.at) > repeatWithin:
 			os.Exit(128 + int(s.(syscall.Signal)))
 		}
 	}

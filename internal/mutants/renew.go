@@ -15,7 +15,7 @@ func renewMutants() []Mutant {
 		{
 			Name: "ResurrectRenew", Flaw: "makes a renewal create the entry again when it is gone",
 			Seen:     "redsync's setNXOnExtend, for a key that has vanished",
-			KilledBy: []Kill{{"renew/late-request", "was it revived?"}, {"lost/record-deleted", "Done is not closed"}},
+			KilledBy: []Kill{{"renew/late-request", "must not revive it"}, {"lost/record-deleted", "Done is not closed"}},
 			MayTrip:  []string{"renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "break/*", "inspect/free"},
 			Why:      "a renewal meets the end of a lease, or an unlock, in them",
 			design:   inside(flaw{renew: renewAnew}),

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	if config.DB, reason = endpoint.Database(u.Path()); len(addrs) < minServers {
 		reason = fmt.Sprintf("lists %d, allowed are at least %d servers that know nothing of each other, best an odd number", len(addrs), minServers)
 	}
-	if reason != "" {
+	if reason = cmp.Or(reason, endpoint.CheckLogin(config.Username, config.Password)); reason != "" {
 		return nil, fmt.Errorf("%w: the URL %s %s", distlock.ErrInvalid, u, reason)
 	}
 	if err := o.check(); err != nil {

@@ -19,6 +19,7 @@ func TestURLErrors(t *testing.T) {
 		"redlock://:s3cret@a,b":                     "best an odd number",
 		"redlock://:s3cret@a,b,a":                   "listed twice",
 		"redlock://:s3cret@a,b,a:6379":              "listed twice",
+		"redlock://s3cret@a,b,c":                    "redis://:password@host",
 		"redlock://:s3cret@a,b,c/x":                 "number of a database",
 		"redlock://:s3cret@a,b,c?max_ttl=1h":        "1s to 10m",
 		"redlock://:s3cret@a,b,c?after_restart=yes": "wait, trust",

@@ -38,9 +38,12 @@ func (r *result) takeIn(name string, alone result) {
 	r.took, r.cpu = r.took+alone.took, r.cpu+alone.cpu
 	this := func(other string) bool { return other == name }
 	switch {
-	case slices.Contains(alone.passed, name): // a pattern that matches nothing passes, too
-		r.unsure, r.tests = slices.DeleteFunc(r.unsure, this), slices.DeleteFunc(r.tests, this)
-		r.failed = len(r.tests) > 0
+	case slices.Contains(alone.passed, name) && !alone.failed: // a pattern that matches nothing passes, too
+		r.unsure = slices.DeleteFunc(r.unsure, this)
+		if slices.Contains(r.tests, name) { // a program may also have failed without a word
+			r.tests = slices.DeleteFunc(r.tests, this)
+			r.failed = len(r.tests) > 0
+		}
 	case slices.Contains(alone.unsure, name):
 	default:
 		r.unsure = slices.DeleteFunc(r.unsure, this)
@@ -63,7 +66,8 @@ type verdict struct {
 	words         string // the first line of the last that it has said
 }
 
-var entry = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
+// entry is the first line of what a test says; those that follow are indented by more.
+var entry = regexp.MustCompile(`^    [\w.-]+\.go:\d+: (.*)$`)
 
 // verdicts returns what is told of each test that has ended, in that order.
 func verdicts(text []byte) (all []verdict) {
@@ -77,7 +81,9 @@ func verdicts(text []byte) (all []verdict) {
 			words[speaker] = m[1]
 		} else if name, ok := mark(s, "--- "); ok {
 			outcome, _, _ := strings.Cut(strings.TrimPrefix(s, "--- "), ":")
-			all = append(all, verdict{name, outcome, words[name]})
+			if slices.Contains([]string{"PASS", "FAIL", "SKIP"}, outcome) {
+				all = append(all, verdict{name, outcome, words[name]})
+			}
 		}
 	}
 	return all

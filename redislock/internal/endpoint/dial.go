@@ -65,6 +65,15 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 	return o
 }
 
+// CheckLogin returns what is wrong with the user and the password of a URL, as Database does. A user without a password is
+// mostly a password without its colon; go-redis would not log in at all, and say nothing.
+func CheckLogin(user, password string) (reason string) {
+	if user != "" && password == "" {
+		return "has a user and no password; a password alone is written redis://:password@host"
+	}
+	return ""
+}
+
 // Database returns the number that the path of a URL has, or what is wrong with it: the rest of a
 // sentence that begins with the URL.
 func Database(path string) (db int, reason string) {
