@@ -14,7 +14,8 @@ import (
 //
 // The error is nil if fn returned nil and the lock was held until after that. It
 // matches fn's error if there is one, and ErrLost if the lock ended before fn
-// returned: then fn may have run beside another holder, whatever it returned. An
+// returned: then fn may have run beside another holder, whatever it returned. So it may
+// if the error matches ErrUnlocked: the Locker was closed, or fn has unlocked it. An
 // error of Lock is returned as it is, and fn has not run. A release with an
 // unknown outcome is no error of Do's: it goes on in the background. If the store does not answer, Do
 // returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
@@ -40,10 +41,15 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 		close(finished)
 		<-watched
 		cancel(nil)
+		ended := lock.Err() // by Close, for example, whose release may have succeeded
 		lost := lock.Unlock(context.WithoutCancel(ctx))
+		if errors.Is(ended, ErrUnlocked) && !errors.Is(lost, ErrLost) {
+			lost = ended
+		}
+		over := func(err error) bool { return errors.Is(err, ErrLost) || errors.Is(err, ErrUnlocked) }
 		switch {
-		case !errors.Is(lost, ErrLost) || errors.Is(err, ErrLost):
-			// Not lost, or fn has said so, by the cause of its context.
+		case !over(lost) || over(err):
+			// Held to the end, or fn has said that it was not, by the cause of its context.
 		case err == nil:
 			err = lost
 		default:

@@ -190,6 +190,7 @@ func (h *Handle) setExpired() {
 func (h *Handle) setLost(why loss, cause error) {
 	if h.kept {
 		h.setEnded(distlock.ErrUnlocked) // nobody believes in a record any more: it is no loss
+		h.client.renew.add(h, h.expired)
 		return
 	}
 	lost := &lostError{why, cause}
@@ -226,7 +227,7 @@ func (h *Handle) tellLoss(ctx context.Context, op string, lost *lostError) {
 func (h *Handle) KeepOnClose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept = true
+	h.kept = h.fixed
 }
 
 // Extend implements Lock.

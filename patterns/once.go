@@ -34,7 +34,7 @@ const maxEarly = 30 * time.Second
 // the name is free when fn has returned. The context of fn ends with ctx, or with
 // the loss of the lock as its cause, and carries the lock, for [distlock.FromContext].
 //
-// Errors are those of fn, ErrLost if the lock ended before fn returned, and those of
+// Errors are those of fn, ErrLost if the lock ended before fn returned, ErrUnlocked if the Locker was closed before, and those of
 // TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
 // keep, as on ZooKeeper, where a record ends with the session of its process. The
 // options TTL and NoRenewal have no effect.
@@ -43,7 +43,8 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", distlock.ErrInvalid, period, distlock.MaxTTL))
 	}
 	term := period - min(period/10, maxEarly)
-	lock, err := l.TryLock(ctx, name, append(slices.Clone(opts), distlock.TTL(recordTTL(term)), distlock.NoRenewal())...)
+	// With an owner of its own: a record is no lock that its owner may take once more, by Reentrant.
+	lock, err := l.TryLock(WithOwner(ctx), name, append(slices.Clone(opts), distlock.TTL(recordTTL(term)), distlock.NoRenewal())...)
 	if errors.Is(err, distlock.ErrHeld) {
 		return false, nil
 	}
@@ -70,7 +71,7 @@ func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(c
 	go func() {
 		defer close(watched)
 		// By no more than usual: if this process dies after the term, others wait for it.
-		keep(kept, lock, min(term, distlock.DefaultTTL))
+		keep(kept, lock, min(recordTTL(term), distlock.DefaultTTL))
 		if kept.Err() == nil {
 			cancel(lock.Err())
 		}
@@ -80,7 +81,8 @@ func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(c
 		finish()
 		<-watched // before Unlock, which would wait for an Extend
 		cancel(nil)
-		if left := time.Until(over); !failed && left > 0 {
+		ended := lock.Err() // by Close, for example
+		if left := time.Until(over); !failed && ended == nil && left > 0 {
 			if k, ok := distlock.As[keeper](lock); ok {
 				k.KeepOnClose()
 			}
@@ -88,8 +90,13 @@ func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(c
 			return
 		}
 		// If fn has said so, by the cause of its context, it is not said again.
-		if lost := lock.Unlock(context.WithoutCancel(ctx)); errors.Is(lost, distlock.ErrLost) && !errors.Is(err, distlock.ErrLost) {
+		lost := lock.Unlock(context.WithoutCancel(ctx))
+		switch {
+		case errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrUnlocked):
+		case errors.Is(lost, distlock.ErrLost):
 			err = both(err, lost)
+		case ended != nil:
+			err = both(err, ended)
 		}
 	}()
 	err = fn(inner)

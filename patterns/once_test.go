@@ -238,3 +238,41 @@ func TestRecordIsNotLost(t *testing.T) {
 		}
 	})
 }
+
+// TestClosedWhileRunning: a Locker that is closed gives the name away, so a run that goes on is none that nobody else could be beside.
+func TestClosedWhileRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(nil)
+		rival := open(t, store)
+		for what, run := range map[string]func(l distlock.Locker, fn func(context.Context) error) error{
+			"Do": func(l distlock.Locker, fn func(context.Context) error) error { return distlock.Do(bg, l, "x", fn) },
+			"OncePer": func(l distlock.Locker, fn func(context.Context) error) error {
+				_, err := patterns.OncePer(bg, l, "x", time.Minute, fn)
+				return err
+			},
+		} {
+			l := open(t, store)
+			err := run(l, func(context.Context) error {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				mustUnlock(t, bg, mustLock(t, bg, rival, "x"))
+				return nil
+			})
+			wantErr(t, what, err, distlock.ErrUnlocked)
+		}
+	})
+}
+
+// TestOncePerIsNotReentrant: the record of a run is no lock that its owner may take once more.
+func TestOncePerIsNotReentrant(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		ctx := patterns.WithOwner(bg)
+		for i := range 2 {
+			ran, err := patterns.OncePer(ctx, patterns.Reentrant(l), "job", time.Hour, func(context.Context) error { return nil })
+			if err != nil || ran != (i == 0) {
+				t.Errorf("call %d: ran %v, %v", i+1, ran, err)
+			}
+		}
+	})
+}

@@ -110,7 +110,7 @@ func (o *ordered) Unwrap() distlock.Lock { return o.Lock }
 // share takes one slot.
 func (s slots) share(ctx context.Context, c call) (distlock.Lock, error) {
 	lock, _, err := s.tryAny(ctx, c)
-	if c.waits() && errors.Is(err, distlock.ErrHeld) {
+	if c.goesOn(ctx, err) {
 		lock, _, err = s.waitAny(ctx, c)
 	}
 	return lock, err

@@ -138,10 +138,13 @@ func (o *owner) leave(key ownedName, h *hold) (last bool) {
 
 // abandon gives up a share in a lock that another goroutine is still taking.
 func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
+	if !o.leave(key, h) {
+		return // the goroutine that takes it, or another, has a share
+	}
 	ctx = context.WithoutCancel(ctx)
 	go func() {
-		<-h.ready // bounded by the context of the goroutine that takes it
-		if o.leave(key, h) && h.err == nil {
+		<-h.ready // closed by now: the last share has gone after that of the goroutine that took it
+		if h.err == nil {
 			_ = h.lock.Unlock(ctx)
 		}
 	}()

@@ -1,6 +1,7 @@
 package patterns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
 	}
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
 	lock, slot, err := s.tryAny(ctx, c)
-	if c.waits() && errors.Is(err, distlock.ErrHeld) {
+	if c.goesOn(ctx, err) {
 		var next distlock.Lock
 		if next, err = s.queue(ctx, c); err != nil {
 			return nil, err
@@ -64,6 +65,12 @@ func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
 		return nil, opError(c.op, c.name, err)
 	}
 	return &Permit{lock, c.name, slot}, nil
+}
+
+// goesOn reports whether a call waits for the slots after it has tried them: they are held, or the store cannot serve for now.
+// Lock then knows for how long that is.
+func (c call) goesOn(ctx context.Context, err error) bool {
+	return err != nil && c.waits() && ctx.Err() == nil && !errors.Is(err, distlock.ErrInvalid) && !errors.Is(err, distlock.ErrClosed)
 }
 
 // slots are n locks for each name, which stand for n equal places.
@@ -174,7 +181,7 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	if held != nil && ctx.Err() == nil {
 		return nil, 0, held
 	}
-	return nil, 0, both(failed, held)
+	return nil, 0, both(cmp.Or(failed, ctx.Err()), held)
 }
 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,

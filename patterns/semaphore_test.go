@@ -2,6 +2,7 @@ package patterns_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -273,4 +274,28 @@ func TestSemaphoreOptionPanics(t *testing.T) {
 			mustUnlock(t, bg, mustLock(t, bg, s, "x"))
 		}
 	})
+}
+
+// TestSlotsOutlastNotNow: a store that cannot serve for now is asked again, as by a plain Lock.
+func TestSlotsOutlastNotNow(t *testing.T) {
+	for what, wrap := range map[string]func(distlock.Locker) distlock.Locker{
+		"Semaphore": func(l distlock.Locker) distlock.Locker { return patterns.Semaphore(l, 2) },
+		"ReadWrite": func(l distlock.Locker) distlock.Locker { read, _ := patterns.ReadWrite(l, 2); return read },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			l := wrap(open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, _ memlock.Call, apply func()) error {
+				if time.Since(began) < 2*time.Second {
+					return &driver.Fault{Fate: driver.NotNow, Err: errors.New("a replica becomes the master")}
+				}
+				apply()
+				return nil
+			}})))
+			lock, err := l.Lock(bg, "x")
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			mustUnlock(t, bg, lock)
+		})
+	}
 }

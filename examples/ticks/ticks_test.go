@@ -29,7 +29,7 @@ func TestModes(t *testing.T) {
 			for _, mode := range []string{plain, once} {
 				t.Run(mode, func(t *testing.T) {
 					t.Parallel()
-					r, err := play(t.Context(), mode, settings{url, 3 * time.Second, 1})
+					r, err := play(t.Context(), mode, settings{url, 2 * time.Second, 3})
 					if err != nil {
 						t.Fatal(err)
 					}

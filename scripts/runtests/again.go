@@ -44,7 +44,7 @@ func (r *result) takeIn(name string, alone result) {
 			r.tests = slices.DeleteFunc(r.tests, this)
 			r.failed = len(r.tests) > 0
 		}
-	case slices.Contains(alone.unsure, name):
+	case !alone.failed || slices.Contains(alone.unsure, name): // nothing was learnt, or it is not in every sample
 	default:
 		r.unsure = slices.DeleteFunc(r.unsure, this)
 		r.failed, r.tests = true, append(slices.DeleteFunc(r.tests, this), name)
