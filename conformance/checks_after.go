@@ -247,6 +247,7 @@ func shows(s *scene) {
 		listed = slices.DeleteFunc(listed, func(st distlock.Status) bool { return st.Name != s.name })
 		if len(listed) != 1 {
 			s.inTime()
+			s.mustLive(s.h, "when it was listed")
 			s.Failf("A holds %q, but List(%q) returned it %d times", s.name, s.name, len(listed))
 		}
 		s.mustAgree(s.b, s.h, listed[0], began, ends, see.rest)
@@ -340,6 +341,7 @@ func breaksAfter(s *scene) {
 		return
 	case err != nil:
 		s.inTime()
+		s.mustLive(s.h, "when it was to be broken") // the store has forgotten it rightly if a stall has cost A the lock
 		s.Failf("A holds %q, %s sees the token %d and broke it with that, and Break returned: %v", s.name, s.third.who, token, err)
 	}
 	since := s.now()

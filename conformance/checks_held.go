@@ -42,6 +42,7 @@ func (p *client) mustBeTold(h *lease, text, when string, waited bool) {
 	}
 	held := a.heldError(p, h.Name())
 	wrong := func(what string, args ...any) {
+		c.mustLive(h, when) // else another may have it by now
 		c.Failf("%s holds %q as %q with token %d, %s; %s was refused it at %s and told that "+what+". The whole answer: %+v",
 			append(append([]any{h.p.who, h.Name(), text, h.Token(), when, p.who, millis(a.ret)}, args...), *held)...)
 	}

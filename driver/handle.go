@@ -227,7 +227,7 @@ func (h *Handle) tellLoss(ctx context.Context, op string, lost *lostError) {
 func (h *Handle) KeepOnClose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept = h.fixed
+	h.kept = true
 }
 
 // Extend implements Lock.
