@@ -41,7 +41,7 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 		close(finished)
 		<-watched
 		cancel(nil)
-		ended := lock.Err() // by Close, for example, whose release may have succeeded
+		ended := lock.Err() // by Close, for example: its release may have succeeded
 		lost := lock.Unlock(context.WithoutCancel(ctx))
 		if errors.Is(ended, ErrUnlocked) && !errors.Is(lost, ErrLost) {
 			lost = ended

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ type C struct {
 	broken    bool          // it has failed by a hang or a panic
 	seeming   string        // likewise, if no oracle knows better
 	stalled   time.Duration // the longest time without an answer of the store that the check has seen
-	asking    time.Duration // since when watchStore has waited for one; 0 if it does not
+	asking    time.Duration // since when timeStore has waited for one; 0 if it does not
 	missing   Cap           // for want of which it was skipped
 	streams   uint64
 	logs      []string
@@ -176,6 +177,9 @@ func (c *C) verdict(s Status, reason string) {
 	c.status, c.reason = s, reason
 	c.stop(errStopped)
 }
+
+// blamed is the clause that a failure is about; c.mu is held.
+func (c *C) blamed() string { return cmp.Or(c.clause, c.seeming, c.check.Clause) }
 
 // collapse fails the check by a hang or a panic. A machine that is late is no excuse for either.
 func (c *C) collapse(reason string) {

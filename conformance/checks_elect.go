@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -100,23 +99,18 @@ func (t *leadership) end(who string) {
 // await returns what comes by a channel, and ends the check if nothing does within the
 // bound. The text says what was to be expected.
 func await[T any](c *C, ch <-chan T, bound time.Duration, format string, args ...any) (got T) {
-	began := c.now()
-	for left := bound; ; left = began + bound + c.lateness(began, c.now()) - c.now() {
-		timer := time.NewTimer(max(left, c.poll()))
-		defer timer.Stop()
-		late := left <= 0
+	came := make(chan struct{})
+	c.Go(func() {
 		select {
 		case got = <-ch:
-			return got
-		case <-timer.C:
+			close(came)
 		case <-c.ctx.Done():
-			runtime.Goexit()
 		}
-		if late {
-			c.doubt(began, began+bound)
-			c.Failf("within %v, by %s: %s", bound, millis(c.now()), fmt.Sprintf(format, args...))
-		}
+	})
+	if !c.within(came, bound) {
+		c.Failf("within %v, by %s: %s", bound, millis(c.now()), fmt.Sprintf(format, args...))
 	}
+	return got
 }
 
 func electNeverStale(c *C) {

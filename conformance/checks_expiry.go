@@ -233,7 +233,7 @@ func killedHolder(c *C) {
 func (c *C) killed(b *client, fixed bool) {
 	who := map[bool]string{true: "fixed", false: "renewed"}[fixed]
 	child, name := c.spawn("child "+who), c.Name(who)
-	_, call, ret := child.mustGrant(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed})
+	_, call, ret := child.must(childRequest{Op: "trylock", Name: name, TTL: c.Unit(), Fixed: fixed}, fmt.Sprintf("was refused the fresh name %q", name))
 	due, from := call+c.Unit(), ret
 	if !fixed {
 		c.sleep(2 * c.Unit())

@@ -74,7 +74,7 @@ func pausedServerShort(c *C) {
 	for range 3 {
 		c.sleep(c.Unit() / 3)
 		c.noteStall(c.serverPaused(func() { c.sleep(c.Unit() / 4) }))
-		c.noteStall(b.timed())
+		b.timeStore()
 		c.mustLive(h, "the server having hung for a quarter of its TTL")
 		b.mustBeBusy(name, h)
 	}

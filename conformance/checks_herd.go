@@ -109,12 +109,7 @@ func (c *C) herds(processes int, waits bool) {
 		s.peers = append(s.peers, c.open(fmt.Sprint("B", i+1)).locker)
 	}
 	for _, k := range s.children { // not in a round: a process that starts late would miss it
-		switch r, _, _ := k.ask(childRequest{Op: "open", Clients: each, Within: patience}); {
-		case r.Mute:
-			c.Inconclusivef("%s could not open its clients in time: %s", k.who, r.Err)
-		case !r.OK:
-			c.Failf("%s could not open its clients: %s", k.who, r.Err)
-		}
+		k.must(childRequest{Op: "open", Clients: each, Within: patience}, "could not open its clients")
 	}
 	began := c.now()
 	polls := waits && c.harness.Caps().Push != Yes // then waiters do not come in one moment after an Unlock

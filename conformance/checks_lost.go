@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -220,7 +221,7 @@ func pausedClient(c *C) {
 	b := c.open("B")
 	child := c.spawn("child")
 	name := c.Name("x")
-	r, _, _ := child.mustGrant(childRequest{Op: "lock", Name: name, TTL: c.Unit()})
+	r, _, _ := child.must(childRequest{Op: "lock", Name: name, TTL: c.Unit()}, fmt.Sprintf("was refused the fresh name %q", name))
 	if err := pause(child.cmd.Process); err != nil {
 		c.Skipf("a process cannot be stopped here: %v", err)
 	}

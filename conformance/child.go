@@ -252,14 +252,14 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 	return r, e.Call.At, e.Return.At
 }
 
-// mustGrant asks for what nobody has.
-func (k *process) mustGrant(q childRequest) (r childReply, call, ret time.Duration) {
+// must is ask for what has to succeed. failure says in words what it is if that does not, although there was an answer.
+func (k *process) must(q childRequest, failure string) (r childReply, call, ret time.Duration) {
 	r, call, ret = k.ask(q)
 	switch {
 	case r.Mute:
 		k.c.Inconclusivef("%s had no answer to %s in time: %s", k.who, q.Op, r.Err)
 	case !r.OK:
-		k.c.Failf("%s was refused the fresh name %q: %s", k.who, q.Name, r.Err)
+		k.c.Failf("%s %s: %s", k.who, failure, r.Err)
 	}
 	return r, call, ret
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,22 +187,21 @@ func (c *C) watchStore() {
 	c.Go(func() {
 		for {
 			c.sleep(quiet / 3)
-			c.mu.Lock()
-			c.asking = c.now()
-			c.mu.Unlock()
-			c.noteStall(p.timed())
-			c.mu.Lock()
-			c.asking = 0
-			c.mu.Unlock()
+			p.timeStore()
 		}
 	})
 }
 
-// timed returns what the store takes to answer p.
-func (p *client) timed() time.Duration {
-	began := p.c.now()
-	_ = p.pair(p.c.Name("timed"))
-	return p.c.now() - began
+// timeStore has p ask the store. What it waits for the answer counts for stood, also while it waits.
+func (p *client) timeStore() {
+	c := p.c
+	c.mu.Lock()
+	c.asking = c.now()
+	c.mu.Unlock()
+	_ = p.pair(c.Name("timed"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalled, c.asking = max(c.stalled, c.now()-c.asking), 0
 }
 
 // noteStall makes stood aware of a time for which the store has not answered.
@@ -253,7 +251,7 @@ func (s *suite) excuse(c *C, began time.Time) (silent bool) {
 	if !c.check.Alone {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
-	clause := cmp.Or(c.clause, c.seeming, c.check.Clause)
+	clause := c.blamed()
 	switch {
 	case why != "":
 		silent = true

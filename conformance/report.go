@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -242,7 +241,7 @@ func (s *suite) result(c *C) Result {
 		Status: c.status, Reason: c.shorten(c.reason), Missing: c.missing, Log: c.shortenAll(c.logs),
 	}
 	if r.Status == Failed {
-		r.Clause = cmp.Or(c.clause, c.seeming, r.Clause)
+		r.Clause = c.blamed()
 	}
 	for _, p := range c.clients {
 		if p.link != nil {

@@ -185,9 +185,8 @@ func (a *attempt) stopped(over, last error) error {
 
 // reason is what the store has said last, or that it has said nothing by the caller's deadline; nil if it was not asked.
 func (a *attempt) reason(over, last error) error {
-	said := said(last)
-	if said != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
-		return said
+	if err := said(last); err != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
+		return err
 	}
 	return &NoAnswer{From: a.client.caps.Backend, After: time.Since(a.start)}
 }

@@ -34,8 +34,8 @@ const maxEarly = 30 * time.Second
 // the name is free when fn has returned. The context of fn ends with ctx, or with
 // the loss of the lock as its cause, and carries the lock, for [distlock.FromContext].
 //
-// Errors are those of fn, ErrLost if the lock ended before fn returned, ErrUnlocked if the Locker was closed before, and those of
-// TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
+// Errors are those of fn, ErrLost if the lock ended before fn returned, ErrUnlocked if
+// the Locker was closed before, and those of TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
 // keep, as on ZooKeeper, where a record ends with the session of its process. The
 // options TTL and NoRenewal have no effect.
 func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Duration, fn func(context.Context) error, opts ...distlock.Option) (ran bool, err error) {

@@ -265,7 +265,7 @@ func TestFencedBeforeExpiry(t *testing.T) {
 	w.gate.Lock()
 	defer w.gate.Unlock()
 	eventually(t, func() string {
-		before := held.Err() != nil // by the clock, and not by who wakes up first
+		before := held.Err() != nil // by the clock: a goroutine may be woken late
 		if len(claimsOf(t, conn, prefix, "x")) != 0 {
 			return "the node of the dead session is still there"
 		}

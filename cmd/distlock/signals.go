@@ -61,14 +61,12 @@ func (i *interrupts) deliver(s os.Signal) {
 		case i.forward <- s:
 		default: // sixteen signals wait already; one more says nothing new
 		}
-	case slices.Contains(ending, s):
-		switch {
-		case i.first == nil:
-			i.first, i.at = s, time.Now()
-			i.cancel()
-		case s != i.first || time.Since(i.at) > repeatWithin:
-			os.Exit(128 + int(s.(syscall.Signal)))
-		}
+	case !slices.Contains(ending, s):
+	case i.first == nil:
+		i.first, i.at = s, time.Now()
+		i.cancel()
+	case s != i.first || time.Since(i.at) > repeatWithin:
+		os.Exit(128 + int(s.(syscall.Signal)))
 	}
 }
 

@@ -74,28 +74,26 @@ func verdicts(text []byte) (all []verdict) {
 	words := make(map[string]string)
 	speaker := ""
 	for line := range bytes.Lines(text) {
-		s := strings.TrimSpace(string(line))
-		if name, ok := mark(s, "=== "); ok {
+		if outcome, name, ok := mark(string(line)); ok && outcome != "" {
+			all = append(all, verdict{name, outcome, words[name]})
+		} else if ok {
 			speaker = name
 		} else if m := entry.FindStringSubmatch(strings.TrimRight(string(line), "\n")); m != nil {
 			words[speaker] = m[1]
-		} else if name, ok := mark(s, "--- "); ok {
-			outcome, _, _ := strings.Cut(strings.TrimPrefix(s, "--- "), ":")
-			if slices.Contains([]string{"PASS", "FAIL", "SKIP"}, outcome) {
-				all = append(all, verdict{name, outcome, words[name]})
-			}
 		}
 	}
 	return all
 }
 
-// mark returns the name in a line such as "=== RUN   TestX" or "--- FAIL: TestX (0.00s)".
-func mark(line, sign string) (name string, ok bool) {
-	fields := strings.Fields(line)
-	if !strings.HasPrefix(line, sign) || len(fields) < 3 {
-		return "", false
+// marks are the lines with which a test begins, goes on or ends: "=== RUN   TestX", or "    --- FAIL: TestX/y (0.00s)".
+var marks = regexp.MustCompile(`^ *(?:=== (?:RUN|CONT|NAME|PAUSE)|--- (PASS|FAIL|SKIP):) +(\S+)`)
+
+// mark returns the test that a line is a mark of, and its outcome if it has ended.
+func mark(line string) (outcome, name string, ok bool) {
+	if m := marks.FindStringSubmatch(line); m != nil {
+		return m[1], m[2], true
 	}
-	return fields[2], true
+	return "", "", false
 }
 
 // judge takes the outcome of a program out of its output.

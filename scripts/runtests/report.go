@@ -65,12 +65,8 @@ func excerpt(text []byte, failed []string) []byte {
 	var out []byte
 	shown := true // what comes before the first test
 	for line := range bytes.Lines(text) {
-		rest := strings.TrimLeft(string(line), " ")
-		for _, mark := range []string{"=== RUN ", "=== CONT ", "=== NAME ", "=== PAUSE ", "--- FAIL: ", "--- PASS: ", "--- SKIP: "} {
-			if name, ok := strings.CutPrefix(rest, mark); ok {
-				name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
-				shown = slices.ContainsFunc(failed, func(f string) bool { return f == name || strings.HasPrefix(f, name+"/") })
-			}
+		if _, name, ok := mark(string(line)); ok {
+			shown = slices.ContainsFunc(failed, func(f string) bool { return f == name || strings.HasPrefix(f, name+"/") })
 		}
 		if shown {
 			out = append(out, line...)
