@@ -10,8 +10,14 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// maxEarly is what the period of OncePer ends early by, at the most.
-const maxEarly = 30 * time.Second
+const (
+	// maxEarly is what the period of OncePer ends early by, at the most.
+	maxEarly = 30 * time.Second
+
+	// leastSpare is what is left of a record for its next extension, if the period ends early by less
+	// than twice that.
+	leastSpare = 2 * time.Second
+)
 
 // OncePer runs fn once per period over all processes: not if a run of it under this name
 // has begun within the period, in whatever process, or is still under way. It is for jobs
@@ -42,7 +48,8 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if period <= 0 || period > distlock.MaxTTL {
 		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", distlock.ErrInvalid, period, distlock.MaxTTL))
 	}
-	term := period - min(period/10, maxEarly)
+	early := min(period/10, maxEarly)
+	term := period - early
 	// With an owner of its own: a record is no lock that its owner may take once more, by Reentrant.
 	lock, err := l.TryLock(WithOwner(ctx), name, append(slices.Clone(opts), distlock.TTL(recordTTL(term)), distlock.NoRenewal())...)
 	if errors.Is(err, distlock.ErrHeld) {
@@ -51,7 +58,7 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if err != nil {
 		return false, err
 	}
-	return true, once(ctx, lock, term, fn)
+	return true, once(ctx, lock, term, max(early/2, leastSpare), fn)
 }
 
 // recordTTL returns the lease of a record that is kept for term. It is longer by what
@@ -62,8 +69,8 @@ func recordTTL(term time.Duration) time.Duration {
 }
 
 // once runs fn under a lock of a fixed term, and leaves the lock for the rest of the
-// term if that went well.
-func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(context.Context) error) (err error) {
+// term if that went well. spare is for how long the record of a job that is still running may outlast the term.
+func once(ctx context.Context, lock distlock.Lock, term, spare time.Duration, fn func(context.Context) error) (err error) {
 	over := time.Now().Add(term)
 	inner, cancel := context.WithCancelCause(distlock.NewContext(ctx, lock))
 	kept, finish := context.WithCancel(context.WithoutCancel(ctx))
@@ -71,7 +78,7 @@ func once(ctx context.Context, lock distlock.Lock, term time.Duration, fn func(c
 	go func() {
 		defer close(watched)
 		// By no more than usual: if this process dies after the term, others wait for it.
-		keep(kept, lock, min(recordTTL(term), distlock.DefaultTTL))
+		keep(kept, lock, min(recordTTL(term), distlock.DefaultTTL), over.Add(spare), spare)
 		if kept.Err() == nil {
 			cancel(lock.Err())
 		}
@@ -111,8 +118,10 @@ type keeper interface {
 }
 
 // keep extends a lock of a fixed term until ctx or the lock has ended: by ttl, as soon
-// as two thirds of that are left, as if it were renewed.
-func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration) {
+// as two thirds of that are left, as if it were renewed. Before the term is over, it does not extend the
+// lock beyond end, which is spare later: if fn returns before, and the process ends, the record cannot be
+// shortened, and the next period would have no run.
+func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration, end time.Time, spare time.Duration) {
 	timer := time.NewTimer(time.Until(lock.Deadline()) - ttl*2/3)
 	defer timer.Stop()
 	for {
@@ -123,11 +132,20 @@ func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration) {
 			return
 		case <-timer.C:
 		}
-		if err := lock.Extend(ctx, ttl); err != nil {
+		step := ttl
+		left := time.Until(end)
+		short := left > spare && left < ttl
+		if short {
+			step = left
+		}
+		switch err := lock.Extend(ctx, step); {
+		case err != nil:
 			// Tried again soon, and ever sooner as the deadline comes nearer.
 			timer.Reset(max(time.Until(lock.Deadline())/4, time.Millisecond))
-			continue
+		case short:
+			timer.Reset(time.Until(end) - spare)
+		default:
+			timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
 		}
-		timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
 	}
 }

@@ -212,6 +212,33 @@ func TestOncePerSurvivesClose(t *testing.T) {
 	})
 }
 
+// The record of a program that ends right after its job has the end of the period in it, however long the
+// job took: a lock that was extended in the meantime cannot be shortened.
+func TestOncePerEveryTick(t *testing.T) {
+	for _, period := range []time.Duration{20 * time.Second, time.Minute, time.Hour} {
+		for tenths := range time.Duration(9) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.NewStore(nil)
+				for tick := range 3 {
+					began := time.Now()
+					l := open(t, store)
+					ran, err := patterns.OncePer(bg, l, "job", period, func(context.Context) error {
+						time.Sleep(period * tenths / 10)
+						return nil
+					})
+					if !ran || err != nil {
+						t.Errorf("tick %d of a job that takes %d tenths of %v: ran %v, %v", tick+1, tenths, period, ran, err)
+					}
+					if err := l.Close(); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Until(began.Add(period)))
+				}
+			})
+		}
+	}
+}
+
 // The end of a record is no loss, also if the process is too busy to end it in time.
 func TestRecordIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
