@@ -91,7 +91,7 @@ func (c *claim) values() values {
 //	└ lease, as the caller believes: never later than the server's ──────────────────────▶
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	sent := time.Now()
-	grant, err := c.try(ctx, sent)
+	grant, err := c.try(ctx)
 	if err == nil && (c.ambiguous || time.Since(sent) > min(c.request.TTL/8, minIdle/2)) {
 		grant, err = c.regrant(ctx)
 	}
@@ -111,15 +111,11 @@ func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
 	v := c.values()
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
 	send := plain(c.driver.db, c.driver.sql.fill("regrant", v))
-	var sent time.Time
 	var token int64
 	// Not repeated by the engine, for which Again means that the claim has left nothing: the
 	// grant stands.
 	err := driver.Insist(ctx, func() (err error) {
-		token, _, err = c.exec(ctx, turns.Trying, func(ctx context.Context) (sql.Result, error) {
-			sent = time.Now()
-			return send(ctx)
-		})
+		token, _, err = c.exec(ctx, turns.Trying, send)
 		return err
 	})
 	switch {
@@ -129,10 +125,10 @@ func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
 	case token == 0:
 		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errors.New("the lease has ended before the claim knew of it")}
 	}
-	return driver.Grant{Token: token, TTL: ttl, Sent: sent}, nil
+	return driver.Grant{Token: token, TTL: ttl}, nil
 }
 
-func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
+func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	ttl := roundUp(c.request.TTL)
 	answer, err := int64(0), error(nil)
 	// take.sql answers 0 if it does not fit. Then acquire.sql decides, so a wrong guess costs
@@ -157,7 +153,7 @@ func (c *claim) try(ctx context.Context, sent time.Time) (driver.Grant, error) {
 		c.ambiguous = true // it may have taken the row
 		return driver.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")
 	}
-	return driver.Grant{Token: answer, TTL: ttl, Sent: sent}, nil
+	return driver.Grant{Token: answer, TTL: ttl}, nil
 }
 
 // send sends take.sql or acquire.sql.
@@ -303,9 +299,12 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 	return answer, rows, fault(err, waits)
 }
 
-// redial closes the connections of our own pools that are idle. What they are to may be a replica
-// now, after a fail-over: the next request asks for the address anew.
+// redial closes the connections of our own pools that are idle, and that of named locks. What they are to may
+// be a replica now, after a fail-over, or gone: the next request asks for the address anew.
 func (d *store) redial() {
+	if d.locks != nil {
+		d.locks.shared.reconnect()
+	}
 	for _, p := range d.pools {
 		p.SetMaxIdleConns(0)
 		p.SetMaxIdleConns(p.Stats().MaxOpenConnections)

@@ -41,6 +41,7 @@ const (
 	errUserLimit       = 1226
 	errReadOnly        = 1290
 	errTableChanged    = 1412
+	errStatementLimit  = 1461 // of prepared statements on the server
 	errPrepareAgain    = 1615
 	errReadOnlySession = 1792
 	errReadOnlyEngine  = 1836
@@ -59,7 +60,7 @@ var (
 	readOnly = []uint16{errReadOnly, errReadOnlySession, errReadOnlyEngine}
 
 	// passing are those of other states that pass.
-	passing = []uint16{errDiskFull, errFromEngine, errNoMemory, errNoSortMemory, errNoResources, errNotReady, errTableFull, errOffline, errHookFailed}
+	passing = []uint16{errDiskFull, errFromEngine, errNoMemory, errNoSortMemory, errNoResources, errNotReady, errTableFull, errStatementLimit, errOffline, errHookFailed}
 
 	// noConnection are those of a server that has no connections left.
 	noConnection = []uint16{errTooManyConns, errTooManyForUser, errUserLimit}

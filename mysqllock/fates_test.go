@@ -34,6 +34,7 @@ func TestFates(t *testing.T) {
 		{server(errReadOnly, "HY000"), driver.NotNow},
 		{server(errTableFull, "HY000"), driver.NotNow},
 		{server(errUserLimit, "42000"), driver.NotSent},
+		{server(errStatementLimit, "42000"), driver.NotNow},
 		{server(errNoRight, "42000"), driver.Answered},
 		{server(errNoTable, "42S02"), driver.Answered},
 		{server(errSafeUpdates, "HY000"), driver.Answered},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -112,6 +113,46 @@ func TestCloseAfterReset(t *testing.T) {
 	}
 	p.CutAll()
 	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRenewalsLeaveMuteConnections: if one of them does not answer, the others may not do so either, as after a fail-over
+// that has ended none.
+func TestRenewalsLeaveMuteConnections(t *testing.T) {
+	t.Parallel()
+	p, url := link(t)
+	l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := l.driverOf(t)
+	a := d.claimOn("n", time.Minute)
+	grants(t, a)
+	idle := d.renewals.db
+	testkit.Until(t, "two connections of renewals are idle", func() bool {
+		if idle.Stats().Idle < 2 {
+			first, err1 := idle.Conn(t.Context())
+			second, err2 := idle.Conn(t.Context())
+			if err1 == nil && err2 == nil {
+				_, _ = first.Close(), second.Close()
+			}
+		}
+		return idle.Stats().Idle >= 2
+	})
+	p.DropRequest(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	batch := []driver.Renewal{{Claim: a, TTL: time.Minute}}
+	d.Renew(ctx, batch)
+	if batch[0].Err == nil || p.Fired() != 1 {
+		t.Fatalf("a renewal without an answer: %v", batch[0].Err)
+	}
+	if n := idle.Stats().Idle; n > 0 {
+		t.Errorf("%d more connections are trusted", n)
+	}
+	if err := a.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

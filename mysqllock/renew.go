@@ -76,6 +76,11 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest []driver.Renewal) {
 	v := renewValues(batch)
 	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)), false)
+	if err != nil && ctx.Err() != nil {
+		// It waits for no row, so the connection is dead, and those beside it may be: a fail-over may have ended
+		// none of them. The next renewal connects.
+		d.redial()
+	}
 	all := rows >= int64(len(batch))
 	var ends map[string]time.Duration
 	if err == nil && !all && at != 0 {

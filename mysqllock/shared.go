@@ -28,6 +28,7 @@ type sharedConn struct {
 	ends   []string // names whose named locks are to be released
 	works  bool     // a goroutine sees to that; it alone uses conn
 	conn   *sql.Conn
+	moved  bool // conn is to be closed
 	closed bool
 	idle   sync.WaitGroup // what runs in the background
 }
@@ -103,6 +104,9 @@ func (s *sharedConn) work() {
 	defer s.mu.Unlock()
 	for {
 		switch {
+		case s.moved:
+			s.moved = false
+			s.discard()
 		case len(s.ends) > 0:
 			name := s.ends[0]
 			s.ends = s.ends[1:]
@@ -147,8 +151,7 @@ func (s *sharedConn) send(statement, name string) bool {
 	answer := 0
 	if err == nil {
 		if answer, err = s.sql.ask(ctx, s.conn, statement, s.sql.namedLock(name)); err != nil {
-			discard(s.conn)
-			s.conn = nil
+			s.discard()
 		}
 	}
 	s.mu.Lock()
@@ -176,8 +179,22 @@ func (s *sharedConn) close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.idle.Wait()
+	s.discard()
+}
+
+// discard closes the connection, if there is one, and with it all that it has.
+func (s *sharedConn) discard() {
 	if s.conn != nil {
 		discard(s.conn)
 		s.conn = nil
 	}
+}
+
+// reconnect has the connection closed: named locks on a server that is a replica now are none that waiters find. Those of
+// the locks that are held end with it, and their waiters poll.
+func (s *sharedConn) reconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = true
+	s.start()
 }
