@@ -26,8 +26,8 @@ var (
 	// may have removed the entry. The engine releases again, and knows that this one was ambiguous.
 	errResent = errors.New("redislock: the release was sent twice, its outcome is not known")
 
-	// errNotBarred is the error of a Release that has removed all that there was, on a server
-	// without memory for a tombstone.
+	// errNotBarred is the error of a Release of a claim without a grant that has removed all that there
+	// was, on a server without memory for a tombstone.
 	errNotBarred = errors.New("redislock: the server has no memory to refuse a request of the claim that may still arrive: " +
 		"it may block the name for its TTL")
 )
@@ -67,6 +67,12 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	g, err := c.try(ctx)
 	if err != nil && !errors.Is(err, distlock.ErrHeld) && (c.token != 0 || c.ambiguous && !earlier) {
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
+	}
+	if err != nil && !errors.Is(err, distlock.ErrHeld) {
+		c.stopWaiting(false) // there may be no Release; another Try begins anew
+	}
+	if redis.IsReadOnlyError(err) {
+		c.driver.subscriber.reconnect()
 	}
 	return g, err
 }
@@ -199,6 +205,7 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	told, ok := answer.(int64)
 	held := told & 1
+	freed := held != 0 && c.token != 0
 	switch {
 	case !ok:
 		return fmt.Errorf("redislock: unexpected answer to a release: %v", answer)
@@ -209,7 +216,7 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.token = 0
-	if told > 1 {
+	if told > 1 && !freed { // else Unlock has done what it is for, and must say so
 		return errNotBarred
 	}
 	return nil

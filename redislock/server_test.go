@@ -76,6 +76,7 @@ func TestMemoryFull(t *testing.T) {
 		t.Errorf("Renew: %v", err)
 	}
 	releases(t, a)
+	releases(t, b) // what Unlock is for is done
 	// A request of it may still arrive: a tombstone would take memory.
 	if err := b.Release(t.Context()); !errors.Is(err, errNotBarred) || driver.FateOf(err) != driver.Unknown {
 		t.Errorf("Release where a tombstone is owed: %v", err)
@@ -284,6 +285,50 @@ func TestWarnings(t *testing.T) {
 	if !strings.Contains(book.String(), "ContextTimeoutEnabled") {
 		t.Errorf("a client that does not heed contexts: %q", book.String())
 	}
+}
+
+// A call that fails leaves no waiter behind: it may have sent nothing that a Release would be owed for.
+func TestFailedLockLeavesNoWaiter(t *testing.T) {
+	t.Parallel()
+	drivers, _ := stores(t, 2)
+	d := drivers[1]
+	a, b, wrong := drivers[0].claim("x", long), d.claim("x", long), d.claim("wrong", long)
+	grants(t, a)
+	queues(t, b)
+	must(t, client(t, server(t).URL()).RPush(t.Context(), wrong.key.entry(), "a list").Err())
+	if _, err := wrong.Try(t.Context()); driver.FateOf(err) != driver.Answered {
+		t.Errorf("Try of a key of another type: %v, want the server's refusal", err)
+	}
+	d.subscriber.mu.Lock()
+	if n := len(d.subscriber.channels[b.waiter.channel].waiters); n != 1 {
+		t.Errorf("%d waiters, one call waits", n)
+	}
+	d.subscriber.mu.Unlock()
+	releases(t, b)
+	releases(t, a)
+}
+
+// A master that becomes a replica keeps its subscribers, and answers them, but nobody counts them where
+// names are released now.
+func TestReplicaLosesItsSubscribers(t *testing.T) {
+	t.Parallel()
+	_, c := own(t)
+	d := driverOn(t, c, freshPrefix())
+	a, b := d.claim("x", long), d.claim("x", long)
+	grants(t, a)
+	queues(t, b)
+	testkit.Until(t, "the channel is confirmed", func() bool { return d.subscriber.relies(b) })
+	must(t, c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+	if _, err := d.tryOnly("y", long).Try(t.Context()); !redis.IsReadOnlyError(err) {
+		t.Errorf("Try at a replica: %v, want the server's refusal", err)
+	}
+	if d.subscriber.relies(b) {
+		t.Error("a waiter relies on a subscription to a replica")
+	}
+	must(t, c.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	releases(t, a)
+	grants(t, b)
+	releases(t, b)
 }
 
 // The connection for wake-ups is there while calls wait, and closed when none has waited for a

@@ -362,6 +362,18 @@ func (s *subscriber) pause(c *conn, err error) {
 	}
 }
 
+// reconnect drops all connections: the server that the requests go to is a replica now. Behind an address
+// that has moved, the connections of go-redis are made anew, but one that messages come by would stay at the
+// old master, where nobody counts it.
+func (s *subscriber) reconnect() {
+	s.mu.Lock()
+	conns := slices.Collect(maps.Values(s.conns))
+	s.mu.Unlock()
+	for _, c := range conns {
+		s.drop(c)
+	}
+}
+
 // drop closes a connection and wakes the waiters that relied on it.
 func (s *subscriber) drop(c *conn) {
 	s.mu.Lock()
@@ -383,10 +395,7 @@ func (s *subscriber) close() {
 	s.mu.Lock()
 	// First, so that open makes no connection after this.
 	s.closed = true
-	conns := slices.Collect(maps.Values(s.conns))
 	s.mu.Unlock()
-	for _, c := range conns {
-		s.drop(c)
-	}
+	s.reconnect()
 	s.running.Wait()
 }
