@@ -67,6 +67,8 @@ var timeSnippets = []struct {
 	{`ctx, _ := context.WithDeadline(bg, time.Now().Add(2*time.Second)); if _, err := l.Lock(ctx, "x"); err != nil || n > 1 { t.Fatal(err) }`, 1},
 	{`ctx, _ := context.WithTimeoutCause(bg, 9*time.Second, cause); must(t, l.Unlock(ctx))`, 1},
 	{`ctx, _ := context.WithTimeout(bg, time.Second); lock := mustLock(t, ctx, l, "x"); _ = lock`, 1},
+	{`ctx, _ := context.WithTimeout(bg, time.Second); testkit.Should(t, l.Unlock(ctx))`, 1},
+	{`ctx, _ := context.WithTimeout(bg, time.Second); lock, err := l.Lock(ctx, "x"); testkit.Must(t, err); _ = lock`, 1},
 	{`ctx, _ := context.WithTimeout(bg, time.Second); select { case <-done: case <-ctx.Done(): t.Error("nothing happened") }`, 1},
 	{`ctx, _ := context.WithTimeout(bg, time.Second); l.Renew(ctx); if ctx.Err() != nil { t.Error("it took long") }`, 1},
 

@@ -366,8 +366,13 @@ func (in *scope) succeedsIf(s *ast.IfStmt) {
 // a limited time, and then the failure.
 func (in *scope) sequence(list []ast.Stmt) {
 	for i := 1; i < len(list); i++ {
-		if s, ok := list[i].(*ast.IfStmt); ok && s.Init == nil {
-			in.succeeds(list[i-1], demands(s))
+		switch s := list[i].(type) {
+		case *ast.IfStmt:
+			if s.Init == nil {
+				in.succeeds(list[i-1], demands(s))
+			}
+		case *ast.ExprStmt:
+			in.succeeds(list[i-1], demanded(s))
 		}
 		loop, ok := list[i-1].(*ast.ForStmt)
 		if !ok || loop.Cond == nil {
@@ -381,11 +386,7 @@ func (in *scope) sequence(list []ast.Stmt) {
 
 // must reports a call of a helper that fails the test unless something succeeds, under a short context.
 func (in *scope) must(call *ast.CallExpr) {
-	name := callee(call)
-	if i := strings.LastIndex(name, "."); i >= 0 {
-		name = name[i+1:]
-	}
-	if !strings.HasPrefix(name, "must") {
+	if !insists(call) {
 		return
 	}
 	for _, e := range append([]ast.Expr{call}, call.Args...) {

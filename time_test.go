@@ -223,3 +223,24 @@ func callee(e ast.Expr) string {
 }
 
 func isCall(e ast.Expr, names ...string) bool { return slices.Contains(names, callee(e)) }
+
+// insists reports whether a call is of a helper that fails the test on an error: must and its like, and those of testkit.
+func insists(call *ast.CallExpr) bool {
+	name := callee(call)
+	name = name[strings.LastIndex(name, ".")+1:]
+	return strings.HasPrefix(name, "must") || name == "Must" || name == "Should"
+}
+
+// demanded returns the errors that such a helper is given.
+func demanded(s *ast.ExprStmt) (errs []string) {
+	call, ok := s.X.(*ast.CallExpr)
+	if !ok || !insists(call) {
+		return nil
+	}
+	for _, arg := range call.Args {
+		if x, ok := arg.(*ast.Ident); ok {
+			errs = append(errs, x.Name)
+		}
+	}
+	return errs
+}

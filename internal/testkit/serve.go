@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"testing"
 )
@@ -31,5 +32,31 @@ func Serve(t testing.TB, config *tls.Config, serve func(net.Conn)) (addr string)
 			}()
 		}
 	}()
+	return l.Addr().String()
+}
+
+// Front listens as Serve does, before a server at target: what comes is passed on to it.
+func Front(t testing.TB, config *tls.Config, target string) (addr string) {
+	t.Helper()
+	return Serve(t, config, func(client net.Conn) {
+		server, err := net.Dial("tcp", target)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go func() {
+			_, _ = io.Copy(client, server) // it ends with an error when either is closed
+			client.Close()
+		}()
+		_, _ = io.Copy(server, client)
+	})
+}
+
+// Silent is the address of a port that takes connections, until the end of the test, and says nothing.
+func Silent(t testing.TB) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the system takes them, and nobody accepts them
+	Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
 }

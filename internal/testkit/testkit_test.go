@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,6 +23,8 @@ func (r *recorder) Logf(string, ...any) {}
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failed, r.text = true, fmt.Sprintf(format, args...)
 }
+func (r *recorder) Error(args ...any) { r.Errorf("%s", fmt.Sprint(args...)) }
+func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.Errorf(format, args...)
 	panic(r)
@@ -120,4 +123,19 @@ func TestFigures(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestMust(t *testing.T) {
+	for name, f := range map[string]func(r *recorder, err error){
+		"Must":   func(r *recorder, err error) { Must(r, err) },
+		"Should": func(r *recorder, err error) { Should(r, err) },
+	} {
+		for _, err := range []error{nil, errors.New("no")} {
+			r, wentOn := new(recorder), false
+			r.run(func() { f(r, err); wentOn = true })
+			if r.failed != (err != nil) || wentOn != (name == "Should" || err == nil) {
+				t.Errorf("%s of %v: failed %v, went on %v", name, err, r.failed, wentOn)
+			}
+		}
+	}
 }

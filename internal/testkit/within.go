@@ -1,6 +1,6 @@
 // Package testkit is what the tests of all packages need for time: an upper bound in real
 // time that knows how late the machine was, and waiting for an event without a bound of
-// its own; and a port that answers as a test wants. CONTRIBUTING.md has the rules, and the root's time_test.go holds them.
+// its own; errors that must not be; and a port that answers as a test wants, with certificates for it. CONTRIBUTING.md has the rules, and the root's time_test.go holds them.
 package testkit
 
 import (
