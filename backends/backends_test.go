@@ -51,14 +51,8 @@ const password = "s3cret%2Fpw"
 func open(t *testing.T, url string, opts ...backends.Option) distlock.Locker {
 	t.Helper()
 	l, err := backends.Open(t.Context(), url, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Should(t, l.Close()) })
 	return l
 }
 
@@ -80,22 +74,14 @@ func TestOpen(t *testing.T) {
 			alice, bob := open(t, url, backends.Observer(observer)), open(t, url, backends.Logger(slog.New(slog.DiscardHandler)))
 			name := fmt.Sprintf("backends/%d", time.Now().UnixNano())
 			lock, err := alice.TryLock(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if _, err := bob.TryLock(t.Context(), name); !errors.Is(err, distlock.ErrHeld) {
 				t.Errorf("the second locker got %v, want ErrHeld", err)
 			}
-			if err := lock.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, lock.Unlock(t.Context()))
 			lock, err = bob.TryLock(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lock.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Must(t, err)
+			testkit.Should(t, lock.Unlock(t.Context()))
 			checkPromises(t, scheme, url)
 			if n := acquired.Load(); n != 1 {
 				t.Errorf("the observer was told of %d locks, want 1", n)
@@ -108,9 +94,7 @@ func TestMemory(t *testing.T) {
 	a, b, c := open(t, "mem://memory-a"), open(t, "mem://memory-b"), open(t, "mem://")
 	for _, l := range []distlock.Locker{a, b, c} { // three stores
 		lock, err := l.TryLock(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer lock.Unlock(t.Context())
 	}
 	for _, url := range []string{"mem://a,b", "mem://me:" + password + "@a", "mem://a/b"} {
@@ -126,9 +110,7 @@ func TestMemory(t *testing.T) {
 // A URL with any fault is refused before a server is asked.
 func TestStrict(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer listener.Close()
 	go func() {
 		for {
@@ -234,9 +216,7 @@ func TestRequire(t *testing.T) {
 		URL:     "mem://require",
 		Require: []backends.Requirement{backends.Fair, backends.Push},
 	}.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	l.Close()
 
 	fake := &closeCounter{Locker: l}

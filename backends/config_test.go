@@ -14,6 +14,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestFromEnv(t *testing.T) {
@@ -42,9 +43,7 @@ func TestFromEnv(t *testing.T) {
 func TestOptions(t *testing.T) {
 	l := open(t, "mem://options", backends.TTL(20*time.Second), backends.Holder("me"))
 	lock, err := l.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if left := time.Until(lock.Deadline()); left > 20*time.Second || left < 10*time.Second {
 		t.Errorf("the lease has %v left, want about 20s", left)
 	}
@@ -98,9 +97,7 @@ func TestConfigText(t *testing.T) {
 	}
 	for name, encode := range map[string]func(any) ([]byte, error){"yaml": yaml.Marshal, "json": json.Marshal} {
 		text, err := encode(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var got backends.Config
 		if err := decoders[name](text, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s came back as %v, %v", text, got, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // table returns the rows of the table in docs/config.md whose first cell of the
@@ -18,9 +19,7 @@ import (
 func table(t *testing.T, heading string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/config.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, rest, ok := strings.Cut(string(text), "\n| "+heading+" |")
 	if !ok {
 		t.Fatalf("docs/config.md has no table that begins with %q", heading)

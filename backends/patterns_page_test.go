@@ -101,9 +101,7 @@ func TestPatternsPageRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		locker, err := backends.Open(ctx, "mem://")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer locker.Close()
 		if err := pageElect(ctx, locker, func(_ context.Context, term int64) error {
 			if term <= 0 {
@@ -131,9 +129,7 @@ func TestPatternsPageRuns(t *testing.T) {
 			t.Errorf("a report that is stuck: %v after %v", err, took)
 		}
 		lock, err := locker.Lock(ctx, "reindex")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		left := 3
 		work := func(ctx context.Context) error {
 			if left--; left == 1 { // something urgent comes
@@ -146,8 +142,6 @@ func TestPatternsPageRuns(t *testing.T) {
 		if err != nil || left != 1 || !errors.Is(lock.Err(), distlock.ErrUnlocked) {
 			t.Errorf("%d steps are left of three, of which the second is the last that nobody waits for: %v", left, err)
 		}
-		if err := errors.Join(pageSemaphore(ctx, locker), pageReadWrite(ctx, locker)); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, errors.Join(pageSemaphore(ctx, locker), pageReadWrite(ctx, locker)))
 	})
 }

@@ -6,30 +6,23 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // The token base of the URL and of a Config are one and the same.
 func TestTokenBase(t *testing.T) {
 	var c backends.Config
-	if err := json.Unmarshal([]byte(`{"url": "mem://token-base", "token_base": 1000}`), &c); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal([]byte(`{"url": "mem://token-base", "token_base": 1000}`), &c))
 	byConfig, err := c.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer byConfig.Close()
 	for i, l := range []distlock.Locker{byConfig, open(t, "mem://token-base?token_base=1000")} {
 		lock, err := l.TryLock(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if want := int64(1001 + i); lock.Token() != want {
 			t.Errorf("token %d, want %d", lock.Token(), want)
 		}
-		if err := lock.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, lock.Unlock(t.Context()))
 	}
 	for _, bad := range []backends.Config{
 		{URL: "mem://?token_base=-1"},
