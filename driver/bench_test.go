@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -13,28 +14,20 @@ import (
 // to nothing. Run it with -benchmem.
 func BenchmarkLockUnlock(b *testing.B) {
 	l, err := memlock.New(memlock.NewStore(nil), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	defer l.Close()
 	b.ReportAllocs()
 	for b.Loop() {
 		lock, err := l.Lock(bg, "x")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := lock.Unlock(bg); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, err)
+		testkit.Must(b, lock.Unlock(bg))
 	}
 }
 
 // Many goroutines of one Locker, each with a name of its own.
 func BenchmarkParallel(b *testing.B) {
 	l, err := memlock.New(memlock.NewStore(nil), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	defer l.Close()
 	b.ReportAllocs()
 	b.SetParallelism(64 / runtime.GOMAXPROCS(0))

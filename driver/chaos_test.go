@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -89,9 +90,7 @@ func chaos(t *testing.T, batch bool) {
 			d = plain{d}
 		}
 		l, err := driver.New(d, &distlock.Options{TTL: 60 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer l.Close()
 		lockers[i] = l
 	}

@@ -179,20 +179,6 @@ func TestLostMessages(t *testing.T) {
 	}
 }
 
-func TestGrantedTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
-		n.use(on("try", slow(2*time.Second)))
-		lock, err := l.Lock(bg, "x", distlock.TTL(time.Second))
-		if err == nil {
-			t.Fatalf("got a lock whose deadline was %v ago", time.Since(lock.Deadline()))
-		}
-		time.Sleep(2 * time.Second)
-		if _, err := rival.TryLock(healthy(), "x"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // grantAll grants everything; its renewals get no answer.
@@ -39,17 +40,11 @@ func TestSlowCloseLosesNothing(t *testing.T) {
 	l, err := New(grantAll{}, &distlock.Options{TTL: time.Minute, Observer: &distlock.Observer{
 		Lost: func(e distlock.Lost) { lost = e.Cause },
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	renewed, err := l.Lock(context.Background(), "renewed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	other, err := l.Lock(context.Background(), "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	extended := make(chan error)
 	go func() { extended <- renewed.Extend(context.Background(), time.Minute) }()
 	for {
@@ -70,9 +65,7 @@ func TestSlowCloseLosesNothing(t *testing.T) {
 	if err := <-extended; !errors.Is(err, distlock.ErrUnlocked) {
 		t.Errorf("Extend: %v", err)
 	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, <-closed)
 	if lost != nil || !errors.Is(renewed.Err(), distlock.ErrUnlocked) || renewed.Unlock(context.Background()) != nil {
 		t.Errorf("a loss was told: %v; the lock has ended by %v", lost, renewed.Err())
 	}
@@ -104,9 +97,7 @@ func TestCloseMakesLastCallsSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := slowReleases{last: new(atomic.Int32), under: new(atomic.Int32)}
 		l, err := New(d, &distlock.Options{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		const locks = 500
 		for i := range locks {
 			if _, err := l.Lock(t.Context(), fmt.Sprint(i)); err != nil {
@@ -114,9 +105,7 @@ func TestCloseMakesLastCallsSideBySide(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute) // all are lost
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		if last, under := d.last.Load(), d.under.Load(); last < locks/2 || under > 0 {
 			t.Errorf("%d last calls, of which %d are not over, want most of %d, and none", last, under, locks)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -98,9 +99,7 @@ func TestRetry(t *testing.T) {
 		for _, most := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
 			most *= time.Millisecond
 			began := time.Now()
-			if err := r.Pause(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, r.Pause(t.Context()))
 			if d := time.Since(began); d < most/2 || d > most {
 				t.Errorf("a pause of %v, want %v to %v", d, most/2, most)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -314,9 +315,7 @@ func TestReleaseThatFindsNothing(t *testing.T) {
 	eachFate(t, func(t *testing.T, fate driver.Fate, n *network, l, rival *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Minute))
 		n.use(once(on("release", func(context.Context, memlock.Call, func()) (bool, error) {
-			if err := distlock.Break(healthy(), rival, "x", 0); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, distlock.Break(healthy(), rival, "x", 0))
 			return true, &driver.Fault{Fate: fate, Err: errStore}
 		})))
 		err := lock.Unlock(bg)

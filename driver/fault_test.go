@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -92,13 +93,10 @@ func replyLost(_ context.Context, _ memlock.Call, apply func()) (bool, error) {
 }
 
 // hangs blocks until the test ends, whatever happens to ctx.
-func hangs(t *testing.T, applied bool) rule {
+func hangs(t *testing.T) rule {
 	forever := make(chan struct{})
 	t.Cleanup(func() { close(forever) })
-	return func(_ context.Context, _ memlock.Call, apply func()) (bool, error) {
-		if applied {
-			apply()
-		}
+	return func(context.Context, memlock.Call, func()) (bool, error) {
 		<-forever
 		return true, errBroken
 	}
@@ -143,9 +141,7 @@ func slow(d time.Duration) rule {
 func open(t *testing.T, store *memlock.Store, o *memlock.Options) *memlock.Locker {
 	t.Helper()
 	l, err := memlock.New(store, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() }) // its error is the subject of tests of its own
 	return l
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -101,12 +102,10 @@ func TestCloseOfADriverThatHangs(t *testing.T) {
 				d := &neverCloses{memlock.NewDriver(store), make(chan struct{})}
 				defer close(d.forever)
 				l, err := driver.New(d, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				mustLock(t, bg, l, "x")
 				if busy {
-					n.use(on("release", hangs(t, false)))
+					n.use(on("release", hangs(t)))
 				}
 				start := time.Now()
 				err = l.Close()
@@ -138,9 +137,7 @@ func TestLossThatUnlockFinds(t *testing.T) {
 			lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
 			n.use(on("renew", requestLost))
 			time.Sleep(1100 * time.Millisecond) // a renewal has failed
-			if err := distlock.Break(healthy(), rival, "x", 0); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, distlock.Break(healthy(), rival, "x", 0))
 			if err := unlock(lock); !errors.Is(lock.Unlock(bg), distlock.ErrLost) {
 				t.Errorf("released: %v, and Unlock says %v", err, lock.Unlock(bg))
 			}

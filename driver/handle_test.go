@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -35,50 +35,6 @@ func TestUnlockRacesRenewal(t *testing.T) {
 	})
 }
 
-func TestHangingCallsNeverBlockTheHolder(t *testing.T) {
-	for _, applied := range []bool{false, true} {
-		t.Run(fmt.Sprintf("applied=%v", applied), func(t *testing.T) {
-			bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-				lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
-				n.use(on("renew", hangs(t, applied)))
-				<-lock.Done()
-				if late := time.Since(lock.Deadline()); late > 0 {
-					t.Errorf("Done closed %v after Deadline", late)
-				}
-				wantErr(t, "Err", lock.Err(), distlock.ErrLost)
-				start := time.Now()
-				wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
-				if d := time.Since(start); d != 0 {
-					t.Errorf("Unlock of a lost lock took %v", d)
-				}
-			})
-		})
-	}
-}
-
-func TestRenewalIsBatched(t *testing.T) {
-	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
-		const locks = 2000
-		held := make([]distlock.Lock, locks)
-		for i := range held {
-			held[i] = mustLock(t, bg, l, fmt.Sprint("x", i))
-			time.Sleep(rand.N(10 * time.Millisecond)) // acquired over a whole period
-		}
-		time.Sleep(time.Minute)
-		before := n.count("renew")
-		time.Sleep(100 * time.Second)
-		perPeriod := float64(n.count("renew")-before) / 10
-		if limit := float64(locks/500 + 2); perPeriod > limit {
-			t.Errorf("%.1f requests a period renew %d locks, want %.0f at the most", perPeriod, locks, limit)
-		}
-		for _, lock := range held {
-			if lock.Err() != nil {
-				t.Fatal(lock.Err())
-			}
-		}
-	})
-}
-
 func TestDo(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
 		errOwn := errors.New("own")
@@ -92,9 +48,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
-			if err := distlock.Break(bg, rival, "x", 0); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, distlock.Break(bg, rival, "x", 0))
 			<-ctx.Done()
 			wantErr(t, "cause", context.Cause(ctx), distlock.ErrLost)
 			return nil
@@ -103,9 +57,7 @@ func TestDo(t *testing.T) {
 		// A loss is said once, and on one line.
 		for _, more := range []error{nil, errOwn} {
 			err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
-				if err := distlock.Break(bg, rival, "x", 0); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, distlock.Break(bg, rival, "x", 0))
 				<-ctx.Done()
 				return cmp.Or(more, context.Cause(ctx))
 			})
@@ -155,9 +107,7 @@ func TestCloseUndoesWhatEndsByItsCause(t *testing.T) {
 			told <- err
 		}()
 		time.Sleep(time.Second)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		wantErr(t, "Lock beside Close", <-told, distlock.ErrClosed)
 		if _, err := rival.TryLock(healthy(), "x"); err != nil {
 			t.Errorf("after Close: %v", err)
@@ -176,9 +126,7 @@ func TestCloseUndoesWhatIsInFlight(t *testing.T) {
 			var err error
 			wg.Go(func() { lock, err = l.Lock(bg, "x") })
 			time.Sleep(time.Second) // the reply comes at this very moment
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, l.Close())
 			if _, err := rival.TryLock(healthy(), "x"); err != nil {
 				t.Errorf("after Close: %v", err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -186,9 +187,7 @@ func TestManyHangingRenewals(t *testing.T) {
 				}
 				time.Sleep(3 * time.Minute)
 				for _, lock := range locks {
-					if err := lock.Err(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, lock.Err())
 				}
 			})
 		})
@@ -254,9 +253,7 @@ func TestFailedRenewalsAreKeptApart(t *testing.T) {
 			t.Errorf("%d batches with locks of both shards, want the first one only", mixed)
 		}
 		for _, lock := range locks {
-			if err := lock.Err(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, lock.Err())
 		}
 	})
 }

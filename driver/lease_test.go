@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -37,9 +38,7 @@ func upTo(d driver.Driver) driver.Driver {
 func client(t *testing.T, d driver.Driver, o *distlock.Options) *driver.Client {
 	t.Helper()
 	l, err := driver.New(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -144,9 +143,7 @@ func TestGrantIsNotBelievedBeyondWhatWasAsked(t *testing.T) {
 					}
 					time.Sleep(300 * time.Millisecond)
 				}
-				if err := lock.Extend(bg, 10*time.Second); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, lock.Extend(bg, 10*time.Second))
 				if left := time.Until(lock.Deadline()); left > 11*time.Second {
 					t.Errorf("after Extend(10s) the deadline is in %v", left)
 				}
@@ -159,9 +156,7 @@ func TestGrantIsNotBelievedBeyondWhatWasAsked(t *testing.T) {
 func TestLossAfterExtend(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Second))
-		if err := lock.Extend(bg, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Extend(bg, time.Hour))
 		time.Sleep(10 * time.Minute)
 		if n := n.count("renew"); n < 10*60*3 {
 			t.Errorf("%d renewals in ten minutes, want three a second", n)
@@ -169,9 +164,7 @@ func TestLossAfterExtend(t *testing.T) {
 		// Nor does one that hangs take a part of the hour.
 		n.use(on("renew", once(stuck)))
 		time.Sleep(400 * time.Millisecond)
-		if err := distlock.Break(bg, rival, "x", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x", 0))
 		start := time.Now()
 		<-lock.Done()
 		if d := time.Since(start); d > time.Second {
@@ -231,9 +224,7 @@ func TestTokenBase(t *testing.T) {
 			wantErr(t, "Break with a token of another base", distlock.Break(bg, l, "a/x", token-base), distlock.ErrInvalid)
 			wantErr(t, "Break with a token of nobody", distlock.Break(bg, l, "a/x", token+1), distlock.ErrLost)
 			if i == 0 {
-				if err := distlock.Break(bg, patterns.Prefix(l, "a/"), "x", token); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, distlock.Break(bg, patterns.Prefix(l, "a/"), "x", token))
 				<-lock.Done()
 			}
 			_ = lock.Unlock(ctx)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -57,13 +58,9 @@ func TestLog(t *testing.T) {
 		<-lock.Done()
 		time.Sleep(time.Second) // until the store has let go of it
 		lock = mustLock(t, request("r2"), l, "freed")
-		if err := lock.Unlock(request("r3")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Unlock(request("r3")))
 		lock = mustLock(t, request("r4"), l, "found")
-		if err := distlock.Break(healthy(), rival, "found", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(healthy(), rival, "found", 0))
 		wantErr(t, "Unlock", lock.Unlock(request("r5")), distlock.ErrLost)
 		synctest.Wait()
 		n.use(on("try", requestLost), on("release", requestLost))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -75,14 +76,8 @@ func odd(t *testing.T, d *oddDriver, f func(t *testing.T, l *driver.Client, riva
 		store := memlock.NewStore(nil)
 		d.Driver = memlock.NewDriver(store)
 		l, err := driver.New(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		testkit.Must(t, err)
+		defer func() { testkit.Should(t, l.Close()) }()
 		f(t, l, open(t, store, nil))
 	})
 }
@@ -126,7 +121,7 @@ func TestDriverThatDoesNotReturn(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 		other := mustLock(t, bg, l, "other")
 		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
-		hang := hangs(t, false)
+		hang := hangs(t)
 		n.use(func(ctx context.Context, c memlock.Call, apply func()) (bool, error) {
 			if c.Name == "other" {
 				return false, nil
@@ -203,9 +198,7 @@ func TestClosedBeforeLockReturns(t *testing.T) {
 				time.Sleep(time.Second)
 			},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		lock, err := l.Lock(bg, "x")
 		if err != nil || lock.Err() == nil || !d.released.Load() {
 			t.Errorf("Lock: %v, %v; released: %v", lock, err, d.released.Load())
@@ -279,9 +272,7 @@ func TestNoRequestAfterDriverClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &closingDriver{Driver: memlock.NewDriver(memlock.NewStore(nil))}
 		l, err := driver.New(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		ctx := &hookCtx{Context: bg, hook: func() {
 			go l.Close()
 			time.Sleep(time.Second)

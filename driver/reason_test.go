@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -69,9 +70,7 @@ func TestContextOfEvents(t *testing.T) {
 		lock := mustLock(t, ctx, l, "x", distlock.TTL(3*time.Second))
 		cancel()
 		time.Sleep(1100 * time.Millisecond)
-		if err := lock.Extend(call("extend"), 3*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Extend(call("extend"), 3*time.Second))
 		n.use(on("try", once(replyLost)))
 		if _, err := l.Lock(call("failed"), "y"); err == nil {
 			t.Error("a lock although the reply was lost")

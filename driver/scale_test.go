@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -68,13 +69,9 @@ func TestHeldLocksCostNoGoroutine(t *testing.T) {
 				t.Errorf("%d goroutines for %d locks that are only held, want one", n, locks)
 			}
 			for _, lock := range held {
-				if err := lock.Err(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, lock.Err())
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, l.Close())
 			synctest.Wait()
 			if n := count(); n > 0 {
 				t.Errorf("%d goroutines are left after Close", n)
@@ -205,9 +202,7 @@ func TestManyWaiters(t *testing.T) {
 // goroutines each, once all are taken.
 func BenchmarkHeld(b *testing.B) {
 	l, err := memlock.New(memlock.NewStore(nil), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	defer l.Close()
 	names := make([]string, b.N)
 	for i := range names {
@@ -237,9 +232,7 @@ func TestAskingLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		labelled(t, func(count func() int) {
 			l, err := memlock.New(memlock.NewStore(nil), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if _, err := distlock.Inspect(bg, l, "x"); err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -40,9 +41,7 @@ func TestHangingRenewalIsAlone(t *testing.T) {
 		beside(t, func(locks []distlock.Lock) {
 			time.Sleep(2 * time.Minute)
 			for _, lock := range locks {
-				if err := lock.Err(); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, lock.Err())
 			}
 		})
 	})
@@ -67,11 +66,9 @@ func beside(t *testing.T, f func(locks []distlock.Lock)) {
 		n := new(network)
 		store := memlock.NewStore(&memlock.StoreOptions{Intercept: n.intercept})
 		l, err := driver.New(plain{memlock.NewDriver(store)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = l.Close() }) // it cannot release all
-		hang := hangs(t, false)
+		hang := hangs(t)
 		n.use(on("renew", func(ctx context.Context, c memlock.Call, apply func()) (bool, error) {
 			if strings.HasPrefix(c.Name, "stuck") {
 				return hang(ctx, c, apply)
@@ -112,9 +109,7 @@ func TestShortLeasesDoNotStarveLongOnes(t *testing.T) {
 		}
 		long := mustLock(t, bg, l, "long", distlock.TTL(6*time.Second))
 		time.Sleep(30 * time.Second)
-		if err := long.Err(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, long.Err())
 	})
 }
 
@@ -166,9 +161,7 @@ func TestReleasedIsForgotten(t *testing.T) {
 		_, l, rival := faulty(t, o)
 		h := func() weak.Pointer[driver.Handle] {
 			lock := mustLock(t, bg, l, "x", distlock.TTL(24*time.Hour))
-			if err := distlock.Break(bg, rival, "x", 0); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, distlock.Break(bg, rival, "x", 0))
 			wantErr(t, "Extend", lock.Extend(bg, time.Second), distlock.ErrLost)
 			wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
 			synctest.Wait()
@@ -192,7 +185,7 @@ func TestReleasedIsForgotten(t *testing.T) {
 func TestExtendBesideHangingCall(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))
-		n.use(on("renew", hangs(t, false)))
+		n.use(on("renew", hangs(t)))
 		time.Sleep(1500 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()

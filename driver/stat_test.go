@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -32,9 +33,7 @@ func TestStat(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		if st := l.Stat(); st.Held != 0 || st.Waiting != 0 || st.LeastLeft != 0 {
 			t.Errorf("after Close: %+v", st)
 		}
@@ -65,9 +64,7 @@ func TestEvents(t *testing.T) {
 		ctx := context.WithValue(bg, requestKey{}, "r1")
 		lock := mustLock(t, ctx, l, "x", distlock.TTL(3*time.Second))
 		time.Sleep(1500 * time.Millisecond)
-		if err := lock.Extend(ctx, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Extend(ctx, time.Minute))
 		mustUnlock(t, ctx, lock)
 		held := mustLock(t, bg, rival, "x")
 		if _, err := l.TryLock(ctx, "x"); !errors.Is(err, distlock.ErrHeld) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -38,9 +39,7 @@ func TestSlowObserverLosesNoLock(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, lock := range locks {
-			if err := lock.Err(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, lock.Err())
 		}
 	})
 }
