@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -77,9 +78,7 @@ func beliefs(t *testing.T, store *memlock.Store, locker func(l *memlock.Locker) 
 	var wg sync.WaitGroup
 	for range 8 {
 		l, err := memlock.New(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = l.Close() }) // a release may have been lost
 		wg.Go(func() {
 			for range 100 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -81,9 +82,7 @@ func TestElectStandsAgainAfterLoss(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		if err := distlock.Break(bg, rival, "x", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x", 0))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		term, ok := e.Leader()
@@ -115,9 +114,7 @@ func TestElectEnds(t *testing.T) {
 
 		leader := patterns.Elect(bg, rival, "y", untilEnd)
 		synctest.Wait()
-		if err := rival.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, rival.Close())
 		if _, ok := leader.Leader(); ok {
 			t.Error("leads with a closed Locker")
 		}

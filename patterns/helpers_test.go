@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -24,14 +25,8 @@ func bubble(t *testing.T, f func(t *testing.T, l, rival *memlock.Locker)) {
 func open(t *testing.T, store *memlock.Store) *memlock.Locker {
 	t.Helper()
 	l, err := memlock.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Should(t, l.Close()) })
 	return l
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -37,9 +38,7 @@ func TestLockAll(t *testing.T) {
 					return
 				}
 				time.Sleep(time.Millisecond)
-				if err := set.Err(); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, set.Err())
 				mustUnlock(t, bg, set)
 			})
 		}
@@ -58,12 +57,8 @@ func TestLockAll(t *testing.T) {
 func TestLockAllTellsOfLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		set, err := patterns.LockAll(bg, l, []string{"a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := distlock.Break(bg, rival, "b", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, distlock.Break(bg, rival, "b", 0))
 		<-set.Done()
 		wantErr(t, "Err", set.Err(), distlock.ErrLost)
 		wantErr(t, "Unlock", set.Unlock(bg), distlock.ErrLost)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -78,9 +79,7 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 		if left := time.Until(lock.Deadline()); left > time.Minute || left < 59*time.Second {
 			t.Errorf("a lease of a minute has %v left", left)
 		}
-		if err := lock.Extend(bg, 2*time.Minute); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, lock.Extend(bg, 2*time.Minute))
 		for range 2 {
 			mustUnlock(t, bg, lock)
 		}
@@ -93,9 +92,7 @@ func TestMaxHoldUnnoticed(t *testing.T) {
 		}
 
 		lost := mustLock(t, bg, m, "x")
-		if err := distlock.Break(bg, rival, "x", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x", 0))
 		<-lost.Done()
 		wantErr(t, "Err of a lock that was broken", lost.Err(), distlock.ErrLost)
 		wantErr(t, "its Unlock", lost.Unlock(bg), distlock.ErrLost)

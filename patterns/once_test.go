@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -47,9 +48,7 @@ func TestOncePerPeriod(t *testing.T) {
 				o := &memlock.Options{}
 				o.Observer = &distlock.Observer{Lost: func(distlock.Lost) { losses.Add(1) }}
 				l, err := memlock.New(store, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				defer l.Close()
 				rival := open(t, store)
 				mustRun(t, "first", l, period)
@@ -131,9 +130,7 @@ func TestOncePerLongRun(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Until(over) - time.Millisecond)
 				mustNot(t, "before the end of a long run", rival, period)
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, <-done)
 				time.Sleep(time.Until(over) + time.Millisecond)
 				mustRun(t, "after the end", rival, period)
 				time.Sleep(period + time.Millisecond)
@@ -173,9 +170,7 @@ func TestOncePerContexts(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Minute)
-		if err := distlock.Break(bg, rival, "job", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "job", 0))
 		wantErr(t, "a job that has lost its lock", <-done, distlock.ErrLost)
 	})
 }
@@ -186,16 +181,10 @@ func TestOncePerSurvivesClose(t *testing.T) {
 		store := memlock.NewStore(nil)
 		once := func() bool {
 			l, err := memlock.New(store, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			ran, err := patterns.OncePer(bg, l, "job", time.Minute, func(context.Context) error { return nil })
-			if err != nil {
-				t.Error(err)
-			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, err)
+			testkit.Should(t, l.Close())
 			return ran
 		}
 		if !once() || once() {
@@ -245,9 +234,7 @@ func TestRecordIsNotLost(t *testing.T) {
 		l, err := memlock.New(memlock.NewStore(nil), &memlock.Options{Options: distlock.Options{
 			Observer: &distlock.Observer{Lost: func(e distlock.Lost) { t.Errorf("told of a loss: %+v", e) }},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer l.Close()
 		lock := mustLock(t, bg, l, "job", distlock.TTL(time.Second), distlock.NoRenewal())
 		record, ok := distlock.As[interface {
@@ -280,9 +267,7 @@ func TestClosedWhileRunning(t *testing.T) {
 		} {
 			l := open(t, store)
 			err := run(l, func(context.Context) error {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, l.Close())
 				mustUnlock(t, bg, mustLock(t, bg, rival, "x"))
 				return nil
 			})

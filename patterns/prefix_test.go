@@ -5,6 +5,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -33,8 +34,6 @@ func TestPrefix(t *testing.T) {
 		if _, ok := distlock.As[*driver.Handle](lock); !ok {
 			t.Error("As does not see through Prefix")
 		}
-		if err := distlock.Break(bg, a, "x", 0); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, distlock.Break(bg, a, "x", 0))
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -113,9 +114,7 @@ func TestReadWriteStarvesNobody(t *testing.T) {
 func slotTokens(t *testing.T, l distlock.Locker) map[string]int64 {
 	t.Helper()
 	all, err := distlock.List(bg, l, "x/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	tokens := make(map[string]int64)
 	for _, st := range all {
 		if st.Name != "x/next" {
@@ -145,9 +144,7 @@ func TestReadWriteLosesItsPlace(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		before := slotTokens(t, l)
-		if err := distlock.Break(bg, rival, "x/next", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x/next", 0))
 		time.Sleep(time.Minute)
 		for slot, token := range slotTokens(t, l) {
 			if kept := token == before[slot]; kept != (token == mine[slot]) {
@@ -168,9 +165,7 @@ func TestReadWriteLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		_, write := patterns.ReadWrite(l, 3)
 		lock := mustLock(t, bg, write, "x")
-		if err := distlock.Break(bg, rival, "x/1", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x/1", 0))
 		<-lock.Done()
 		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
 		wantErr(t, "Extend", lock.Extend(bg, time.Minute), distlock.ErrLost)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -76,9 +77,7 @@ func TestReentrantLoss(t *testing.T) {
 		r := patterns.Reentrant(l)
 		alice := patterns.WithOwner(bg)
 		lost := mustLock(t, alice, r, "x")
-		if err := distlock.Break(bg, rival, "x", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, rival, "x", 0))
 		<-lost.Done()
 		anew := mustLock(t, alice, r, "x")
 		wantErr(t, "Unlock of the lost share", lost.Unlock(bg), distlock.ErrLost)
@@ -132,9 +131,7 @@ func TestReentrantUnlockAfterClose(t *testing.T) {
 		r := patterns.Reentrant(l)
 		alice := patterns.WithOwner(bg)
 		first, second := mustLock(t, alice, r, "x"), mustLock(t, alice, r, "x")
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, r.Close())
 		for _, share := range []distlock.Lock{first, second} {
 			if err := share.Unlock(bg); err != nil {
 				t.Errorf("Unlock after Close: %v", err)

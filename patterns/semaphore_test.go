@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -89,9 +90,7 @@ func TestSemaphoreInvalid(t *testing.T) {
 			_, err := take(done, "x")
 			wantErr(t, "with a context that is done", err, context.Canceled)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, s.Close())
 		_, err := s.Lock(bg, "x")
 		wantErr(t, "Lock after Close", err, distlock.ErrClosed)
 	})
@@ -234,9 +233,7 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 		began := time.Now()
 		held := []distlock.Lock{mustLock(t, bg, s, "x")}
 		second, err := s.TryLock(bg, "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("two permits took %v, although their slots answer at once", took)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -32,9 +33,7 @@ func shardsOf(t *testing.T, stores map[string]*memlock.Store) distlock.Locker {
 		lockers[key] = open(t, store)
 	}
 	l, err := patterns.Shard(lockers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return l
 }
 
@@ -44,9 +43,7 @@ func held(t *testing.T, stores map[string]*memlock.Store) map[string]string {
 	at := make(map[string]string)
 	for key, store := range stores {
 		sts, err := distlock.List(bg, open(t, store), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, st := range sts {
 			at[st.Name] = key
 		}
@@ -120,16 +117,12 @@ func TestShard(t *testing.T) {
 		if st, err := distlock.Inspect(bg, rival, "n07"); err != nil || !st.Held || st.Token <= 0 {
 			t.Errorf("Inspect returned %+v, %v", st, err)
 		}
-		if err := distlock.Break(bg, rival, "n07", 0); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, distlock.Break(bg, rival, "n07", 0))
 		mustLock(t, bg, rival, "n07")
 		if _, err := distlock.Sweep(bg, l, time.Hour); err != nil {
 			t.Errorf("Sweep: %v", err)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		if at := held(t, stores); len(at) != 1 {
 			t.Errorf("after Close there are %v", at)
 		}
@@ -151,9 +144,7 @@ func TestShardDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := open(t, memlock.NewStore(nil))
 		l, err := patterns.Shard(map[string]distlock.Locker{"good": good, "bad": deaf{open(t, memlock.NewStore(nil))}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		mustLock(t, bg, good, "x")
 		sts, err := distlock.List(bg, l, "")
 		if len(sts) != 1 || err == nil || !strings.Contains(err.Error(), "shard bad: no answer") {

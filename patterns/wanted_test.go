@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/memlock"
 	"github.com/distlock-go/distlock/patterns"
 )
@@ -25,9 +26,7 @@ func closed(ch <-chan struct{}) bool {
 func mustWant(t *testing.T, ctx context.Context, l distlock.Locker, lock distlock.Lock) <-chan struct{} {
 	t.Helper()
 	wanted, err := patterns.Wanted(ctx, l, lock, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return wanted
 }
 
