@@ -1,19 +1,12 @@
 package openurl_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestTLSModes(t *testing.T) {
@@ -47,7 +40,9 @@ func TestTLSModes(t *testing.T) {
 }
 
 func TestTLSRefuses(t *testing.T) {
-	ca, cert, key := writeCertificate(t)
+	authority := testkit.NewAuthority(t)
+	ca := authority.File
+	cert, key := authority.Files()
 	for raw, want := range map[string]string{
 		"rediss://h?tls=off":                                  "one of on, insecure-skip-verify",
 		"redis://h?tls=skip-verify":                           "one of off, on, insecure-skip-verify",
@@ -73,8 +68,10 @@ func TestTLSRefuses(t *testing.T) {
 // The configuration is put to use: two sides that only trust the test's own root
 // shake hands, and one that trusts the system's roots refuses.
 func TestTLSHandshake(t *testing.T) {
-	ca, cert, key := writeCertificate(t)
-	u := parse(t, "rediss://h?tls_server_name=db.test&tls_ca="+ca+"&tls_cert="+cert+"&tls_key="+key)
+	authority := testkit.NewAuthority(t)
+	ca := authority.File
+	cert, key := authority.Files()
+	u := parse(t, "rediss://h?tls_server_name=localhost&tls_ca="+ca+"&tls_cert="+cert+"&tls_key="+key)
 	config := u.TLS()
 	if err := u.Err(); err != nil {
 		t.Fatal(err)
@@ -84,10 +81,10 @@ func TestTLSHandshake(t *testing.T) {
 		t.Errorf("with the root: %v", err)
 	}
 	server = &tls.Config{Certificates: config.Certificates}
-	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=db.test").TLS()); err == nil {
+	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=localhost").TLS()); err == nil {
 		t.Error("a certificate of an unknown root was accepted")
 	}
-	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=other.test&tls_ca="+ca).TLS()); err == nil {
+	if err := handshake(t, server, parse(t, "rediss://h?tls_server_name=other&tls_ca="+ca).TLS()); err == nil {
 		t.Error("a certificate for another name was accepted")
 	}
 	if err := handshake(t, server, parse(t, "rediss://h?tls=insecure-skip-verify").TLS()); err != nil {
@@ -124,42 +121,4 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	// With TLS 1.3 a client learns that its certificate is refused when it reads.
 	_, err = tls.Client(conn, client).Read(make([]byte, 1))
 	return err
-}
-
-// writeCertificate writes a self-signed certificate. It is its own root.
-func writeCertificate(t *testing.T) (ca, cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "db.test"},
-		DNSNames:              []string{"db.test"},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	cert = write("cert.pem", "CERTIFICATE", der)
-	return cert, cert, write("key.pem", "EC PRIVATE KEY", keyDER)
 }
