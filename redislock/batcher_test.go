@@ -128,9 +128,7 @@ func TestRequestsGoTogether(t *testing.T) {
 		claims[i] = d.claim(fmt.Sprint("x", i), long)
 		all.Go(func() {
 			g, err := claims[i].Try(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, err)
 			tokens[i] = g.Token
 		})
 	}
@@ -297,7 +295,7 @@ func TestRequestsPassConnectionsThatHang(t *testing.T) {
 func TestPipelineWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	s, admin := own(t)
-	must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
+	testkit.Must(t, admin.ConfigSet(t.Context(), "requirepass", "new").Err())
 	d := driverOn(t, client(t, "redis://:old@"+s.Addr()), freshPrefix())
 	d.sender.Delay = time.Hour
 	refused := func(err error) {

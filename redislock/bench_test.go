@@ -3,6 +3,8 @@ package redislock
 import (
 	"sync"
 	"testing"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // The driver alone, without the engine.
@@ -14,9 +16,7 @@ func BenchmarkTryRelease(b *testing.B) {
 		if _, err := a.Try(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		if err := a.Release(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, a.Release(b.Context()))
 	}
 }
 
@@ -25,12 +25,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		lock, err := l.Lock(b.Context(), "x")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := lock.Unlock(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, err)
+		testkit.Must(b, lock.Unlock(b.Context()))
 	}
 }
 

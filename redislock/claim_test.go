@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestMillisecondsAreRoundedUp(t *testing.T) {
@@ -55,7 +56,7 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 	d := driverOn(t, c, freshPrefix())
 	a, b := d.claim("x", long), d.claim("x", long)
 	grants(t, a)
-	must(t, c.HSet(t.Context(), a.key.waiters(), owner(), "1 x", owner(), "1 !").Err())
+	testkit.Must(t, c.HSet(t.Context(), a.key.waiters(), testkit.Owner(), "1 x", testkit.Owner(), "1 !").Err())
 	b.ambiguous = true
 	releases(t, b)
 	left := c.HGetAll(t.Context(), a.key.waiters()).Val()
@@ -101,52 +102,30 @@ func warmUp(t *testing.T, d *store) {
 	releases(t, a)
 }
 
-func TestRenew(t *testing.T) {
+// A Try of the holder that comes again does not shorten what a longer renewal has given, nor does a shorter renewal. If the
+// lock was broken before, what it gets is another lock.
+func TestLateTryOfTheHolder(t *testing.T) {
 	t.Parallel()
 	c := client(t, server(t).URL())
 	d := driverOn(t, c, freshPrefix())
 	a := d.claim("x", long)
-	g := grants(t, a)
-	renewed, err := a.Renew(t.Context(), 2*long)
-	if err != nil || renewed.TTL != 2*long || renewed.Token != g.Token {
-		t.Errorf("Renew for %v: %+v, %v", 2*long, renewed, err)
-	}
-	renewed, err = a.Renew(t.Context(), time.Second)
-	if err != nil || renewed.TTL != time.Second {
-		t.Errorf("Renew for a second: %+v, %v, want a second, though more is left", renewed, err)
-	}
-	if left := c.PTTL(t.Context(), a.key.entry()).Val(); left < 2*long-10*time.Second {
-		t.Errorf("Renew for a second has shortened the lease to %v", left)
-	}
-	late := d.claim("x", long) // a Try of the holder that comes again
+	grants(t, a)
+	late := d.claim("x", long)
 	late.request.Owner = a.request.Owner
-	grants(t, late)
-	if left := c.PTTL(t.Context(), a.key.entry()).Val(); left < 2*long-10*time.Second {
-		t.Errorf("a late Try has shortened the lease to %v", left)
-	}
-
-	lost := func(why string) {
-		t.Helper()
-		if _, err := a.Renew(t.Context(), long); !errors.Is(err, distlock.ErrLost) {
-			t.Errorf("Renew after %s: %v, want ErrLost", why, err)
+	for _, ttl := range []time.Duration{2 * long, time.Second} {
+		if g, err := a.Renew(t.Context(), ttl); err != nil || g.TTL != ttl {
+			t.Errorf("Renew for %v: %+v, %v", ttl, g, err)
+		}
+		grants(t, late)
+		if left := c.PTTL(t.Context(), a.key.entry()).Val(); left < 2*long-10*time.Second {
+			t.Errorf("after Renew for %v and a late Try, %v are left", ttl, left)
 		}
 	}
-	if err := breakSeen(t.Context(), d, "x"); err != nil {
-		t.Fatal(err)
-	}
-	lost("Break")
-	if n := c.Exists(t.Context(), a.key.entry()).Val(); n != 0 {
-		t.Error("Renew has brought an entry back")
-	}
-	b := d.tryOnly("x", long)
-	grants(t, b)
-	lost("another took the name")
-	if left := c.PTTL(t.Context(), a.key.entry()).Val(); left > long {
-		t.Errorf("Renew of a lost lock has prolonged another's to %v", left)
-	}
-	releases(t, b)
+	testkit.Must(t, breakSeen(t.Context(), d, "x"))
 	grants(t, late)
-	lost("a late Try of its own was granted anew")
+	if _, err := a.Renew(t.Context(), long); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Renew after the late Try was granted anew: %v, want ErrLost", err)
+	}
 	releases(t, late)
 }
 
@@ -193,9 +172,7 @@ func TestRenewBatch(t *testing.T) {
 
 func flush(t *testing.T, c *redis.Client) {
 	t.Helper()
-	if err := c.ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.ScriptFlush(t.Context()).Err())
 }
 
 func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
@@ -220,9 +197,7 @@ func TestScriptsAreFlushedBetweenAnyTwoRequests(t *testing.T) {
 			t.Errorf("Inspect: %+v, %v", st, err)
 		}
 		flush(t, c)
-		if err := breakSeen(t.Context(), d, "x"); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, breakSeen(t.Context(), d, "x"))
 		flush(t, c)
 		grants(t, b)
 		flush(t, c)
@@ -263,9 +238,7 @@ func TestTokensRise(t *testing.T) {
 
 	// A lock may be held for longer than its token is remembered.
 	c.Del(ctx, a.key.token())
-	if err := breakSeen(ctx, d, "x"); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, breakSeen(ctx, d, "x"))
 	if g := grants(t, d.tryOnly("x", long)); g.Token <= last {
 		t.Errorf("after Break the token is %d, it was %d", g.Token, last)
 	}
@@ -277,7 +250,7 @@ func TestKey(t *testing.T) {
 	l := lockerOn(t, c, &Options{Prefix: freshPrefix()})
 	for _, name := range oddNames {
 		lock, err := l.Lock(t.Context(), name)
-		must(t, err)
+		testkit.Must(t, err)
 		if key := lock.(*Lock).Key(); c.Exists(t.Context(), key).Val() != 1 {
 			t.Errorf("the lock %q says its key is %q, which does not exist", name, key)
 		}

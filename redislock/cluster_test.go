@@ -37,12 +37,12 @@ func TestCluster(t *testing.T) {
 	addrs, nodes, members := startCluster(t, 3)
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, true)...)
 	for _, c := range nodes {
-		must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
+		testkit.Must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
 		// One that hangs in a test is not voted out: then the others would refuse everything.
-		must(t, c.ConfigSet(t.Context(), "cluster-node-timeout", "600000").Err())
+		testkit.Must(t, c.ConfigSet(t.Context(), "cluster-node-timeout", "600000").Err())
 	}
 	l, err := Open(t.Context(), "redis://locker:secret@"+strings.Join(addrs, ",")+"?cluster=true&ttl=3s", nil)
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	exercise(t, l)
 	for _, c := range nodes {
@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 	t.Run("TakenOver", func(t *testing.T) { testClusterTakenOver(t, addrs, nodes, members) })
 	t.Run("Frozen", func(t *testing.T) { testClusterFrozen(t, addrs, members) })
 	t.Run("Replicas", func(t *testing.T) { testClusterReplicas(t, addrs, nodes) })
-	must(t, l.Close())
+	testkit.Must(t, l.Close())
 }
 
 func clusterClient(t *testing.T, addrs []string) *redis.ClusterClient {
@@ -132,9 +132,9 @@ func testClusterLate(t *testing.T, addrs []string, nodes []*redis.Client) {
 	slot := int(nodes[0].ClusterKeySlot(t.Context(), a.key.entry()).Val())
 	from := slot * 3 / 16384
 	to := (from + 1) % 3
-	must(t, nodes[to].ScriptLoad(t.Context(), tryScript.Source).Err())
+	testkit.Must(t, nodes[to].ScriptLoad(t.Context(), tryScript.Source).Err())
 	moveSlot(t, slot, addrs[to], nodes[from], nodes[to], nodes)
-	must(t, nodes[to].Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
+	testkit.Must(t, nodes[to].Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
 
 	b := d.claim("late", long)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,7 +148,7 @@ func testClusterLate(t *testing.T, addrs []string, nodes []*redis.Client) {
 	if err := <-tried; !errors.Is(err, context.Canceled) || !b.ambiguous {
 		t.Fatalf("Try: %v, ambiguous %v", err, b.ambiguous)
 	}
-	must(t, nodes[to].ClientUnpause(t.Context()).Err())
+	testkit.Must(t, nodes[to].ClientUnpause(t.Context()).Err())
 	releases(t, b)
 	if g, err := b.Try(t.Context()); !errors.Is(err, errReleased) {
 		t.Errorf("a Try that arrives after the release: %v, %v, want errReleased", g, err)
@@ -164,8 +164,8 @@ func nodeID(t *testing.T, c *redis.Client) string {
 // have them.
 func openSlot(t *testing.T, slot int, from, to *redis.Client) {
 	t.Helper()
-	must(t, to.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", nodeID(t, from)).Err())
-	must(t, from.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "MIGRATING", nodeID(t, to)).Err())
+	testkit.Must(t, to.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", nodeID(t, from)).Err())
+	testkit.Must(t, from.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "MIGRATING", nodeID(t, to)).Err())
 }
 
 func moveSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, nodes []*redis.Client) {
@@ -179,12 +179,12 @@ func moveKeys(t *testing.T, slot int, toAddr string, from *redis.Client) {
 	t.Helper()
 	ctx := t.Context()
 	host, port, err := net.SplitHostPort(toAddr)
-	must(t, err)
+	testkit.Must(t, err)
 	args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
 	for _, k := range from.ClusterGetKeysInSlot(ctx, slot, 100).Val() {
 		args = append(args, k)
 	}
-	must(t, from.Do(ctx, args...).Err())
+	testkit.Must(t, from.Do(ctx, args...).Err())
 }
 
 // closeSlot moves the keys, and makes the other server the master of the slot.
@@ -192,7 +192,7 @@ func closeSlot(t *testing.T, slot int, toAddr string, from, to *redis.Client, no
 	t.Helper()
 	moveKeys(t, slot, toAddr, from)
 	for _, c := range append([]*redis.Client{to, from}, nodes...) {
-		must(t, c.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", nodeID(t, to)).Err())
+		testkit.Must(t, c.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", nodeID(t, to)).Err())
 	}
 }
 
@@ -219,10 +219,10 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	sentinel := servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis)).Addr()
 	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main&ttl=3s", nil)
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	exercise(t, l)
-	must(t, l.Close())
+	testkit.Must(t, l.Close())
 
 	_, err = Open(t.Context(), "redis+sentinel://"+sentinel+"?master=other", nil)
 	if err == nil || errors.Is(err, distlock.ErrInvalid) {

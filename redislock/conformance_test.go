@@ -11,6 +11,7 @@ import (
 	"github.com/distlock-go/distlock/conformance"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // sideBySide is how many checks run at once: they mostly wait.
@@ -33,7 +34,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceWithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	s, admin := own(t)
-	must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
 	h := pin.OnStore(t, pin.Store{Servers: []*servers.Server{s}, Addrs: s.Addrs(),
 		URL: func(addrs ...string) string { return "redis://silent:secret@" + addrs[0] }}, openURL)
 	conformance.Run(t, silentHarness{harness{h, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {

@@ -41,7 +41,7 @@ func TestDirectRequestsShareAConnection(t *testing.T) {
 	if n := p.Connections(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
-	must(t, d.Close())
+	testkit.Must(t, d.Close())
 	testkit.Until(t, "Close has closed the connection", func() bool { return p.Connections() == 0 })
 }
 

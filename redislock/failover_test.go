@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestFailover runs the suite's check over a primary with a replica. Replication is asynchronous,
@@ -74,9 +75,7 @@ func newPair(t *testing.T) *pair {
 	for i := range p.at {
 		p.at[i] = servers.ConfiguredForTest(t, servers.Redis)
 	}
-	if err := p.follow(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.follow(t.Context()))
 	return p
 }
 

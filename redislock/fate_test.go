@@ -83,7 +83,7 @@ func TestRefusedBeforeTheFirstWrite(t *testing.T) {
 			_, c := own(t)
 			d := driverOn(t, c, freshPrefix())
 			warmUp(t, d)
-			must(t, refuse(c))
+			testkit.Must(t, refuse(c))
 			ran := scriptRuns(t, d)
 			a := d.tryOnly("x", long)
 			_, err := a.Try(t.Context())
@@ -280,13 +280,11 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(text)
 	}
 	d, err := newStore(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), new(Options).clone(), false)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	f.Fuzz(func(t *testing.T, text string) {
 		val, _ := parseAnswer(text)
 		for _, noWait := range []bool{false, true} {
-			c := d.Claim(driver.Request{Name: "x", Owner: owner(), TTL: long, NoWait: noWait}).(*claim)
+			c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: long, NoWait: noWait}).(*claim)
 			g, err := c.decide(t.Context(), val)
 			if token, ok := val.(int64); (err == nil) != (ok && token > 0) || err == nil && g.Token != token {
 				t.Errorf("%q: %+v, %v", text, g, err)

@@ -76,14 +76,11 @@ func TestStaleGrants(t *testing.T) {
 	for _, payload := range []string{" 9000000000000000 1 5", " 9000000000000000 3 5",
 		" 9000000000000000 2", " x 2 5", " -1 2 5", " 9000000000000000 2 -5", " 9000000000000000 0 5", ""} {
 		t.Run(fmt.Sprintf("%q", payload), func(t *testing.T) {
-			drivers, _ := stores(t, 2)
-			a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-			grants(t, a)
-			queues(t, b)
+			a, b := heldAndAwaited(t)
 			b.tries = 1
 			refuses(t, b) // by Try number 2
 			admin := client(t, server(t).URL())
-			must(t, admin.Publish(t.Context(), b.waiter.channel, b.request.Owner+payload).Err())
+			testkit.Must(t, admin.Publish(t.Context(), b.waiter.channel, b.request.Owner+payload).Err())
 			hears(t, b)
 			refuses(t, b)
 			releases(t, a)
@@ -98,15 +95,12 @@ func TestStaleGrants(t *testing.T) {
 // begin later than it can.
 func TestGrantBesideAJumpOfTheClock(t *testing.T) {
 	t.Parallel()
-	drivers, _ := stores(t, 2)
-	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-	grants(t, a)
-	queues(t, b)
+	_, b := heldAndAwaited(t)
 	admin := client(t, server(t).URL())
-	must(t, admin.Publish(t.Context(), b.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 20000", b.request.Owner, b.tries)).Err())
+	testkit.Must(t, admin.Publish(t.Context(), b.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 20000", b.request.Owner, b.tries)).Err())
 	hears(t, b)
 	heard := time.Now()
-	if g := forget(t, drivers[1], b); g.Sent.Add(g.TTL).After(heard.Add(long)) {
+	if g := forget(t, b.driver, b); g.Sent.Add(g.TTL).After(heard.Add(long)) {
 		t.Errorf("the lease is said to begin %v after it was heard of", g.Sent.Add(g.TTL-long).Sub(heard))
 	}
 }
@@ -115,13 +109,10 @@ func TestGrantBesideAJumpOfTheClock(t *testing.T) {
 // and the others do not wait for a whole lease of it.
 func TestSilentWaiterIsOnlyCalled(t *testing.T) {
 	t.Parallel()
-	drivers, _ := stores(t, 2)
-	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-	grants(t, a)
-	queues(t, b)
+	a, b := heldAndAwaited(t)
 	admin := client(t, server(t).URL())
 	ends := admin.Time(t.Context()).Val().Add(lease/2 - time.Second).UnixMilli()
-	must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner,
+	testkit.Must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner,
 		fmt.Sprintf("%d %s %d %d test", ends, b.waiter.channel, long.Milliseconds(), b.tries)).Err())
 	releases(t, a)
 	hears(t, b)
@@ -172,7 +163,7 @@ func (h *lateGrant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func (h *lateGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c := h.claim.Swap(nil); c != nil {
-			must(h.t, h.admin.Publish(ctx, c.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.tries)).Err())
+			testkit.Must(h.t, h.admin.Publish(ctx, c.waiter.channel, fmt.Sprintf("%s 9000000000000000 %d 5", c.request.Owner, c.tries)).Err())
 			testkit.Until(h.t, "the grant has been heard of", func() bool { return len(c.waiter.wake) == 1 })
 		}
 		return next(ctx, cmd)

@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 const (
@@ -59,9 +59,7 @@ func server(t testing.TB) *servers.Server {
 func client(t testing.TB, rawURL string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	o.ContextTimeoutEnabled = true
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
@@ -72,22 +70,18 @@ func client(t testing.TB, rawURL string) *redis.Client {
 func via(t testing.TB, s *servers.Server) (*redis.Client, *netfault.TCPProxy) {
 	t.Helper()
 	p, err := netfault.NewTCPProxy(s.Addr(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return client(t, s.URLVia(p.Addr())), p
 }
 
-func freshPrefix() string { return "test-" + rand.Text() + ":" }
+func freshPrefix() string { return "test-" + rand.Text() + ":" } // unlike an owner
 
 // driverOn returns a driver without its Locker.
 func driverOn(t testing.TB, c redis.UniversalClient, prefix string) *store {
 	t.Helper()
 	d, err := newStore(c, (&Options{Prefix: prefix}).clone(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -95,27 +89,19 @@ func driverOn(t testing.TB, c redis.UniversalClient, prefix string) *store {
 func lockerOn(t testing.TB, c redis.UniversalClient, o *Options) *Locker {
 	t.Helper()
 	l, err := New(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 // claim returns a claim that queues.
 func (d *store) claim(name string, ttl time.Duration) *claim {
-	return d.Claim(driver.Request{Name: name, Owner: owner(), TTL: ttl, Holder: "test"}).(*claim)
+	return d.Claim(driver.Request{Name: name, Owner: testkit.Owner(), TTL: ttl, Holder: "test"}).(*claim)
 }
 
 // tryOnly returns a claim that does not queue.
 func (d *store) tryOnly(name string, ttl time.Duration) *claim {
-	return d.Claim(driver.Request{Name: name, Owner: owner(), TTL: ttl, NoWait: true}).(*claim)
-}
-
-func owner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
+	return d.Claim(driver.Request{Name: name, Owner: testkit.Owner(), TTL: ttl, NoWait: true}).(*claim)
 }
 
 // grants fails the test unless c gets its name.
@@ -168,22 +154,15 @@ func hears(t testing.TB, c *claim) {
 // that c could have been woken by.
 func unheard(t testing.TB, c *claim) {
 	t.Helper()
-	s, mark := c.driver.subscriber, &waiter{owner: owner(), channel: c.waiter.channel, ch: c.waiter.ch, wake: make(chan struct{}, 1)}
+	s, mark := c.driver.subscriber, &waiter{owner: testkit.Owner(), channel: c.waiter.channel, ch: c.waiter.ch, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	mark.ch.waiters[mark.owner] = mark
 	s.mu.Unlock()
-	must(t, client(t, "redis://"+c.driver.client.(*redis.Client).Options().Addr).Publish(t.Context(), mark.channel, mark.owner).Err())
+	testkit.Must(t, client(t, "redis://"+c.driver.client.(*redis.Client).Options().Addr).Publish(t.Context(), mark.channel, mark.owner).Err())
 	<-mark.wake
 	s.retire(mark, false)
 	if len(c.waiter.wake) != 0 {
 		t.Fatalf("the claim of %.20q was woken", c.request.Name)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -215,9 +194,7 @@ func renewals(t testing.TB, d *store, n int) (batch []driver.Renewal) {
 func leftovers(t testing.TB, c *redis.Client, prefix string) []string {
 	t.Helper()
 	keys, err := c.Keys(context.Background(), prefix+"*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var left []string
 	for _, k := range keys {
 		if !strings.HasSuffix(k, ":token") {

@@ -14,7 +14,6 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
-	"github.com/distlock-go/distlock/patterns"
 )
 
 // A key of another type fails the renewal of its own lock, and no other.
@@ -27,8 +26,8 @@ func TestOneBadKeyFailsAlone(t *testing.T) {
 			d.split.Store(split)
 			batch := renewals(t, d, 10)
 			bad := batch[3].Claim.(*claim).key.entry()
-			must(t, c.Del(t.Context(), bad).Err())
-			must(t, c.HSet(t.Context(), bad, "a", "b").Err())
+			testkit.Must(t, c.Del(t.Context(), bad).Err())
+			testkit.Must(t, c.HSet(t.Context(), bad, "a", "b").Err())
 			d.Renew(t.Context(), batch)
 			for i, r := range batch {
 				if i == 3 && (r.Err == nil || errors.Is(r.Err, distlock.ErrLost) || !strings.Contains(r.Err.Error(), "WRONGTYPE")) ||
@@ -54,7 +53,7 @@ func TestNoGrantForMoreThanWasAskedFor(t *testing.T) {
 		d.split.Store(split)
 		a := d.claim("x", long)
 		grants(t, a)
-		must(t, c.PExpire(t.Context(), a.key.entry(), time.Hour).Err())
+		testkit.Must(t, c.PExpire(t.Context(), a.key.entry(), time.Hour).Err())
 		if g, err := a.Renew(t.Context(), long); err != nil || g.TTL != long {
 			t.Errorf("Renew for %v: %+v, %v", long, g, err)
 		}
@@ -76,7 +75,7 @@ func TestClosedClientIsFinal(t *testing.T) {
 		d := driverOn(t, c, freshPrefix())
 		a := d.claim("x", long)
 		a.token = 1
-		must(t, c.Close())
+		testkit.Must(t, c.Close())
 		batch := []driver.Renewal{{Claim: a, TTL: long}}
 		d.Renew(t.Context(), batch)
 		_, listErr := d.List(t.Context(), "")
@@ -105,7 +104,7 @@ func testClusterOpenSlot(t *testing.T, addrs []string, nodes []*redis.Client) {
 	key := a.key.entry()
 	slot := int(nodes[0].ClusterKeySlot(t.Context(), key).Val())
 	master, err := c.MasterForKey(t.Context(), key)
-	must(t, err)
+	testkit.Must(t, err)
 	from, to := 0, 1
 	for i, addr := range addrs {
 		if addr == master.Options().Addr {
@@ -137,7 +136,7 @@ func testClusterOpenSlot(t *testing.T, addrs []string, nodes []*redis.Client) {
 		t.Errorf("Renew after the slot has moved: %v", err)
 	}
 	releases(t, a)
-	must(t, <-locked)
+	testkit.Must(t, <-locked)
 }
 
 // A master that hangs holds up nothing of the others: no renewal, no Try, no wake-up, and
@@ -148,7 +147,7 @@ func testClusterFrozen(t *testing.T, addrs []string, members []*servers.Server) 
 	batch := renewals(t, d, 30)
 	master := func(c *claim) string {
 		m, err := d.cluster.MasterForKey(t.Context(), c.key.entry())
-		must(t, err)
+		testkit.Must(t, err)
 		return m.Options().Addr
 	}
 	ill := master(batch[0].Claim.(*claim))
@@ -210,7 +209,7 @@ func testClusterFrozen(t *testing.T, addrs []string, members []*servers.Server) 
 	hears(t, waiter)
 	grants(t, waiter)
 	releases(t, waiter)
-	must(t, rival.Close())
+	testkit.Must(t, rival.Close())
 }
 
 // freeze makes the member of a cluster at addr hang until the test is over.
@@ -218,8 +217,8 @@ func freeze(t *testing.T, members []*servers.Server, addr string) {
 	t.Helper()
 	for _, s := range members {
 		if s.Addr() == addr {
-			must(t, s.Pause(t.Context()))
-			t.Cleanup(func() { must(t, s.Resume(context.Background())) })
+			testkit.Must(t, s.Pause(t.Context()))
+			t.Cleanup(func() { testkit.Must(t, s.Resume(context.Background())) })
 		}
 	}
 }
@@ -229,50 +228,4 @@ func cancelAfter(ctx context.Context, d time.Duration) (context.Context, context
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(d, cancel)
 	return ctx, func() { timer.Stop(); cancel() }
-}
-
-// A frozen server of a Shard keeps nobody from the permits of a Semaphore that are on
-// another.
-func TestSemaphoreBesideFrozenServer(t *testing.T) {
-	t.Parallel()
-	s, prefix := server(t), freshPrefix()
-	c, proxy := via(t, s)
-	shards, err := patterns.Shard(map[string]distlock.Locker{
-		"works":   lockerOn(t, client(t, s.URL()), &Options{Prefix: prefix}),
-		"freezes": lockerOn(t, c, &Options{Prefix: prefix}),
-	})
-	must(t, err)
-	freezes := func(name string) bool { // whether a request about it passes the proxy
-		before := proxy.Requests()
-		_, err := distlock.Inspect(t.Context(), shards, name)
-		must(t, err)
-		return proxy.Requests() > before
-	}
-	name := ""
-	for i := 0; name == ""; i++ {
-		n := fmt.Sprint("x", i)
-		if freezes(n+"/0") != freezes(n+"/1") && !freezes(n+"/next") {
-			name = n
-		}
-	}
-	proxy.Drop(true, true)
-	defer proxy.Heal() // before the client behind it is closed
-	permits := patterns.Semaphore(shards, 2)
-	ctx := t.Context()
-	for range 4 { // about half begin with the slot that hangs
-		for _, take := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){permits.TryLock, permits.Lock} {
-			lock, err := take(ctx, name)
-			if err != nil {
-				t.Fatalf("one permit is free, and its server answers: %v", err)
-			}
-			must(t, lock.Unlock(ctx))
-		}
-	}
-	lock, err := permits.Lock(ctx, name)
-	must(t, err)
-	time.AfterFunc(200*time.Millisecond, func() { _ = lock.Unlock(ctx) })
-	if lock, err = permits.Lock(ctx, name); err != nil {
-		t.Fatalf("the permit came back, and its server answers: %v", err)
-	}
-	must(t, lock.Unlock(ctx))
 }

@@ -23,7 +23,7 @@ func TestListKnowsAllMasters(t *testing.T) {
 	renewals(t, driverOn(t, clusterClient(t, addrs), prefix), 50)
 	lost := nodeID(t, nodes[2])
 	for _, c := range nodes[:2] {
-		must(t, c.Do(t.Context(), "CLUSTER", "FORGET", lost).Err())
+		testkit.Must(t, c.Do(t.Context(), "CLUSTER", "FORGET", lost).Err())
 	}
 	d := driverOn(t, clusterClient(t, addrs[:2]), prefix)
 	if list, err := d.List(t.Context(), ""); err == nil || driver.FateOf(err) != driver.NotNow {
@@ -42,7 +42,7 @@ func meet(t *testing.T, addr string, c *redis.Client, others []*redis.Client) {
 	host, port, _ := strings.Cut(addr, ":")
 	bus := c.ConfigGet(t.Context(), "cluster-port").Val()["cluster-port"]
 	for _, other := range others {
-		must(t, other.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
+		testkit.Must(t, other.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
 	}
 }
 

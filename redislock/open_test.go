@@ -67,10 +67,10 @@ func TestOpenReadsTheURL(t *testing.T) {
 	read := func(raw string) (*redis.UniversalOptions, *Options) {
 		t.Helper()
 		u, err := openurl.Parse(raw, schemes...)
-		must(t, err)
+		testkit.Must(t, err)
 		var o Options
 		c, err := configure(u, &o)
-		must(t, err)
+		testkit.Must(t, err)
 		return c, &o
 	}
 	c, o := read("rediss://me:p%40ss@h:1/3?ttl=3s&holder=who&prefix=p&token_memory=5m&dial_timeout=1s&request_timeout=200ms&pool_size=7")
@@ -102,13 +102,10 @@ func TestOpenReadsTheURL(t *testing.T) {
 
 func TestOpenFailsWithoutAServer(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	silent := l.Addr().String() // accepts, by the backlog, and never answers
-	defer l.Close()
 	const dead = "127.0.0.1:1"
+	silent := testkit.Silent(t)
 	for addr, query := range map[string]string{dead: "", silent: "?request_timeout=50ms"} {
-		_, err = Open(t.Context(), "redis://u:secret@"+addr+query, nil)
+		_, err := Open(t.Context(), "redis://u:secret@"+addr+query, nil)
 		var network net.Error
 		if !errors.As(err, &network) || !strings.Contains(err.Error(), "redis://u:xxxxx@"+addr) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open of %s: %v, want an error of the network that names the URL", addr, err)
@@ -119,6 +116,7 @@ func TestOpenFailsWithoutAServer(t *testing.T) {
 	if _, err := Open(ctx, "redis://"+silent, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Open until its context ends: %v, want DeadlineExceeded", err)
 	}
+	var err error
 	testkit.Within(t, 5*time.Second, func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -160,7 +158,7 @@ func TestNewRefuses(t *testing.T) {
 func aclRule(t *testing.T, cluster bool) (rights []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/redis.md")
-	must(t, err)
+	testkit.Must(t, err)
 	_, section, found := strings.Cut(string(page), "ACL SETUSER locker ")
 	if !cluster {
 		section, _, _ = strings.Cut(section, "On a cluster")

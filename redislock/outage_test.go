@@ -101,7 +101,7 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 	n.set(false)
 	testkit.Until(t, "it is back", listening(2))
 	releases(t, a)
-	must(t, <-got)
+	testkit.Must(t, <-got)
 	hears(t, last)
 	grants(t, last)
 	releases(t, last)
@@ -112,10 +112,10 @@ func TestWaiterOutlivesAnOutage(t *testing.T) {
 func TestServerInALongScript(t *testing.T) {
 	t.Parallel()
 	_, admin := own(t)
-	must(t, admin.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
+	testkit.Must(t, admin.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
 	l := lockerOn(t, admin, nil)
 	lock, err := l.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
-	must(t, err)
+	testkit.Must(t, err)
 	other := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, ReadTimeout: -1, MaxRetries: -1})
 	defer other.Close()
 	released := make(chan struct{})
@@ -128,11 +128,11 @@ func TestServerInALongScript(t *testing.T) {
 	timer := time.AfterFunc(time.Second, func() { _ = admin.ScriptKill(context.Background()).Err() })
 	defer timer.Stop()
 	waited, err := l.Lock(t.Context(), "y")
-	must(t, err)
-	must(t, waited.Unlock(t.Context()))
+	testkit.Must(t, err)
+	testkit.Must(t, waited.Unlock(t.Context()))
 	<-released
 	testkit.Until(t, "it is renewed", func() bool { return lock.Deadline().After(deadline) || lock.Err() != nil })
-	must(t, lock.Unlock(t.Context()))
+	testkit.Must(t, lock.Unlock(t.Context()))
 }
 
 // A claim may be granted its name and not be told of it, though it listened. Then the next ones
@@ -144,8 +144,8 @@ func TestMissedWakeUpHasTheChannelTested(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	testkit.Until(t, "the channel is confirmed", func() bool { return drivers[1].subscriber.relies(b) })
-	drivers[1].subscriber.enlist(t.Context(), b, false)                       // as Wait does
-	must(t, client(t, server(t).URL()).Del(t.Context(), a.key.entry()).Err()) // tells no waiter
+	drivers[1].subscriber.enlist(t.Context(), b, false)                               // as Wait does
+	testkit.Must(t, client(t, server(t).URL()).Del(t.Context(), a.key.entry()).Err()) // tells no waiter
 	grants(t, b)
 	if drivers[1].subscriber.relies(b) {
 		t.Error("the channel is relied on")
@@ -172,7 +172,7 @@ func testClusterHandOver(t *testing.T, addrs []string, nodes []*redis.Client) {
 	queues(t, c)
 	key := a.key.entry()
 	master, err := d.cluster.MasterForKey(t.Context(), key)
-	must(t, err)
+	testkit.Must(t, err)
 	from := slices.Index(addrs, master.Options().Addr)
 	to := (from + 1) % len(addrs)
 	slot := int(nodes[0].ClusterKeySlot(t.Context(), key).Val())

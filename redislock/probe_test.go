@@ -25,11 +25,11 @@ func TestOpenFindsMissingRights(t *testing.T) {
 	rights := aclRule(t, false)
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, rights...)
 	for _, right := range rights {
-		must(t, admin.ACLSetUser(t.Context(), "locker", append(slices.Clone(rule), "-"+right[1:])...).Err())
+		testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", append(slices.Clone(rule), "-"+right[1:])...).Err())
 		var book logBook
 		l, err := Open(t.Context(), "redis://locker:secret@"+s.Addr(), &Options{Options: distlock.Options{Logger: book.logger()}})
 		if err == nil {
-			must(t, l.Close())
+			testkit.Must(t, l.Close())
 		}
 		switch right {
 		case "+publish":
@@ -84,7 +84,7 @@ func TestOpenSendsOneRequest(t *testing.T) {
 	s, admin := own(t)
 	ran := func(f func()) map[string]string {
 		t.Helper()
-		must(t, admin.ConfigResetStat(t.Context()).Err())
+		testkit.Must(t, admin.ConfigResetStat(t.Context()).Err())
 		f()
 		stats := make(map[string]string)
 		for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+),`).FindAllStringSubmatch(admin.Info(t.Context(), "commandstats").Val(), -1) {
@@ -96,7 +96,7 @@ func TestOpenSendsOneRequest(t *testing.T) {
 	stats := ran(func() {
 		var err error
 		l, err = Open(t.Context(), s.URL(), nil)
-		must(t, err)
+		testkit.Must(t, err)
 	})
 	for _, command := range []string{"hello", "ping", "evalsha", "eval", "config|get"} {
 		if stats[command] != "1" {
@@ -106,8 +106,8 @@ func TestOpenSendsOneRequest(t *testing.T) {
 	defer l.Close()
 	work := func() {
 		lock, err := l.Lock(t.Context(), "x")
-		must(t, err)
-		must(t, lock.Unlock(t.Context()))
+		testkit.Must(t, err)
+		testkit.Must(t, lock.Unlock(t.Context()))
 	}
 	work() // the scripts are known
 	stats = ran(work)
@@ -189,7 +189,7 @@ func TestOpenRefusesWhatIsNoRedis(t *testing.T) {
 			}
 			l, err := Open(ctx, "redis://"+addr, &Options{Options: distlock.Options{Logger: book.logger()}})
 			if err == nil {
-				must(t, l.Close())
+				testkit.Must(t, l.Close())
 			}
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("Open: %v, want %q", err, c.want)

@@ -38,7 +38,7 @@ func TestWatcherIsNoWaiter(t *testing.T) {
 	watcher := admin.PSubscribe(t.Context(), prefix+"*")
 	defer watcher.Close()
 	_, err := watcher.Receive(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	a, dead, c := drivers[0].claim("x", long), drivers[1].claim("x", long), drivers[2].claim("x", long)
 	grants(t, a)
 	queues(t, dead)
@@ -58,7 +58,7 @@ func TestWatcherIsNoWaiter(t *testing.T) {
 func TestReleaseWithoutTheRightToCount(t *testing.T) {
 	t.Parallel()
 	_, admin := own(t)
-	must(t, admin.ACLSetUser(t.Context(), "default", "-pubsub").Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "default", "-pubsub").Err())
 	prefix := freshPrefix()
 	near, far := driverOn(t, admin, prefix), driverOn(t, client(t, "redis://"+admin.Options().Addr), prefix)
 	a, b := near.claim("x", long), far.claim("x", long)
@@ -82,7 +82,7 @@ func TestReleaseGrantsWithoutMemory(t *testing.T) {
 	a, b := near.claim("x", long), far.claim("x", long)
 	grants(t, a)
 	queues(t, b)
-	must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	testkit.Must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	releases(t, a)
 	hears(t, b)
 	forget(t, far, b)
@@ -101,7 +101,7 @@ func TestScriptsAskForTheTimeOnce(t *testing.T) {
 		"taking a free name": func() { grants(t, c) },
 		"handing a name on":  func() { releases(t, a) },
 	} {
-		must(t, admin.ConfigResetStat(t.Context()).Err())
+		testkit.Must(t, admin.ConfigResetStat(t.Context()).Err())
 		f()
 		stats := admin.Info(t.Context(), "commandstats").Val()
 		if !strings.Contains(stats, "cmdstat_time:calls=1,") {

@@ -1,12 +1,9 @@
 package redislock
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/distlock-go/distlock/driver"
 
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -19,6 +16,16 @@ func stores(t *testing.T, n int) (drivers []*store, prefix string) {
 		drivers = append(drivers, driverOn(t, client(t, server(t).URL()), prefix))
 	}
 	return drivers, prefix
+}
+
+// heldAndAwaited returns claims of two processes: one that holds a name, and one that is in its queue and listens.
+func heldAndAwaited(t *testing.T) (holder, waiter *claim) {
+	t.Helper()
+	drivers, _ := stores(t, 2)
+	holder, waiter = drivers[0].claim("x", long), drivers[1].claim("x", long)
+	grants(t, holder)
+	queues(t, waiter)
+	return holder, waiter
 }
 
 // The subscription may be confirmed, for another claim, between the Try of a claim and
@@ -47,7 +54,7 @@ func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
 	queues(t, c)
 	admin := client(t, server(t).URL())
 	_, record, _ := strings.Cut(admin.HGet(t.Context(), b.key.waiters(), b.request.Owner).Val(), " ")
-	must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner, "1 "+record).Err()) // its lease is over
+	testkit.Must(t, admin.HSet(t.Context(), b.key.waiters(), b.request.Owner, "1 "+record).Err()) // its lease is over
 	if st, err := drivers[0].Inspect(t.Context(), "x"); err != nil || st.Waiters != 1 {
 		t.Fatalf("%+v, %v, want the second waiter only", st, err)
 	}
@@ -64,12 +71,9 @@ func TestWaiterIsKeptUntilAnotherLooks(t *testing.T) {
 // A waiter whose Try has failed between its record and its place gets the place with the next Try.
 func TestWaiterWithoutAPlaceGetsOne(t *testing.T) {
 	t.Parallel()
-	drivers, _ := stores(t, 2)
-	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-	grants(t, a)
-	queues(t, b)
+	a, b := heldAndAwaited(t)
 	admin := client(t, server(t).URL())
-	must(t, admin.LRem(t.Context(), b.key.queue(), 0, b.request.Owner).Err())
+	testkit.Must(t, admin.LRem(t.Context(), b.key.queue(), 0, b.request.Owner).Err())
 	for range 2 {
 		refuses(t, b)
 	}
@@ -123,33 +127,6 @@ func TestDeadWaiterWithoutConnection(t *testing.T) {
 	}
 }
 
-// A stopped or cut-off waiter is dead although its connection is there. It stops the others until
-// its lease ends, and they know when.
-func TestDeadWaiterWithConnection(t *testing.T) {
-	t.Parallel()
-	const ttl = 600 * time.Millisecond
-	drivers, _ := stores(t, 3)
-	a, dead, c := drivers[0].claim("x", long), drivers[1].claim("x", ttl), drivers[2].claim("x", long)
-	grants(t, a)
-	began := time.Now()
-	queues(t, dead)
-	queues(t, c)
-	if left := refuses(t, c); left > ttl && time.Since(began) < ttl {
-		t.Errorf("the waiter is to look again in %v, the lease of the one before it ends within %v", left, ttl)
-	}
-	releases(t, a)
-	var g driver.Grant
-	testkit.Until(t, "the one behind the dead waiter gets the name", func() bool {
-		var err error
-		g, err = c.Try(t.Context())
-		return err == nil
-	})
-	if took := time.Since(began); g.Token <= 0 || took < ttl*9/10 {
-		t.Errorf("the entry of a waiter with a TTL of %v was gone after %v", ttl, took)
-	}
-	releases(t, c)
-}
-
 func TestQueueEndsWithItsWaiters(t *testing.T) {
 	t.Parallel()
 	drivers, prefix := stores(t, 2)
@@ -160,46 +137,4 @@ func TestQueueEndsWithItsWaiters(t *testing.T) {
 	releases(t, a)
 	admin := client(t, server(t).URL())
 	testkit.Until(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
-}
-
-// Wake-ups are hints: any number of them, for whomever, changes nothing.
-func TestStrayWakeUps(t *testing.T) {
-	t.Parallel()
-	drivers, _ := stores(t, 2)
-	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	admin := client(t, server(t).URL())
-	for i := range 5 {
-		admin.Publish(t.Context(), b.waiter.channel, b.request.Owner)
-		admin.Publish(t.Context(), b.waiter.channel, fmt.Sprint("no owner", i))
-		admin.Publish(t.Context(), b.waiter.channel, "")
-		hears(t, b)
-		refuses(t, b)
-	}
-	unheard(t, b)
-	if _, err := a.Renew(t.Context(), long); err != nil {
-		t.Error(err)
-	}
-	releases(t, b)
-	releases(t, a)
-}
-
-// A subscription that breaks wakes its waiters, and is made anew.
-func TestConnectionLost(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	c, proxy := via(t, s)
-	prefix := freshPrefix()
-	d, rival := driverOn(t, c, prefix), driverOn(t, client(t, s.URL()), prefix)
-	a, b := rival.claim("x", long), d.claim("x", long)
-	grants(t, a)
-	queues(t, b)
-	proxy.CutAll()
-	hears(t, b)
-	queues(t, b)
-	releases(t, a)
-	hears(t, b)
-	grants(t, b)
-	releases(t, b)
 }

@@ -25,7 +25,7 @@ func replicated(t *testing.T, n int) (master *servers.Server, replicas []*server
 	t.Helper()
 	master = servers.ConfiguredForTest(t, servers.Redis, "repl-diskless-sync-delay 0")
 	host, port, err := net.SplitHostPort(master.Addr())
-	must(t, err)
+	testkit.Must(t, err)
 	for range n {
 		replicas = append(replicas, servers.ConfiguredForTest(t, servers.Redis, "replicaof "+host+" "+port))
 	}
@@ -40,7 +40,7 @@ func replicated(t *testing.T, n int) (master *servers.Server, replicas []*server
 func waitsFor(t *testing.T, c redis.UniversalClient, n int) *store {
 	t.Helper()
 	d, err := newStore(c, (&Options{WaitReplicas: n}).clone(), false)
-	must(t, err)
+	testkit.Must(t, err)
 	d.replicas.max = 2 * time.Second // go-redis reads for 3 s
 	t.Cleanup(func() { _ = d.Close() })
 	return d
@@ -73,10 +73,10 @@ func TestReplicaHasTheLock(t *testing.T) {
 	defer c.Close()
 	l := lockerOn(t, c, &Options{Options: distlock.Options{TTL: long}, WaitReplicas: 1})
 	lock := locksSoon(t, l, "x")
-	must(t, master.Kill(t.Context()))
+	testkit.Must(t, master.Kill(t.Context()))
 
 	promoted := client(t, replicas[0].URL())
-	must(t, promoted.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	testkit.Must(t, promoted.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	rival := driverOn(t, promoted, defaultPrefix)
 	if held := refusal(t, rival.tryOnly("x", long)); held.Token != lock.Token() {
 		t.Errorf("the new master knows token %d, the holder has %d", held.Token, lock.Token())
@@ -85,7 +85,7 @@ func TestReplicaHasTheLock(t *testing.T) {
 	if err := lock.Extend(t.Context(), long); !errors.Is(err, errUnreplicated) {
 		t.Errorf("Extend where there is no replica: %v", err)
 	}
-	must(t, lock.Unlock(t.Context()))
+	testkit.Must(t, lock.Unlock(t.Context()))
 	if g := grants(t, rival.tryOnly("x", long)); g.Token <= lock.Token() {
 		t.Errorf("the token was %d, and is %d", lock.Token(), g.Token)
 	}
@@ -103,7 +103,7 @@ func TestTooFewReplicas(t *testing.T) {
 	both, one, none := lockerOn(t, admin, o(2)), lockerOn(t, admin, o(1)), lockerOn(t, admin, o(0))
 	kept, short := locksSoon(t, both, "kept"), locksSoon(t, both, "short", distlock.TTL(3*time.Second))
 	before, err := none.Lock(t.Context(), "handed over")
-	must(t, err)
+	testkit.Must(t, err)
 	waited := make(chan error)
 	go func() {
 		_, err := both.Lock(t.Context(), "handed over", distlock.TTL(12*time.Second)) // for a quarter of that it waits for the replicas
@@ -113,9 +113,9 @@ func TestTooFewReplicas(t *testing.T) {
 		record := admin.HVals(t.Context(), keyOf(defaultPrefix, "handed over").waiters()).Val()
 		return len(record) == 1 && strings.Contains(record[0], ":wake:")
 	})
-	must(t, replicas[0].Pause(t.Context()))
+	testkit.Must(t, replicas[0].Pause(t.Context()))
 
-	must(t, before.Unlock(t.Context()))
+	testkit.Must(t, before.Unlock(t.Context()))
 	tooFew := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, errUnreplicated) || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "of 2") {
@@ -134,12 +134,12 @@ func TestTooFewReplicas(t *testing.T) {
 		t.Errorf("a lock that is not renewed at two replicas has ended with %v", err)
 	}
 	for _, name := range []string{"x", "y", "handed over"} {
-		must(t, locksSoon(t, one, name).Unlock(t.Context())) // the undoing may be under way
+		testkit.Must(t, locksSoon(t, one, name).Unlock(t.Context())) // the undoing may be under way
 	}
 
-	must(t, replicas[0].Resume(t.Context()))
-	must(t, locksSoon(t, both, "x").Unlock(t.Context()))
-	must(t, kept.Unlock(t.Context()))
+	testkit.Must(t, replicas[0].Resume(t.Context()))
+	testkit.Must(t, locksSoon(t, both, "x").Unlock(t.Context()))
+	testkit.Must(t, kept.Unlock(t.Context()))
 	testkit.Until(t, "nothing is left behind", func() bool { return len(leftovers(t, admin, defaultPrefix)) == 0 })
 }
 
@@ -156,7 +156,7 @@ func TestForgottenGrant(t *testing.T) {
 	if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.Again || !errors.Is(err, errForgotten) {
 		t.Errorf("Try: %v (%v), want to be asked again", err, driver.FateOf(err))
 	}
-	must(t, broken)
+	testkit.Must(t, broken)
 	g := grants(t, a)
 	if held := refusal(t, d.tryOnly("x", long)); held.Token != g.Token || a.token != g.Token {
 		t.Errorf("the grant has token %d, the claim %d, the server %d", g.Token, a.token, held.Token)
@@ -175,8 +175,8 @@ func TestRefusedConfirmation(t *testing.T) {
 	if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.Unknown || !strings.Contains(err.Error(), "user executing the script") {
 		t.Errorf("Try: %v (%v), want a missing right and an unknown fate", err, driver.FateOf(err))
 	}
-	must(t, broken)
-	must(t, admin.ACLSetUser(t.Context(), "default", "+pexpire").Err())
+	testkit.Must(t, broken)
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "default", "+pexpire").Err())
 	refuses(t, driverOn(t, admin, defaultPrefix).tryOnly("x", long))
 	releases(t, a)
 }
@@ -218,9 +218,9 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 	bus := nodes[0].ConfigGet(t.Context(), "cluster-port").Val()["cluster-port"]
 	admin := client(t, servers.ConfiguredForTest(t, servers.Redis, "cluster-enabled yes", "cluster-port "+servers.SparePort).URL())
 	host, port, err := net.SplitHostPort(addrs[0])
-	must(t, err)
-	must(t, nodes[0].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
-	must(t, admin.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, nodes[0].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
+	testkit.Must(t, admin.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
 	id := nodeID(t, nodes[0])
 	testkit.Until(t, "the replica follows", func() bool {
 		admin.Do(t.Context(), "CLUSTER", "REPLICATE", id) // it may not know that master yet
@@ -234,7 +234,7 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 	for i := 0; len(batch) < 2; i++ {
 		a := d.claim(fmt.Sprint("x", i), long)
 		master, err := d.cluster.MasterForKey(t.Context(), a.key.entry())
-		must(t, err)
+		testkit.Must(t, err)
 		if follow := master.Options().Addr == addrs[0]; !slices.Contains(follows, follow) {
 			batch, follows = append(batch, driver.Renewal{Claim: a, TTL: 2 * long}), append(follows, follow)
 		}
@@ -270,21 +270,21 @@ func TestOpenWithReplicas(t *testing.T) {
 	master, _ := replicated(t, 1)
 	admin := client(t, master.URL())
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, false)...)
-	must(t, admin.ACLSetUser(t.Context(), "locker", append(rule, "+wait")...).Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", append(rule, "+wait")...).Err())
 	for n, want := range []string{"", "", "1 of 2"} {
 		var book logBook
 		u := strings.Replace(master.URL(), "redis://", "redis://locker:secret@", 1) + "?wait_replicas=" + strconv.Itoa(n)
 		l, err := Open(t.Context(), u, &Options{Options: distlock.Options{Logger: book.logger()}})
-		must(t, err)
+		testkit.Must(t, err)
 		if !strings.Contains(book.String(), want) || n == 0 && strings.Contains(book.String(), "replicas") {
 			t.Errorf("wait_replicas=%d: the log is %q", n, book.String())
 		}
 		if n == 1 {
-			must(t, locksSoon(t, l, "x").Unlock(t.Context()))
+			testkit.Must(t, locksSoon(t, l, "x").Unlock(t.Context()))
 		}
-		must(t, l.Close())
+		testkit.Must(t, l.Close())
 	}
-	must(t, admin.ACLSetUser(t.Context(), "locker", "-wait").Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", "-wait").Err())
 	_, err := Open(t.Context(), strings.Replace(master.URL(), "redis://", "redis://locker:secret@", 1)+"?wait_replicas=1", nil)
 	if err == nil || !strings.Contains(err.Error(), "'wait'") || !strings.Contains(err.Error(), page) {
 		t.Errorf("Open without the right: %v", err)

@@ -2,18 +2,10 @@ package redislock
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,37 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
-
-// certificate makes one that signs itself, for 127.0.0.1.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &pair.PublicKey, pair)
-	must(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(pair)
-	must(t, err)
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
-	return cert, key
-}
 
 // TLS with client certificates works, and each way to get it wrong has an error that
 // names it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
-	_, admin := start(t, "tls-port "+servers.SparePort, "tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+cert, "tls-auth-clients yes")
-	addr := "127.0.0.1:" + admin.ConfigGet(t.Context(), "tls-port").Val()["tls-port"]
+	ca := testkit.NewAuthority(t)
+	cert, key := ca.Files()
+	_, admin := start(t, encrypted(ca)...)
+	addr := "127.0.0.1:" + tlsPort(t, admin)
 	q := func(pairs ...string) string {
 		v := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -59,13 +33,13 @@ func TestTLS(t *testing.T) {
 		}
 		return "/?" + v.Encode()
 	}
-	all := []string{"tls_ca", cert, "tls_cert", cert, "tls_key", key}
+	all := []string{"tls_ca", ca.File, "tls_cert", cert, "tls_key", key}
 	l, err := Open(t.Context(), "rediss://"+addr+q(append(all, "ttl", "3s")...), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	exercise(t, l)
-	must(t, l.Close())
+	testkit.Must(t, l.Close())
 	for what, c := range map[string]struct{ url, want string }{
-		"no client certificate": {"rediss://" + addr + q("tls_ca", cert), "certificate required"},
+		"no client certificate": {"rediss://" + addr + q("tls_ca", ca.File), "certificate required"},
 		"unknown authority":     {"rediss://" + addr + q("tls_cert", cert, "tls_key", key), "unknown authority"},
 		"another name":          {"rediss://" + addr + q(append(all, "tls_server_name", "elsewhere")...), "elsewhere"},
 		"a port without TLS":    {"rediss://" + admin.Options().Addr + q(append(all, "dial_timeout", "1s")...), "without TLS"},
@@ -75,7 +49,7 @@ func TestTLS(t *testing.T) {
 		testkit.Within(t, 4*time.Second, func() {
 			var l *Locker
 			if l, err = Open(t.Context(), c.url, nil); err == nil {
-				must(t, l.Close())
+				testkit.Must(t, l.Close())
 			}
 		})
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
@@ -90,14 +64,14 @@ func TestPasswords(t *testing.T) {
 	const password = "p@ss:w/o?r#d% ü\"&=x"
 	s, admin := own(t)
 	rule := append([]string{"reset", "on", ">" + password, "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, false)...)
-	must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
 	at := func(password string) string {
 		return (&url.URL{Scheme: "redis", User: url.UserPassword("locker", password), Host: s.Addr(), RawQuery: "ttl=3s"}).String()
 	}
 	l, err := Open(t.Context(), at(password), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	exercise(t, l)
-	must(t, l.Close())
+	testkit.Must(t, l.Close())
 	if _, err := Open(t.Context(), at(password+"x"), nil); err == nil || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "p@ss") {
 		t.Errorf("Open with another password: %v", err)
 	}
@@ -107,14 +81,14 @@ func TestPasswords(t *testing.T) {
 func TestRotatedCredentials(t *testing.T) {
 	t.Parallel() // it waits for the end of a lease
 	s, admin := own(t)
-	must(t, admin.ACLSetUser(t.Context(), "locker", "on", ">old", "~*", "allchannels", "+@all").Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", "on", ">old", "~*", "allchannels", "+@all").Err())
 	l, err := Open(t.Context(), fmt.Sprintf("redis://locker:old@%s?ttl=3s", s.Addr()), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	lock, err := l.Lock(t.Context(), "x")
-	must(t, err)
-	must(t, admin.ACLSetUser(t.Context(), "locker", "resetpass", ">new").Err())
-	must(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locker").Err())
+	testkit.Must(t, err)
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", "resetpass", ">new").Err())
+	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locker").Err())
 	<-lock.Done()
 	if err := lock.Err(); !errors.Is(err, distlock.ErrLost) || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("the lock has ended with %v, want the server's answer to the old password", err)
@@ -122,9 +96,10 @@ func TestRotatedCredentials(t *testing.T) {
 }
 
 // encrypted are the settings of a server that takes TLS with client certificates on a port of its own.
-func encrypted(cert, key string, more ...string) []string {
+func encrypted(ca *testkit.Authority, more ...string) []string {
+	cert, key := ca.Files()
 	return append(more, "tls-port "+servers.SparePort, "tls-cert-file "+cert, "tls-key-file "+key,
-		"tls-ca-cert-file "+cert, "tls-auth-clients yes")
+		"tls-ca-cert-file "+ca.File, "tls-auth-clients yes")
 }
 
 // withRights makes a user with the rights of the page. The function that it returns tells of rights
@@ -132,7 +107,7 @@ func encrypted(cert, key string, more ...string) []string {
 func withRights(t *testing.T, rights []string, c *redis.Client) (judge func()) {
 	t.Helper()
 	rule := append([]string{"reset", "on", ">secret", "~distlock:*", "resetchannels", "&distlock:*"}, rights...)
-	must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
+	testkit.Must(t, c.ACLSetUser(t.Context(), "locker", rule...).Err())
 	return func() {
 		t.Helper()
 		for _, e := range c.ACLLog(t.Context(), 100).Val() {
@@ -152,32 +127,32 @@ func tlsPort(t *testing.T, c *redis.Client) string {
 // certificate of the client.
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
-	_, node := start(t, encrypted(cert, key, "cluster-enabled yes", "cluster-announce-ip 127.0.0.1", "tls-cluster yes", "cluster-port "+servers.SparePort)...)
-	must(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	ca := testkit.NewAuthority(t)
+	_, node := start(t, encrypted(ca, "cluster-enabled yes", "cluster-announce-ip 127.0.0.1", "tls-cluster yes", "cluster-port "+servers.SparePort)...)
+	testkit.Must(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	testkit.Until(t, "the cluster serves", func() bool {
 		return strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	judge := withRights(t, aclRule(t, true), node)
-	securely(t, "rediss://locker:secret@127.0.0.1:"+tlsPort(t, node)+"/?cluster=true", cert, key)
+	securely(t, "rediss://locker:secret@127.0.0.1:"+tlsPort(t, node)+"/?cluster=true", ca)
 	judge()
 }
 
 // The sentinels speak TLS as well, and ask for a user.
 func TestSentinelTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
-	_, master := start(t, encrypted(cert, key)...)
-	_, sentinel := start(t, encrypted(cert, key, "tls-replication yes", "sentinel monitor main 127.0.0.1 "+tlsPort(t, master)+" 1")...)
+	ca := testkit.NewAuthority(t)
+	_, master := start(t, encrypted(ca)...)
+	_, sentinel := start(t, encrypted(ca, "tls-replication yes", "sentinel monitor main 127.0.0.1 "+tlsPort(t, master)+" 1")...)
 	// A sentinel does not show its TLS port, but it tells other sentinels.
 	hello := master.Subscribe(t.Context(), "__sentinel__:hello")
 	defer hello.Close()
 	msg, err := hello.ReceiveMessage(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	addr := strings.Join(strings.Split(msg.Payload, ",")[:2], ":")
 
 	judge, judgeSentinel := withRights(t, aclRule(t, false), master), withRights(t, sentinelRule(t), sentinel)
-	securely(t, "redis+sentinel://locker:secret@"+addr+"/?master=main&sentinel_auth=true&tls=on", cert, key)
+	securely(t, "redis+sentinel://locker:secret@"+addr+"/?master=main&sentinel_auth=true&tls=on", ca)
 	judge()
 	judgeSentinel()
 }
@@ -186,7 +161,7 @@ func TestSentinelTLS(t *testing.T) {
 func sentinelRule(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/redis.md")
-	must(t, err)
+	testkit.Must(t, err)
 	_, rule, found := strings.Cut(string(page), "ACL SETUSER locker on >secret resetchannels &+")
 	rule, _, _ = strings.Cut(rule, "```")
 	if !found {
@@ -197,32 +172,20 @@ func sentinelRule(t *testing.T) []string {
 
 // securely works at a URL with the certificates: a lock changes hands. Without the authority, Open
 // refuses the server.
-func securely(t *testing.T, rawURL, cert, key string) {
+func securely(t *testing.T, rawURL string, ca *testkit.Authority) {
 	t.Helper()
 	ctx := t.Context()
-	ca, own := "&tls_ca="+cert, "&tls_cert="+cert+"&tls_key="+key
-	l, err := Open(ctx, rawURL+ca+own, nil)
-	must(t, err)
+	cert, key := ca.Files()
+	own := "&tls_cert=" + cert + "&tls_key=" + key
+	l, err := Open(ctx, rawURL+"&tls_ca="+ca.File+own, nil)
+	testkit.Must(t, err)
 	for i := range 4 {
-		name := fmt.Sprint("name", i)
-		first, err := l.Lock(ctx, name)
-		must(t, err)
-		got := make(chan error, 1)
-		go func() {
-			second, err := l.Lock(ctx, name)
-			if err == nil {
-				err = second.Unlock(ctx)
-			}
-			got <- err
-		}()
-		must(t, first.Extend(ctx, time.Minute))
-		must(t, first.Unlock(ctx))
-		must(t, <-got)
+		pin.Exercise(t, l, fmt.Sprint("name", i))
 	}
-	must(t, l.Close())
+	testkit.Must(t, l.Close())
 	l, err = Open(ctx, rawURL+own, nil)
 	if err == nil {
-		must(t, l.Close())
+		testkit.Must(t, l.Close())
 	}
 	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("Open without the authority: %v", err)

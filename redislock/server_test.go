@@ -15,6 +15,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -39,8 +40,8 @@ func TestFirstRenewalIsOneRoundTrip(t *testing.T) {
 	o.OnConnect = func(context.Context, *redis.Conn) error { connections.Add(1); return nil }
 	c := redis.NewClient(&o)
 	defer c.Close()
-	must(t, admin.ScriptFlush(t.Context()).Err())
-	must(t, admin.ConfigResetStat(t.Context()).Err())
+	testkit.Must(t, admin.ScriptFlush(t.Context()).Err())
+	testkit.Must(t, admin.ConfigResetStat(t.Context()).Err())
 	d := driverOn(t, c, freshPrefix())
 	a := d.claim("x", long)
 	grants(t, a)
@@ -64,14 +65,14 @@ func TestMemoryFull(t *testing.T) {
 	grants(t, a)
 	grants(t, b)
 	b.ambiguous = true
-	must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	testkit.Must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if _, err := d.tryOnly("free", long).Try(t.Context()); !redis.IsOOMError(err) || errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("Try of a free name with no memory: %v, want the server's OOM error", err)
 	}
 	refuses(t, d.tryOnly("x", long)) // which needs none
 	l, err := Open(t.Context(), server.URL(), nil)
-	must(t, err)
-	must(t, l.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, l.Close())
 	if _, err := a.Renew(t.Context(), 2*long); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
@@ -84,13 +85,13 @@ func TestMemoryFull(t *testing.T) {
 	if left := leftovers(t, c, d.prefix); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
-	must(t, c.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	testkit.Must(t, c.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	releases(t, b)
 	if left := leftovers(t, c, d.prefix); len(left) != 1 {
 		t.Errorf("left behind are %q, want the tombstone", left)
 	}
 	// A release that is repeated without memory leaves what refuses the request.
-	must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	testkit.Must(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if err := b.Release(t.Context()); !errors.Is(err, errNotBarred) {
 		t.Errorf("a repeated Release where a tombstone is owed: %v", err)
 	}
@@ -109,9 +110,9 @@ func TestReplicaDecidesNothing(t *testing.T) {
 
 	_, rc := start(t)
 	host, port, err := net.SplitHostPort(master)
-	must(t, err)
+	testkit.Must(t, err)
 	r := driverOn(t, rc, defaultPrefix)
-	must(t, rc.ReplicaOf(t.Context(), host, port).Err())
+	testkit.Must(t, rc.ReplicaOf(t.Context(), host, port).Err())
 	testkit.Until(t, "the replica has the entry", func() bool { return rc.Exists(t.Context(), a.key.entry()).Val() == 1 })
 
 	same := r.claim("x", long)
@@ -150,20 +151,20 @@ func TestPermissions(t *testing.T) {
 	s, admin := own(t)
 	prefix := freshPrefix()
 	rule := append([]string{"reset", "on", ">secret", "~" + prefix + "*", "resetchannels", "&" + prefix + "*"}, aclRule(t, false)...)
-	must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
-	must(t, admin.ACLSetUser(t.Context(), "silent", append(rule, "resetchannels")...).Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "silent", append(rule, "resetchannels")...).Err())
 	for _, user := range []string{"locker", "silent"} {
 		t.Run(user, func(t *testing.T) {
 			var book logBook
 			l, err := Open(t.Context(), fmt.Sprintf("redis://%s:secret@%s?prefix=%s", user, s.Addr(), prefix),
 				&Options{Options: distlock.Options{Logger: book.logger(), TTL: 3 * time.Second}})
-			must(t, err)
+			testkit.Must(t, err)
 			defer l.Close()
 			exercise(t, l)
 			if warned := strings.Contains(book.String(), "cannot subscribe"); warned != (user == "silent") {
 				t.Errorf("the log of %s is %q", user, book.String())
 			}
-			must(t, l.Close())
+			testkit.Must(t, l.Close())
 		})
 	}
 	t.Run("a log that hangs holds up nobody", func(t *testing.T) {
@@ -210,41 +211,18 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// exercise does everything that a Locker can, with a hand-off.
+// exercise does everything that a Locker can, on several slots of a cluster.
 func exercise(t *testing.T, l *Locker) {
 	t.Helper()
 	ctx := t.Context()
 	var broken []distlock.Lock
-	for i := range 8 { // on a cluster, several slots
+	for i := range 8 {
 		name := fmt.Sprint("name", i)
-		first, err := l.Lock(ctx, name, distlock.TTL(long))
-		must(t, err)
-		must(t, first.Extend(ctx, time.Minute))
-		if _, err := l.TryLock(ctx, name); !errors.Is(err, distlock.ErrHeld) {
-			t.Fatalf("TryLock: %v, want ErrHeld", err)
-		}
-		got := make(chan error, 1)
-		go func() {
-			second, err := l.Lock(ctx, name)
-			if err == nil {
-				err = second.Unlock(ctx)
-			}
-			got <- err
-		}()
-		testkit.Until(t, "it waits", func() bool {
-			st, err := l.Inspect(ctx, name)
-			must(t, err)
-			return st.Waiters == 1
-		})
-		if list, err := l.List(ctx, "name"); err != nil || len(list) != 1 || list[0].Name != name {
-			t.Fatalf("List: %+v, %v", list, err)
-		}
-		must(t, first.Unlock(ctx))
-		must(t, <-got)
-		third, err := l.Lock(ctx, name)
-		must(t, err)
-		must(t, distlock.Break(ctx, l, name, 0))
-		broken = append(broken, third)
+		pin.Exercise(t, l, name, distlock.TTL(long))
+		lock, err := l.Lock(ctx, name)
+		testkit.Must(t, err)
+		testkit.Must(t, distlock.Break(ctx, l, name, 0))
+		broken = append(broken, lock)
 	}
 	for _, lock := range broken { // all learn of it at their next renewal
 		<-lock.Done()
@@ -260,18 +238,18 @@ func TestWarnings(t *testing.T) {
 	open := func() string {
 		var book logBook
 		l, err := Open(t.Context(), s.URL(), &Options{Options: distlock.Options{Logger: book.logger()}})
-		must(t, err)
-		must(t, l.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, l.Close())
 		return book.String()
 	}
 	if text := open(); text != "" {
 		t.Errorf("a server without a fault: %s", text)
 	}
-	must(t, c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	testkit.Must(t, c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
 	if text := open(); !strings.Contains(text, "noeviction") || !strings.Contains(text, "volatile-lru") {
 		t.Errorf("a server that evicts: %q", text)
 	}
-	must(t, c.ACLSetUser(t.Context(), "default", "-config").Err())
+	testkit.Must(t, c.ACLSetUser(t.Context(), "default", "-config").Err())
 	if text := open(); !strings.Contains(text, "does not show") || strings.Contains(text, "WARN") {
 		t.Errorf("a server that does not show its settings: %s", text)
 	}
@@ -295,7 +273,7 @@ func TestFailedLockLeavesNoWaiter(t *testing.T) {
 	a, b, wrong := drivers[0].claim("x", long), d.claim("x", long), d.claim("wrong", long)
 	grants(t, a)
 	queues(t, b)
-	must(t, client(t, server(t).URL()).RPush(t.Context(), wrong.key.entry(), "a list").Err())
+	testkit.Must(t, client(t, server(t).URL()).RPush(t.Context(), wrong.key.entry(), "a list").Err())
 	if _, err := wrong.Try(t.Context()); driver.FateOf(err) != driver.Answered {
 		t.Errorf("Try of a key of another type: %v, want the server's refusal", err)
 	}
@@ -318,14 +296,14 @@ func TestReplicaLosesItsSubscribers(t *testing.T) {
 	grants(t, a)
 	queues(t, b)
 	testkit.Until(t, "the channel is confirmed", func() bool { return d.subscriber.relies(b) })
-	must(t, c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+	testkit.Must(t, c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 	if _, err := d.tryOnly("y", long).Try(t.Context()); !redis.IsReadOnlyError(err) {
 		t.Errorf("Try at a replica: %v, want the server's refusal", err)
 	}
 	if d.subscriber.relies(b) {
 		t.Error("a waiter relies on a subscription to a replica")
 	}
-	must(t, c.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	testkit.Must(t, c.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	releases(t, a)
 	grants(t, b)
 	releases(t, b)

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Claims may be given up while their requests are ambiguous. They cost the server a few steps
@@ -20,7 +22,7 @@ func TestManyEndedClaims(t *testing.T) {
 		}
 	}
 	giveUp(1) // loads the script
-	must(t, admin.ConfigResetStat(t.Context()).Err())
+	testkit.Must(t, admin.ConfigResetStat(t.Context()).Err())
 	giveUp(299)
 	calls := regexp.MustCompile(`cmdstat_hgetall:calls=(\d+)`).FindStringSubmatch(admin.Info(t.Context(), "commandstats").Val())
 	if calls == nil {
@@ -32,7 +34,7 @@ func TestManyEndedClaims(t *testing.T) {
 	key := keyOf(d.prefix, "x").waiters()
 	for owner, place := range admin.HGetAll(t.Context(), key).Val() {
 		if owner != "" {
-			must(t, admin.HSet(t.Context(), key, owner, "1"+place[13:]).Err())
+			testkit.Must(t, admin.HSet(t.Context(), key, owner, "1"+place[13:]).Err())
 		}
 	}
 	giveUp(310)

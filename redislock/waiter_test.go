@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,10 +19,10 @@ import (
 func leaseOf(t *testing.T, admin *redis.Client, c *claim) time.Duration {
 	t.Helper()
 	entry, err := admin.HGet(t.Context(), c.key.waiters(), c.request.Owner).Result()
-	must(t, err)
+	testkit.Must(t, err)
 	at, _, _ := strings.Cut(entry, " ")
 	ms, err := strconv.ParseInt(at, 10, 64)
-	must(t, err)
+	testkit.Must(t, err)
 	return time.UnixMilli(ms).Sub(admin.Time(t.Context()).Val())
 }
 
@@ -75,7 +74,7 @@ func TestWaiterKeepsItsPlace(t *testing.T) {
 	first := place()
 	testkit.Until(t, "it has kept its place", func() bool { return place() > first+time.Second.Milliseconds() })
 	releases(t, a)
-	must(t, <-got)
+	testkit.Must(t, <-got)
 }
 
 // Where scripts may not publish, waiters look ten times a second, though they may
@@ -83,7 +82,7 @@ func TestWaiterKeepsItsPlace(t *testing.T) {
 func TestScriptsMayNotPublish(t *testing.T) {
 	t.Parallel()
 	s, admin := own(t)
-	must(t, admin.ACLSetUser(t.Context(), "mute", "on", ">secret", "~*", "allchannels", "+@all", "-publish").Err())
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "mute", "on", ">secret", "~*", "allchannels", "+@all", "-publish").Err())
 	mute := client(t, fmt.Sprintf("redis://mute:secret@%s", s.Addr()))
 	prefix := freshPrefix()
 	o := &Options{Prefix: prefix, Options: distlock.Options{TTL: 30 * time.Second}}
@@ -91,7 +90,7 @@ func TestScriptsMayNotPublish(t *testing.T) {
 	counter := driverOn(t, admin, prefix)
 	testkit.WithinFresh(t, 2*time.Second, func() func() { // a waiter that relies on a message looks every nine
 		first, err := l.Lock(t.Context(), "x")
-		must(t, err)
+		testkit.Must(t, err)
 		got := make(chan error, 1)
 		go func() {
 			next, err := other.Lock(t.Context(), "x")
@@ -107,8 +106,8 @@ func TestScriptsMayNotPublish(t *testing.T) {
 		scripts := scriptRuns(t, counter)
 		testkit.Until(t, "it has looked since, and again", func() bool { return scriptRuns(t, counter) >= scripts+2 })
 		return func() {
-			must(t, first.Unlock(t.Context()))
-			must(t, <-got)
+			testkit.Must(t, first.Unlock(t.Context()))
+			testkit.Must(t, <-got)
 		}
 	})
 
@@ -176,15 +175,13 @@ func TestHolderTextWithNUL(t *testing.T) {
 // time-outs that does not heed contexts.
 func TestCloseWhileConnecting(t *testing.T) {
 	t.Parallel()
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer mute.Close()
+	mute := testkit.Silent(t)
 	for _, heeds := range []bool{false, true} {
 		testkit.Within(t, maxClose+time.Second, func() {
-			c := redis.NewClient(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: -1, WriteTimeout: -1, ContextTimeoutEnabled: heeds})
+			c := redis.NewClient(&redis.Options{Addr: mute, ReadTimeout: -1, WriteTimeout: -1, ContextTimeoutEnabled: heeds})
 			defer c.Close()
 			d, err := newStore(c, new(Options).clone(), false)
-			must(t, err)
+			testkit.Must(t, err)
 			d.subscriber.enlist(t.Context(), d.claim("x", long), false)
 			_ = d.Close()
 		})
@@ -207,7 +204,7 @@ func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client, m
 	key := a.key.entry()
 	slot := int(nodes[0].ClusterKeySlot(t.Context(), key).Val())
 	master, err := d.cluster.MasterForKey(t.Context(), key)
-	must(t, err)
+	testkit.Must(t, err)
 	old, next := 0, 1
 	for i, addr := range addrs {
 		if addr == master.Options().Addr {
@@ -216,9 +213,9 @@ func testClusterTakenOver(t *testing.T, addrs []string, nodes []*redis.Client, m
 	}
 	id, oldID := nodeID(t, nodes[next]), nodeID(t, nodes[old])
 	freeze(t, members, addrs[old])
-	must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", oldID).Err())
-	must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
-	must(t, nodes[3-old-next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+	testkit.Must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", oldID).Err())
+	testkit.Must(t, nodes[next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+	testkit.Must(t, nodes[3-old-next].Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	for _, d := range []*store{d, rival} {
 		testkit.Until(t, "the topology is known", func() bool {
 			d.cluster.ReloadState(t.Context())

@@ -52,9 +52,20 @@ type group struct {
 
 func five(t *testing.T) *group {
 	t.Helper()
+	return fiveOf(t, func() *servers.Server { return servers.ForTest(t, servers.Redis) })
+}
+
+// fiveForgetful is five servers that keep nothing on disk.
+func fiveForgetful(t *testing.T) *group {
+	t.Helper()
+	return fiveOf(t, func() *servers.Server { return servers.ConfiguredForTest(t, servers.Redis) })
+}
+
+func fiveOf(t *testing.T, start func() *servers.Server) *group {
+	t.Helper()
 	g := new(group)
 	for range 5 {
-		s := servers.ForTest(t, servers.Redis)
+		s := start()
 		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second, MaxRetries: -1})
 		t.Cleanup(func() { _ = admin.Close() })
 		g.servers, g.admins = append(g.servers, s), append(g.admins, admin)

@@ -9,39 +9,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/driver"
 	pin "github.com/distlock-go/distlock/internal/harness"
-	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func open(t *testing.T, url string) *Locker {
 	t.Helper()
 	l, err := Open(t.Context(), url, nil)
-	must(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Should(t, l.Close()) })
 	return l
 }
 
 func lock(t *testing.T, l distlock.Locker, name string, opts ...distlock.Option) distlock.Lock {
 	t.Helper()
 	held, err := l.Lock(t.Context(), name, opts...)
-	must(t, err)
+	testkit.Must(t, err)
 	return held
 }
 
@@ -68,7 +54,7 @@ func linksTo(t *testing.T, g *group) (addrs []string, l pin.Links) {
 	t.Helper()
 	for i, s := range g.servers {
 		p, err := netfault.NewTCPProxy(s.Addr(), uint64(i+1))
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = p.Close() })
 		l, addrs = append(l, p), append(addrs, p.Addr())
 	}
@@ -83,7 +69,7 @@ func TestMinorityDown(t *testing.T) {
 	g := five(t)
 	l := open(t, g.url())
 	for _, s := range g.servers[:2] {
-		must(t, s.Kill(t.Context()))
+		testkit.Must(t, s.Kill(t.Context()))
 	}
 	held := lock(t, l, "x", distlock.TTL(ttl))
 	extended := func() bool {
@@ -97,15 +83,15 @@ func TestMinorityDown(t *testing.T) {
 		t.Fatalf("%v, want ErrHeld", err)
 	}
 	for _, s := range g.servers[:2] {
-		must(t, s.Restart(t.Context()))
+		testkit.Must(t, s.Restart(t.Context()))
 	}
 	testkit.Until(t, "the restarted servers have the entry", func() bool { return len(g.entries(t, "x")) == 5 }) // by a renewal
 	for _, s := range g.servers[3:] {
-		must(t, s.Kill(t.Context()))
+		testkit.Must(t, s.Kill(t.Context()))
 	}
 	testkit.Until(t, "the lock is extended", extended)
-	must(t, held.Unlock(t.Context()))
-	must(t, lock(t, l, "x").Unlock(t.Context()))
+	testkit.Must(t, held.Unlock(t.Context()))
+	testkit.Must(t, lock(t, l, "x").Unlock(t.Context()))
 }
 
 // Without a majority, the error says so, and never that another has the name.
@@ -115,7 +101,7 @@ func TestMajorityDown(t *testing.T) {
 	l := open(t, g.url())
 	held := lock(t, l, "x", distlock.TTL(20*time.Second))
 	for _, s := range g.servers[:3] {
-		must(t, s.Kill(t.Context()))
+		testkit.Must(t, s.Kill(t.Context()))
 	}
 	for _, name := range []string{"x", "y"} {
 		if _, err := l.TryLock(t.Context(), name); err == nil || errors.Is(err, distlock.ErrHeld) || !strings.Contains(err.Error(), "no majority") {
@@ -129,10 +115,10 @@ func TestMajorityDown(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	for _, s := range g.servers[:3] {
-		must(t, s.Restart(t.Context()))
+		testkit.Must(t, s.Restart(t.Context()))
 	}
 	testkit.Until(t, "the lock is extended", func() bool { return held.Extend(t.Context(), 20*time.Second) == nil })
-	must(t, held.Unlock(t.Context()))
+	testkit.Must(t, held.Unlock(t.Context()))
 }
 
 // Two servers hang: after the first requests to them nothing waits for them, and what they execute
@@ -143,12 +129,12 @@ func TestMinorityHangs(t *testing.T) {
 	l, d := withStore(t, g.url()+"&request_timeout=2s")
 	use := func() {
 		held := lock(t, l, "x")
-		must(t, held.Extend(t.Context(), 20*time.Second))
-		must(t, held.Unlock(t.Context()))
+		testkit.Must(t, held.Extend(t.Context(), 20*time.Second))
+		testkit.Must(t, held.Unlock(t.Context()))
 	}
 	use()
 	for _, s := range g.servers[1:3] {
-		must(t, s.Pause(t.Context()))
+		testkit.Must(t, s.Pause(t.Context()))
 	}
 	use()
 	testkit.Until(t, "the servers are known to hang", func() bool { return d.nodes[1].silent.Load() && d.nodes[2].silent.Load() })
@@ -156,13 +142,13 @@ func TestMinorityHangs(t *testing.T) {
 		testkit.Within(t, time.Second, use) // half of a request's time-out
 	}
 	for _, s := range g.servers[1:3] {
-		must(t, s.Resume(t.Context()))
+		testkit.Must(t, s.Resume(t.Context()))
 	}
 	for _, a := range g.admins { // its commands come after those that wait in the sockets
 		testkit.Until(t, "the server answers", func() bool { return a.Ping(t.Context()).Err() == nil })
 	}
 	testkit.Until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
-	must(t, lock(t, l, "x").Unlock(t.Context()))
+	testkit.Must(t, lock(t, l, "x").Unlock(t.Context()))
 }
 
 // Whichever minority hangs, tokens rise: what one majority has granted, each other knows.
@@ -173,7 +159,7 @@ func TestTokensRiseOverAnyMajority(t *testing.T) {
 	clients := []*Locker{open(t, g.url()), open(t, g.url())}
 	// Clocks that differ, as far as tokens go: one server has seen one of tomorrow.
 	tomorrow := time.Now().Add(24 * time.Hour).UnixMicro()
-	must(t, g.admins[4].Set(t.Context(), keyOf(defaultPrefix, "x").token(), tomorrow, 0).Err())
+	testkit.Must(t, g.admins[4].Set(t.Context(), keyOf(defaultPrefix, "x").token(), tomorrow, 0).Err())
 	var last int64
 	for round := range 60 {
 		down := random.Perm(5)[:2]
@@ -181,16 +167,16 @@ func TestTokensRiseOverAnyMajority(t *testing.T) {
 			down = []int{0, 1} // the majority has the one of tomorrow, and so all that follow must
 		}
 		for _, i := range down {
-			must(t, g.servers[i].Pause(t.Context()))
+			testkit.Must(t, g.servers[i].Pause(t.Context()))
 		}
 		held := lock(t, clients[round%2], "x")
 		if held.Token() <= last || held.Token() <= tomorrow {
 			t.Fatalf("round %d, without %v: token %d after %d", round, down, held.Token(), last)
 		}
 		last = held.Token()
-		must(t, held.Unlock(t.Context()))
+		testkit.Must(t, held.Unlock(t.Context()))
 		for _, i := range down {
-			must(t, g.servers[i].Resume(t.Context()))
+			testkit.Must(t, g.servers[i].Resume(t.Context()))
 		}
 	}
 }
@@ -203,7 +189,7 @@ func TestRestartedEmpty(t *testing.T) {
 	url := "redlock://" + strings.Join(g.addrs(), ",") + "?max_ttl=2s"
 	a, b := open(t, url), open(t, url)
 	for _, s := range g.servers[3:] {
-		must(t, s.Pause(t.Context()))
+		testkit.Must(t, s.Pause(t.Context()))
 	}
 	var held distlock.Lock
 	var err error
@@ -211,9 +197,9 @@ func TestRestartedEmpty(t *testing.T) {
 		held, err = a.TryLock(t.Context(), "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
 		return err == nil
 	})
-	must(t, g.servers[0].Restart(t.Context())) // one of the three, empty
+	testkit.Must(t, g.servers[0].Restart(t.Context())) // one of the three, empty
 	for _, s := range g.servers[3:] {
-		must(t, s.Resume(t.Context()))
+		testkit.Must(t, s.Resume(t.Context()))
 	}
 	testkit.Until(t, "another has the name", func() bool {
 		next, err := b.TryLock(t.Context(), "x", distlock.TTL(2*time.Second), distlock.NoRenewal())
@@ -240,19 +226,6 @@ func TestJustStarted(t *testing.T) {
 	}
 }
 
-// fiveForgetful is five servers that keep nothing on disk.
-func fiveForgetful(t *testing.T) *group {
-	t.Helper()
-	g := new(group)
-	for range 5 {
-		s := servers.ConfiguredForTest(t, servers.Redis)
-		admin := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second})
-		t.Cleanup(func() { _ = admin.Close() })
-		g.servers, g.admins = append(g.servers, s), append(g.admins, admin)
-	}
-	return g
-}
-
 // The replies of two servers are lost: what they have done is undone with the rest.
 func TestRepliesLost(t *testing.T) {
 	t.Parallel()
@@ -262,7 +235,7 @@ func TestRepliesLost(t *testing.T) {
 		p.Drop(false, true)
 	}
 	for range 5 {
-		must(t, lock(t, l, "x", distlock.TTL(30*time.Second)).Unlock(t.Context()))
+		testkit.Must(t, lock(t, l, "x", distlock.TTL(30*time.Second)).Unlock(t.Context()))
 	}
 	via.Heal() // before that, no new connection gets a reply, so none can release
 	testkit.Until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
@@ -290,16 +263,16 @@ func TestLateRequests(t *testing.T) {
 			via[4].HoldRequest(k + 1)
 			held := lock(t, first, what, distlock.TTL(30*time.Second))
 			if what == "renew" {
-				must(t, held.Extend(t.Context(), 30*time.Second))
+				testkit.Must(t, held.Extend(t.Context(), 30*time.Second))
 			}
 			testkit.Until(t, "the request is held", func() bool { return via[4].Fired() > 0 })
-			must(t, held.Unlock(t.Context()))
+			testkit.Must(t, held.Unlock(t.Context()))
 			testkit.Until(t, "it is released everywhere", func() bool { return len(g.entries(t, what)) == 0 })
 			next := lock(t, second, what, distlock.TTL(30*time.Second))
 			via[4].Release()
-			must(t, first.Close()) // when the late request has its answer
-			must(t, next.Extend(t.Context(), 30*time.Second))
-			must(t, next.Unlock(t.Context()))
+			testkit.Must(t, first.Close()) // when the late request has its answer
+			testkit.Must(t, next.Extend(t.Context(), 30*time.Second))
+			testkit.Must(t, next.Unlock(t.Context()))
 			testkit.Until(t, "nothing is left", func() bool { return len(g.entries(t, what)) == 0 })
 		})
 	}
@@ -326,8 +299,8 @@ func TestStoppedBetweenPhases(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Fatal("two holders")
 	}
-	must(t, next.Extend(t.Context(), 20*time.Second))
-	must(t, next.Unlock(t.Context()))
+	testkit.Must(t, next.Extend(t.Context(), 20*time.Second))
+	testkit.Must(t, next.Unlock(t.Context()))
 	if last := lock(t, first, "x"); last.Token() <= next.Token() {
 		t.Errorf("token %d after %d", last.Token(), next.Token())
 	}
@@ -344,11 +317,11 @@ func TestServerErrors(t *testing.T) {
 		return fate == driver.NotNow || fate == driver.Unknown
 	}
 	for _, a := range g.admins {
-		must(t, a.ScriptFlush(t.Context()).Err()) // NOSCRIPT
+		testkit.Must(t, a.ScriptFlush(t.Context()).Err()) // NOSCRIPT
 	}
-	must(t, held.Extend(t.Context(), 20*time.Second))
+	testkit.Must(t, held.Extend(t.Context(), 20*time.Second))
 	for i, a := range g.admins[:3] {
-		must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err()) // NOREPLICAS, as READONLY
+		testkit.Must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err()) // NOREPLICAS, as READONLY
 		_, err := l.TryLock(t.Context(), fmt.Sprint("y", i))
 		switch {
 		case i < 2 && err != nil:
@@ -362,10 +335,10 @@ func TestServerErrors(t *testing.T) {
 		t.Errorf("Extend while 3 of 5 servers refuse writes: %v", err)
 	}
 	for _, a := range g.admins[:3] {
-		must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+		testkit.Must(t, a.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
 	}
-	must(t, held.Extend(t.Context(), 20*time.Second))
-	must(t, held.Unlock(t.Context()))
+	testkit.Must(t, held.Extend(t.Context(), 20*time.Second))
+	testkit.Must(t, held.Unlock(t.Context()))
 }
 
 // The servers that have failed tell together what a call without a majority may have done.

@@ -20,14 +20,14 @@ import (
 func withStore(t *testing.T, url string) (*Locker, *store) {
 	t.Helper()
 	u, err := openurl.Parse(url, "redlock")
-	must(t, err)
+	testkit.Must(t, err)
 	var o Options
 	nodes, err := configure(u, &o)
-	must(t, err)
+	testkit.Must(t, err)
 	d := newStore(nodes, &o)
 	c, err := driver.New(d, &o.Options)
-	must(t, err)
-	t.Cleanup(func() { must(t, c.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, c.Close()) })
 	return &Locker{c}, d
 }
 
@@ -38,7 +38,7 @@ func TestMajorityHangs(t *testing.T) {
 	g := five(t)
 	l, d := withStore(t, g.url()+"&request_timeout=3s")
 	for _, s := range g.servers[:3] {
-		must(t, s.Pause(t.Context()))
+		testkit.Must(t, s.Pause(t.Context()))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -63,12 +63,10 @@ func TestMajorityHangs(t *testing.T) {
 		return d.nodes[3].running.Load() == 0 && (d.nodes[0].running.Load() >= maxSilent || len(errs) > 0)
 	})
 	for _, s := range g.servers[:3] {
-		must(t, s.Resume(t.Context()))
+		testkit.Must(t, s.Resume(t.Context()))
 	}
 	for range many {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, <-errs)
 	}
 }
 
@@ -77,7 +75,7 @@ func TestWaiterBesideHangingServer(t *testing.T) {
 	t.Parallel()
 	g := five(t)
 	first := lock(t, open(t, g.url()), "x", distlock.TTL(time.Minute), distlock.NoRenewal())
-	must(t, g.admins[4].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+	testkit.Must(t, g.admins[4].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
 	addrs, via := linksTo(t, g)
 	l, d := withStore(t, urlOf(addrs)+"&request_timeout=3s")
 	via[4].Delay(time.Second, 0) // so that the undo comes after the pause
@@ -88,7 +86,7 @@ func TestWaiterBesideHangingServer(t *testing.T) {
 		done <- err
 	}()
 	testkit.Until(t, "the waiter has the entry", func() bool { return len(g.entries(t, "x")) == 5 })
-	must(t, g.servers[4].Pause(t.Context()))
+	testkit.Must(t, g.servers[4].Pause(t.Context()))
 	testkit.Until(t, "the server is known to hang", func() bool { return d.nodes[4].silent.Load() })
 	testkit.Within(t, 9*time.Second, func() { // three time-outs of a request
 		asked := via[0].Requests()
@@ -96,9 +94,9 @@ func TestWaiterBesideHangingServer(t *testing.T) {
 	})
 	cancel()
 	<-done
-	must(t, g.servers[4].Resume(t.Context()))
+	testkit.Must(t, g.servers[4].Resume(t.Context()))
 	via.Heal()
-	must(t, first.Unlock(t.Context()))
+	testkit.Must(t, first.Unlock(t.Context()))
 	testkit.Until(t, "nothing is left", func() bool { return len(g.entries(t, "x")) == 0 })
 }
 
@@ -116,28 +114,28 @@ func TestRepairBesideHangingServer(t *testing.T) {
 		name := fmt.Sprint("x", i)
 		c := d.Claim(driver.Request{Name: name, Owner: fmt.Sprintf("%032x", i), TTL: time.Minute, NoWait: true})
 		_, err := c.Try(t.Context())
-		must(t, err)
+		testkit.Must(t, err)
 		testkit.Until(t, "it is on all servers", func() bool { return len(g.entries(t, name)) == 5 })
 		for _, a := range g.admins[3:] {
-			must(t, a.Del(t.Context(), keyOf(defaultPrefix, name).entry()).Err())
+			testkit.Must(t, a.Del(t.Context(), keyOf(defaultPrefix, name).entry()).Err())
 		}
 		keys = append(keys, keyOf(defaultPrefix, name).entry())
 		batch[i] = driver.Renewal{Claim: c, TTL: time.Minute}
 		v.votes[i].yes, v.votes[i].no, v.votes[i].told = 3, 2, 5
 		v.votes[i].over, v.votes[i].lacking = true, []int{3, 4}
 	}
-	must(t, g.servers[3].Pause(t.Context()))
+	testkit.Must(t, g.servers[3].Pause(t.Context()))
 	testkit.Within(t, 10*time.Second, func() { // half of a time-out for each lock
-		must(t, g.admins[4].Del(t.Context(), keys...).Err())
+		testkit.Must(t, g.admins[4].Del(t.Context(), keys...).Err())
 		d.repairLater(nil, 5, v, batch)
 		testkit.Until(t, "the other server has all entries", func() bool {
 			n, err := g.admins[4].Exists(t.Context(), keys...).Result()
 			return err == nil && n == many
 		})
 	})
-	must(t, g.servers[3].Resume(t.Context()))
+	testkit.Must(t, g.servers[3].Resume(t.Context()))
 	for _, r := range batch {
-		must(t, r.Claim.Release(t.Context()))
+		testkit.Must(t, r.Claim.Release(t.Context()))
 	}
 }
 
@@ -159,15 +157,15 @@ func TestBreakBesideRepair(t *testing.T) {
 		return true
 	})
 	for _, i := range []int{3, 4} {
-		must(t, g.admins[i].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+		testkit.Must(t, g.admins[i].Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
 		via[i].HoldRequest(2) // after that of the renewal
 	}
-	must(t, held.Extend(t.Context(), time.Minute))
+	testkit.Must(t, held.Extend(t.Context(), time.Minute))
 	testkit.Until(t, "the repairs are held up", func() bool { return via[3].Fired() > 0 && via[4].Fired() > 0 })
 	ways, _ := linksTo(t, g)
 	ways[2] = testkit.Serve(t, nil, func(net.Conn) {}) // ends each connection at once
 	operator := open(t, urlOf(ways)+"&request_timeout=10s")
-	must(t, operator.Break(t.Context(), "x", held.Token()))
+	testkit.Must(t, operator.Break(t.Context(), "x", held.Token()))
 	via.Release()
 	testkit.Until(t, "the repairs have their answer", func() bool { return d.nodes[3].running.Load()+d.nodes[4].running.Load() == 0 })
 	if err := held.Extend(t.Context(), time.Minute); !errors.Is(err, distlock.ErrLost) {
@@ -213,10 +211,10 @@ func TestLeftoversAreBounded(t *testing.T) { // not in parallel: it counts gorou
 		held = append(held, lock(t, l, fmt.Sprint("x", i), distlock.TTL(10*time.Minute), distlock.NoRenewal()))
 	}
 	testkit.Until(t, "all are on the server", func() bool { return g.admins[4].DBSize(t.Context()).Val() == 2*many })
-	must(t, g.servers[4].Pause(t.Context()))
+	testkit.Must(t, g.servers[4].Pause(t.Context()))
 	before := runtime.NumGoroutine()
 	for _, h := range held {
-		must(t, h.Unlock(t.Context()))
+		testkit.Must(t, h.Unlock(t.Context()))
 	}
 	waiting := func() int {
 		d.nodes[4].mu.Lock()
@@ -225,7 +223,7 @@ func TestLeftoversAreBounded(t *testing.T) { // not in parallel: it counts gorou
 	}
 	testkit.Until(t, "the releases wait for the server", func() bool { return waiting() >= many-maxSideBySide })
 	testkit.AtMost(t, "goroutines that wait for it", before+2*maxSilent, runtime.NumGoroutine)
-	must(t, g.servers[4].Resume(t.Context()))
+	testkit.Must(t, g.servers[4].Resume(t.Context()))
 	testkit.Until(t, "nothing is left", func() bool { return waiting() == 0 && g.admins[4].DBSize(t.Context()).Val() == many })
 }
 
@@ -238,22 +236,22 @@ func TestInspectBesideHangingServers(t *testing.T) {
 	held := lock(t, l, "x", distlock.TTL(time.Minute), distlock.NoRenewal())
 	testkit.Until(t, "it is on all servers", func() bool { return len(g.entries(t, "x")) == 5 })
 	for _, a := range g.admins[1:3] {
-		must(t, a.Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
+		testkit.Must(t, a.Del(t.Context(), keyOf(defaultPrefix, "x").entry()).Err())
 	}
 	for _, s := range g.servers[3:] {
-		must(t, s.Pause(t.Context()))
+		testkit.Must(t, s.Pause(t.Context()))
 	}
 	for range 3 {
 		st, err := l.Inspect(t.Context(), "x")
-		must(t, err)
+		testkit.Must(t, err)
 		if !st.Held || st.Token != held.Token() {
 			t.Errorf("%+v, want held with token %d", st, held.Token())
 		}
 	}
 	for _, s := range g.servers[3:] {
-		must(t, s.Resume(t.Context()))
+		testkit.Must(t, s.Resume(t.Context()))
 	}
-	must(t, held.Unlock(t.Context()))
+	testkit.Must(t, held.Unlock(t.Context()))
 }
 
 // The term of a lock was extended, and the servers are cut off during its release. The release goes
@@ -263,7 +261,7 @@ func TestReleaseAfterExtend(t *testing.T) {
 	g := five(t)
 	l, via := proxied(t, g, "&request_timeout=500ms")
 	held := lock(t, l, "x", distlock.TTL(5*time.Second), distlock.NoRenewal())
-	must(t, held.Extend(t.Context(), time.Minute))
+	testkit.Must(t, held.Extend(t.Context(), time.Minute))
 	for _, p := range via[:3] {
 		p.Drop(true, false)
 	}
@@ -284,9 +282,7 @@ func TestStarts(t *testing.T) {
 	n := &node{wait: time.Minute}
 	n.started("old", now-time.Minute-time.Second)
 	n.started("old", now-time.Minute+time.Second)
-	if err := n.young(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, n.young())
 	n.started("new", now)
 	n.started("old", now-time.Hour)
 	n.started("new", now)

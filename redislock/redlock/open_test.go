@@ -46,12 +46,12 @@ func TestOneServerTwice(t *testing.T) {
 	t.Parallel()
 	g := five(t)
 	_, port, err := net.SplitHostPort(g.servers[0].Addr())
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = Open(t.Context(), urlOf(append(g.addrs()[:2], "localhost:"+port)), nil)
 	if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "are the same server") {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
-	must(t, g.admins[1].ConfigSet(t.Context(), "requirepass", "other").Err())
+	testkit.Must(t, g.admins[1].ConfigSet(t.Context(), "requirepass", "other").Err())
 	if _, err := Open(t.Context(), g.url(), nil); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("one of five refuses the login: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	g := five(t)
 	for _, a := range g.admins {
-		must(t, a.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">s3cret", "~redlock:*",
+		testkit.Must(t, a.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">s3cret", "~redlock:*",
 			"+evalsha", "+eval", "+get", "+getex", "+set", "+del", "+pttl", "+pexpire", "+time", "+scan", "+info", "+ping").Err())
 	}
 	l := open(t, "redlock://locker:s3cret@"+strings.Join(g.addrs(), ",")+"?max_ttl=4s")
@@ -75,12 +75,12 @@ func TestLeastRights(t *testing.T) {
 	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
 	}
-	must(t, held.Extend(t.Context(), 4*time.Second))
+	testkit.Must(t, held.Extend(t.Context(), 4*time.Second))
 	list, err := l.List(t.Context(), "")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v, %v, want one lock", list, err)
 	}
-	must(t, l.Break(t.Context(), "x", list[0].Token))
+	testkit.Must(t, l.Break(t.Context(), "x", list[0].Token))
 	testkit.Until(t, "the holder knows", func() bool { return errors.Is(held.Err(), distlock.ErrLost) })
-	must(t, lock(t, l, "x").Unlock(t.Context()))
+	testkit.Must(t, lock(t, l, "x").Unlock(t.Context()))
 }
