@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // answers gives each request the next part of some bytes as its answer, whatever they
@@ -61,13 +62,9 @@ func (a *answers) store(t *testing.T) *store {
 			}),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	st, err := newDriver(client, "p", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return st
 }
 

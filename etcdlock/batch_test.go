@@ -11,6 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // together makes n calls, each of which sends a transaction by b, and has them all wait for each
@@ -139,9 +140,7 @@ func testBatchOfReleases(t *testing.T, s *servers.Server) {
 	for i := range claims {
 		claims[i] = st.won(fmt.Sprint(i), nil)
 	}
-	if err := breakSeen(t.Context(), st, fmt.Sprint(lost)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, breakSeen(t.Context(), st, fmt.Sprint(lost)))
 	errs := make([]error, n)
 	st.wantRequests("the releases", "map[Txn:1]", func() {
 		st.together(st.releases, n, func(i int) { errs[i] = claims[i].Release(t.Context()) }, nothing)
@@ -229,9 +228,7 @@ func TestFewOperations(t *testing.T) {
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{"--max-txn-ops=8"}})
 	w := newWire()
 	d, err := newDriver(w.client(t, e.Addrs()[0]), "few", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	st := &fixture{t: t, store: d, wire: w, admin: newClient(t, e.Addrs()[0])}
 	for round := range 6 {
 		claims, errs := st.tried(20, nil, func([]*claim) {})
@@ -251,7 +248,5 @@ func TestFewOperations(t *testing.T) {
 		}
 	}
 	st.wantKeys(0)
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, d.Close())
 }

@@ -13,13 +13,12 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Whatever becomes of requests, no two hold a name at once, tokens rise, and soon
 // after the last fault all names are free, though requests from before it still come.
-func TestChaos(t *testing.T) {
-	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
+func testChaos(t *testing.T, s *servers.Server) {
 	const names, processes = 3, 3
 	faults := []fault{loseReply, late, silent, hang, overQuota, deposed}
 	options := [][]distlock.Option{nil, nil, {distlock.NoRenewal()}, {distlock.TTL(2 * time.Second)}}
@@ -43,9 +42,7 @@ func TestChaos(t *testing.T) {
 	for range processes {
 		w := newWire()
 		l, err := New(w.client(t, s.Addr()), &Options{Prefix: st.prefix, Options: distlock.Options{TTL: time.Second}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		w.faults(func(string) fault {
 			if mrand.N(12) > 0 {
 				return pass

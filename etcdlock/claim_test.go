@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A put has been applied, and its reply is lost. Repeated, Try must find its own key,
@@ -70,12 +71,7 @@ func testLostReplyOfRevoke(t *testing.T, s *servers.Server) {
 	st.release(c, nil)
 
 	c = st.won("x", noRenewal)
-	st.wire.faults(func(method string) fault {
-		if method == "LeaseRevoke" {
-			return late
-		}
-		return pass
-	})
+	st.wire.each("LeaseRevoke", late)
 	ctx, cancel := context.WithCancel(t.Context())
 	released := make(chan error, 1)
 	revoked := st.wire.count("LeaseRevoke")
@@ -268,9 +264,7 @@ func testLateMove(t *testing.T, s *servers.Server) {
 func testMoveOfLostLock(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.won("x", nil)
-	if err := breakSeen(t.Context(), st, "x"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, breakSeen(t.Context(), st, "x"))
 	if _, err := c.Renew(t.Context(), 2*time.Minute); !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Renew: %v, want ErrLost", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // refusing is a stream. Its server refuses a watch and then ends the stream.
@@ -52,9 +53,7 @@ func testCloseHungStream(t *testing.T, s *servers.Server) {
 		cancel()
 	}
 	began := time.Now()
-	if err := st.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, st.Close())
 	if took := time.Since(began); took < streamsLimit {
 		t.Errorf("Close took %v: no stream hung, so this shows nothing", took)
 	}

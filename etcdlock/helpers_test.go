@@ -3,7 +3,6 @@ package etcdlock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"testing"
@@ -79,6 +78,9 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LeaseOfOwnTTL":                 testLeaseOfOwnTTL,
 	"ClosedClient":                  testClosedClient,
 	"Probe":                         testProbe,
+	"ResetStream":                   testResetStream,
+	"TLS":                           testTLS,
+	"Chaos":                         testChaos,
 }
 
 func TestOnServer(t *testing.T) {
@@ -117,15 +119,9 @@ func storeAt(t testing.TB, s *servers.Server, prefix string) *fixture {
 	t.Helper()
 	w := newWire()
 	d, err := newDriver(w.client(t, s.Addr()), prefix, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	st := &fixture{t: t, store: d, wire: w, admin: newClient(t, s.Addr())}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.Should(t, d.Close()) })
 	return st
 }
 
@@ -135,15 +131,9 @@ func (st *fixture) counted() *fixture {
 	return st
 }
 
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
-}
-
 // claim makes a claim with a TTL of 30 s, changed by with unless with is nil.
 func (st *fixture) claim(name string, with func(*driver.Request)) *claim {
-	r := driver.Request{Name: name, Owner: newOwner(), TTL: 30 * time.Second, Holder: "tester"}
+	r := driver.Request{Name: name, Owner: testkit.Owner(), TTL: 30 * time.Second, Holder: "tester"}
 	if with != nil {
 		with(&r)
 	}
@@ -215,9 +205,7 @@ func (st *fixture) renew(claims ...*claim) []error {
 func (st *fixture) keys() []*mvccpb.KeyValue {
 	st.t.Helper()
 	resp, err := st.admin.Get(st.t.Context(), st.prefix, clientv3.WithPrefix())
-	if err != nil {
-		st.t.Fatal(err)
-	}
+	testkit.Must(st.t, err)
 	return slices.DeleteFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool {
 		_, of := st.name(string(kv.Key))
 		return !of // a tombstone
@@ -235,9 +223,7 @@ func (st *fixture) wantKeys(n int) {
 func (st *fixture) exists(l *lease) bool {
 	st.t.Helper()
 	resp, err := st.admin.TimeToLive(st.t.Context(), l.id)
-	if err != nil {
-		st.t.Fatal(err)
-	}
+	testkit.Must(st.t, err)
 	return resp.GrantedTTL != 0
 }
 
@@ -301,17 +287,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 func dialed(ctx context.Context, t *testing.T, url string, more ...grpc.DialOption) *store {
 	t.Helper()
 	config, opts, err := parse(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	config.DialOptions = append(config.DialOptions, more...)
 	client, err := dial(ctx, config, opts.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	st, err := newDriver(client, opts.Prefix, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return st
 }

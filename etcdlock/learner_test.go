@@ -2,14 +2,13 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"google.golang.org/grpc"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/etcdlock/internal/member"
+	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -20,47 +19,12 @@ func TestLearner(t *testing.T) {
 	t.Parallel()
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{})
 	ctx := context.WithoutCancel(t.Context())
-	if err := e.AddLearner(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, e.AddLearner(ctx))
 	l, err := Open(ctx, e.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
-	held, err := l.Lock(ctx, "held")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		lock, err := l.Lock(ctx, fmt.Sprint("x", i%2))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lock.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	waited := make(chan error, 1)
-	go func() {
-		lock, err := l.Lock(ctx, "held")
-		if err == nil {
-			err = lock.Unlock(ctx)
-		}
-		waited <- err
-	}()
-	testkit.Until(t, "there is a waiter", func() bool {
-		st, err := distlock.Inspect(ctx, l, "held")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st.Waiters > 0
-	})
-	if err := held.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := <-waited; err != nil {
-		t.Error("a waiter:", err)
+	for range 10 {
+		harness.Exercise(t, l, "x")
 	}
 	keepsAlive(ctx, t, e.URL())
 }
@@ -71,9 +35,7 @@ func keepsAlive(ctx context.Context, t *testing.T, url string) {
 	st := dialed(ctx, t, url)
 	defer st.Close()
 	lease, err := st.client.Grant(ctx, 60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 10 {
 		err := errDeposed
 		for err != nil && fate(err) == driver.Again {

@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // age makes the driver believe that it has not heard of a lease for d longer.
@@ -62,18 +63,14 @@ func testRequests(t *testing.T, s *servers.Server) {
 	first.lease.heard(fresh)
 	st.wantRequests("a lock", "map[Txn:1]", func() { second = st.won("second", nil) })
 	for _, err := range st.renew(first, second) {
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, err)
 	}
 	first.lease.heard(3 * time.Second)
 	st.wantRequests("a lock, the lease being 3 s old", "map[LeaseKeepAlive:1 Txn:1]", func() { st.won("third", nil) })
 	first.lease.heard(10 * time.Second)
 	st.wantRequests("a renewal", "map[LeaseKeepAlive:1 Peek:1]", func() {
 		for _, err := range st.renew(first, second) {
-			if err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, err)
 		}
 	})
 	first.lease.heard(fresh)
@@ -282,9 +279,7 @@ func testGrantedTTL(t *testing.T, s *servers.Server) {
 		c := st.claim(fmt.Sprint(i), func(r *driver.Request) { r.TTL, r.NoRenewal = tt.ttl, tt.fixed })
 		g := st.grant(c)
 		resp, err := st.admin.TimeToLive(t.Context(), c.lease.id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		server := time.Duration(resp.GrantedTTL) * time.Second
 		if server != tt.want {
 			t.Errorf("%v (fixed: %v): the server says %v, want %v", tt.ttl, tt.fixed, server, tt.want)
@@ -311,9 +306,7 @@ func testLeaseOfOwnTTL(t *testing.T, s *servers.Server) {
 		t.Helper()
 		kvs := st.keys()
 		resp, err := st.admin.TimeToLive(t.Context(), clientv3.LeaseID(kvs[slices.IndexFunc(kvs, isKey(c.key))].Lease))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return time.Duration(resp.GrantedTTL) * time.Second
 	}
 	long := st.won("long", of(20*time.Second, false))
@@ -328,18 +321,14 @@ func testLeaseOfOwnTTL(t *testing.T, s *servers.Server) {
 		// The extension holds, and is not renewed.
 		short.lease.heard(30 * time.Second)
 		st.wantRequests("a renewal under an extension", "map[Peek:1]", func() {
-			if err := st.renew(short)[0]; err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, st.renew(short)[0])
 		})
 		if got := granted(short); got != time.Minute {
 			t.Errorf("the lease of the extension is one of %v", got)
 		}
 		// And when it is nearly over, the lock goes back to the lease of its TTL.
 		short.lease.heard(57 * time.Second)
-		if err := st.renew(short)[0]; err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, st.renew(short)[0])
 		if got := granted(short); got > 4*time.Second+expiryLag-time.Second {
 			t.Errorf("after the extension the lease is one of %v, the TTL 4s", got)
 		}

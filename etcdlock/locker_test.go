@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Cmp lets a transaction through for as long as the lock is held, and not a moment
@@ -19,13 +20,9 @@ import (
 func testCmp(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	locker, err := New(st.client, &Options{Prefix: st.prefix, Options: distlock.Options{TokenBase: 1000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	lock, err := locker.Lock(t.Context(), "account")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	held := lock.(*Lock)
 	write := func(balance string) bool {
 		t.Helper()
@@ -33,17 +30,13 @@ func testCmp(t *testing.T, s *servers.Server) {
 			If(held.Cmp()).
 			Then(clientv3.OpPut("balance of "+st.prefix, balance)).
 			Commit()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return resp.Succeeded
 	}
 	if i := slices.IndexFunc(st.keys(), isKey(held.Key())); i < 0 || !write("900") {
 		t.Error("the holder cannot write")
 	}
-	if err := distlock.Break(t.Context(), locker, "account", 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, distlock.Break(t.Context(), locker, "account", 0))
 	if err := held.Err(); err != nil {
 		t.Fatal("the holder knows already:", err)
 	}
@@ -51,18 +44,14 @@ func testCmp(t *testing.T, s *servers.Server) {
 		t.Error("a stale write was applied")
 	}
 	next, err := locker.Lock(t.Context(), "account")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if write("700") {
 		t.Error("a stale write was applied under the next holder")
 	}
 	if next.Token() <= held.Token() {
 		t.Errorf("token %d after %d", next.Token(), held.Token())
 	}
-	if err := locker.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, locker.Close())
 	st.wantKeys(0)
 }
 
@@ -70,20 +59,14 @@ func testCmp(t *testing.T, s *servers.Server) {
 func testKeptOnClose(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	first, err := New(st.client, &Options{Prefix: st.prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	kept, err := first.Lock(t.Context(), "renewed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	kept.(*Lock).KeepOnClose()
 	if _, err := first.Lock(t.Context(), "free", distlock.TTL(7*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, first.Close())
 	st.wantKeys(1)
 	st.held(st.claim("renewed", nil))
 }
@@ -133,9 +116,7 @@ func testInspect(t *testing.T, s *servers.Server) {
 		"": {"jo!bs%", "jobs", "jobs/a", "jobs/b", "käse"}, "jobs/": {"jobs/a", "jobs/b"}, "k\xc3": {"käse"}, "x": nil,
 	} {
 		list, err := st.List(t.Context(), prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var names []string
 		for _, status := range list {
 			names = append(names, status.Name)
@@ -152,28 +133,20 @@ func TestNothingLeft(t *testing.T) {
 	s := servers.ForTest(t, servers.Etcd)
 	admin := newClient(t, s.Addr())
 	a, err := Open(t.Context(), s.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	contended := make(chan struct{}, 16) // what b is told that it is held: by TryLock, and by Lock
 	b, err := New(newClient(t, s.Addr()), &Options{Options: distlock.Options{Observer: &distlock.Observer{
 		Contended: func(distlock.Contended) { contended <- struct{}{} },
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	opts := [][]distlock.Option{nil, {distlock.NoRenewal()}, {distlock.TTL(20 * time.Second)}, {distlock.TTL(20 * time.Second), distlock.NoRenewal()}}
 	waiters := make(chan error, len(opts))
 	cancelled, cancel := context.WithCancel(t.Context())
 	for _, o := range opts {
 		name := rand.Text()
 		lock, err := a.Lock(t.Context(), name, o...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lock.Extend(t.Context(), time.Minute); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(t, err)
+		testkit.Should(t, lock.Extend(t.Context(), time.Minute))
 		if _, err := b.TryLock(t.Context(), name, o...); !errors.Is(err, distlock.ErrHeld) {
 			t.Errorf("TryLock: %v, want ErrHeld", err)
 		}
@@ -200,9 +173,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 	st.wantKeys(0)
 	resp, err := admin.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if len(resp.Leases) != 0 {
 		t.Errorf("%d leases are left", len(resp.Leases))
 	}

@@ -15,9 +15,7 @@ import (
 func TestShortLogin(t *testing.T) {
 	t.Parallel()
 	key := t.TempDir() + "/key"
-	if err := os.WriteFile(key, []byte("some secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(key, []byte("some secret"), 0o600))
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{
 		"--auth-token=jwt,sign-method=HS256,ttl=1s,priv-key=" + key, "--bcrypt-cost=4",
 	}})
@@ -46,9 +44,7 @@ func TestShortLogin(t *testing.T) {
 		func() error { _, err := admin.UserGrantRole(ctx, "root", "root"); return err },
 		func() error { _, err := admin.AuthEnable(ctx); return err },
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, step())
 	}
 	beginsAgain("users were made")
 	keepsStream()

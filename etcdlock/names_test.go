@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Names that other libraries have taken for one another.
@@ -18,11 +19,11 @@ var oddNames = []string{
 func TestNoQueueContainsAnother(t *testing.T) {
 	d := &store{prefix: "p/"}
 	for _, a := range oddNames {
-		if back, ok := d.name(d.queue(a) + newOwner()); !ok || back != a {
+		if back, ok := d.name(d.queue(a) + testkit.Owner()); !ok || back != a {
 			t.Errorf("%q comes back as %q, %v", a, back, ok)
 		}
 		for _, b := range oddNames {
-			if a != b && strings.HasPrefix(d.queue(a)+newOwner(), d.queue(b)) {
+			if a != b && strings.HasPrefix(d.queue(a)+testkit.Owner(), d.queue(b)) {
 				t.Errorf("a key of %q is in the queue of %q", a, b)
 			}
 		}
@@ -34,9 +35,7 @@ func TestPrefixesNeverMeet(t *testing.T) {
 	queues := make(map[string]string)
 	for _, p := range prefixes {
 		checked, err := checkPrefix(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		d := &store{prefix: checked}
 		for _, name := range append(oddNames, "b/x", "b", "a/b/x") {
 			who := checked + " " + name

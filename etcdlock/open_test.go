@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -46,12 +47,7 @@ func wantFailure(t *testing.T, ctx context.Context, rawURL string, target error,
 
 func TestOpenWithoutServer(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	silent := l.Addr().String() // accepts, and says nothing
-	defer l.Close()
+	silent := testkit.Silent(t)
 	const dead = "127.0.0.1:1" // nobody listens there
 	for _, user := range []string{"", "u:s3cret@"} {
 		testkit.Within(t, defaultDial/2, func() {
@@ -89,9 +85,7 @@ func TestPermissions(t *testing.T) {
 	admin := newClient(t, s.Addr())
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 	ctx := t.Context()
 	must(admin.RoleAdd(ctx, "locks"))
@@ -123,52 +117,22 @@ func TestPermissions(t *testing.T) {
 	}
 
 	locker, err := Open(ctx, at("app:s3cret@", "/app/locks?ttl=20s"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, opts := range [][]distlock.Option{nil, {distlock.NoRenewal()}} {
-		lock, err := locker.TryLock(ctx, "x", opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := locker.TryLock(ctx, "x", opts...); !errors.Is(err, distlock.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld", err)
-		}
-		waited := make(chan error, 1)
-		go func() {
-			next, err := locker.Lock(ctx, "x")
-			if err == nil {
-				err = next.Unlock(ctx)
-			}
-			waited <- err
-		}()
-		before := lock.Deadline()
-		if err := lock.Extend(ctx, time.Minute); err != nil || !lock.Deadline().After(before) {
-			t.Errorf("Extend: %v", err)
-		}
-		if list, err := locker.List(ctx, ""); err != nil || len(list) != 1 || list[0].Remaining == 0 {
-			t.Errorf("List: %+v, %v", list, err)
-		}
-		if err := lock.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := <-waited; err != nil {
-			t.Error(err)
-		}
+		harness.Exercise(t, locker, "x", opts...)
 	}
 	// A keep-alive needs rights to all keys of the lease.
 	client, err := dial(ctx, clientv3.Config{
 		Endpoints: []string{s.Addr()}, Username: "app", Password: "s3cret", DialTimeout: defaultDial, Logger: zap.NewNop(),
 	}, "app/locks/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d, err := newDriver(client, "app/locks", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	st := &fixture{t: t, store: d}
 	c := st.won("y", nil)
+	if list, err := locker.List(ctx, ""); err != nil || len(list) != 1 || list[0].Remaining == 0 {
+		t.Errorf("List: %+v, %v", list, err)
+	}
 	c.lease.age(20 * time.Second)
 	if err := st.renew(c)[0]; err != nil {
 		t.Error("renewal:", err)
@@ -196,9 +160,7 @@ func TestPermissions(t *testing.T) {
 func newLogin(t *testing.T, addr, user, password string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: password, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -207,15 +169,8 @@ func newLogin(t *testing.T, addr, user, password string) *clientv3.Client {
 // not hold an operator up for ever.
 func TestMute(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	locker, err := New(newClient(t, l.Addr().String()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locker, err := New(newClient(t, testkit.Silent(t)), nil)
+	testkit.Must(t, err)
 	ctx := context.Background()
 	for what, ask := range map[string]func() error{
 		"Inspect": func() error { _, err := locker.Inspect(ctx, "x"); return err },
@@ -254,9 +209,7 @@ func TestOpenWithoutKeepAlive(t *testing.T) {
 		nil: "this is an etcd grpc-proxy",
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		server := grpc.NewServer()
 		pb.RegisterKVServer(server, partial{})
 		pb.RegisterLeaseServer(server, partial{refusal: refusal})
@@ -272,9 +225,7 @@ func testProbe(t *testing.T, s *servers.Server) {
 	revision := func() int64 {
 		t.Helper()
 		resp, err := st.admin.Get(t.Context(), st.prefix, clientv3.WithPrefix())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if resp.Count != 0 {
 			t.Errorf("%d keys", resp.Count)
 		}
@@ -282,18 +233,14 @@ func testProbe(t *testing.T, s *servers.Server) {
 	}
 	revision()
 	st.wantRequests("the probe", "map[LeaseKeepAlive:1 Txn:1]", func() {
-		if err := probe(t.Context(), st.client, st.prefix); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, probe(t.Context(), st.client, st.prefix))
 	})
 	revision()
 }
 
 // A proxy has reset the stream of a write on the way back. The library must not send
 // the write again behind our back: the release of a held lock would say "lost".
-func TestResetStream(t *testing.T) {
-	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
+func testResetStream(t *testing.T, s *servers.Server) {
 	var reset atomic.Bool
 	wire := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)
@@ -306,24 +253,16 @@ func TestResetStream(t *testing.T) {
 		Endpoints: []string{s.Addr()}, DialTimeout: defaultDial, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(wire)},
 	}, DefaultPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	locker, err := newLocker(client, nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 2 {
 		lock, err := locker.Lock(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		reset.Store(true)
 		if err := lock.Unlock(t.Context()); err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
 	}
-	if err := locker.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, locker.Close())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/etcdlock/internal/member"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A lock is renewed, a waiter looks and a name is locked as soon as the server is back, also by
@@ -48,19 +49,13 @@ func TestComesBack(t *testing.T) {
 				MinConnectTimeout: time.Minute,
 			})},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		d, err := newDriver(client, what, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		st := (&fixture{t: t, store: d}).counted()
 		held, waiter := st.won("x", nil), st.claim("x", nil)
 		st.held(waiter)
-		if err := s.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Kill(t.Context()))
 		refused := func() bool { return client.ActiveConnection().GetState() == connectivity.TransientFailure }
 		st.eventually("the client has met a refusal", refused)
 		held.lease.heard(0)
@@ -78,14 +73,10 @@ func TestComesBack(t *testing.T) {
 		}
 		cancel()
 		st.eventually("it has met another", refused)
-		if err := s.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Restart(t.Context()))
 		use(st, held, waiter)
 		st.release(held, nil)
 		_ = waiter.Release(t.Context())
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, d.Close())
 	}
 }

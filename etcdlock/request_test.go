@@ -67,21 +67,15 @@ func testHungRelease(t *testing.T, s *servers.Server) {
 		for _, method := range []string{"Txn", "LeaseRevoke"} {
 			st := newStore(t, s)
 			locker, err := New(st.client, &Options{Prefix: st.prefix})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			lock, err := locker.Lock(t.Context(), "x", distlock.NoRenewal())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			st.wire.next(method, f)
 			if err := lock.Unlock(t.Context()); err != nil {
 				t.Errorf("%s: Unlock: %v", method, err)
 			}
 			st.wantKeys(0)
-			if err := locker.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, locker.Close())
 		}
 	}
 }
@@ -104,9 +98,7 @@ func testHungClose(t *testing.T, s *servers.Server) {
 	testkit.WithinFresh(t, closeLimit+time.Second, func() func() {
 		st.wire.faults(nil)
 		d, err := newDriver(st.client, st.prefix, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		hanging := &fixture{t: t, store: d}
 		hanging.release(hanging.won("x", nil), nil)
 		hanging.release(hanging.won("x", noRenewal), nil)
@@ -152,12 +144,7 @@ func testHungKeepAliveOfAnother(t *testing.T, s *servers.Server) {
 func testHungMove(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	moved, stays := st.won("moved", nil), st.won("stays", nil)
-	st.wire.faults(func(method string) fault {
-		if method == "Txn" {
-			return hang
-		}
-		return pass
-	})
+	st.wire.each("Txn", hang)
 	ctx, cancel := context.WithTimeout(t.Context(), maxRequest)
 	defer cancel()
 	batch := []driver.Renewal{{Claim: moved, TTL: time.Hour}, {Claim: stays, TTL: stays.request.TTL}}
@@ -238,17 +225,13 @@ func testClosedClient(t *testing.T, s *servers.Server) {
 	testkit.WithinFresh(t, time.Second, func() func() {
 		client := newClient(t, s.Addr())
 		d, err := newDriver(client, st.prefix, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		closing := &fixture{t: t, store: d}
 		name := rand.Text()
 		held, waiter := closing.won(name, nil), closing.claim(name, nil)
 		closing.held(waiter)
 		woken := closing.waiting(waiter)
-		if err := client.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, client.Close())
 		closing.woken(woken)
 		return func() { wantClosed(t, d, held, waiter) }
 	})
@@ -263,7 +246,7 @@ func wantClosed(t *testing.T, d *store, held, waiter *claim) {
 	answers := map[string]error{"Renew": batch[0].Err, "Break": d.Break(ctx, name, held.rev), "Release": held.Release(ctx)}
 	_, answers["Renew"] = held.Renew(ctx, time.Minute)
 	_, answers["Try"] = waiter.Try(ctx)
-	first := d.Claim(driver.Request{Name: "y", Owner: newOwner(), TTL: 30 * time.Second}).(*claim)
+	first := d.Claim(driver.Request{Name: "y", Owner: testkit.Owner(), TTL: 30 * time.Second}).(*claim)
 	_, answers["the first Try"] = first.Try(ctx)
 	if err := first.Release(ctx); err != nil {
 		t.Errorf("Release after it: %v, but nothing was sent", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // A put that the server gets only after the clean-up behind it leaves nothing, though a
@@ -163,9 +164,7 @@ func TestReleaseOnFullStore(t *testing.T) {
 	st.grant(c)
 	other := st.won("other", nil)
 	members, err := st.admin.MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: members.Members[0].ID}
 	if _, err := pb.NewMaintenanceClient(st.admin.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)

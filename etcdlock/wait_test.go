@@ -134,12 +134,7 @@ func testRefusedWatch(t *testing.T, s *servers.Server) {
 		}
 	}
 	noWake(false)
-	st.wire.faults(func(method string) fault {
-		if method == "Watch" {
-			return deposed
-		}
-		return pass
-	})
+	st.wire.each("Watch", deposed)
 	st.woken(st.waiting(waiter))
 	for range 3 {
 		noWake(true)

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // fault is what becomes of a request.
@@ -62,6 +64,16 @@ func (w *wire) next(method string, f fault) {
 		}
 		done = true
 		return f
+	})
+}
+
+// each sets what happens to all requests of a method from now on.
+func (w *wire) each(method string, f fault) {
+	w.faults(func(m string) fault {
+		if m == method {
+			return f
+		}
+		return pass
 	})
 }
 
@@ -194,9 +206,7 @@ func (w *wire) client(t testing.TB, addr string) *clientv3.Client {
 			grpc.WithChainUnaryInterceptor(w.unary), grpc.WithChainStreamInterceptor(w.stream),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

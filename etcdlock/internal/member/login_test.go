@@ -21,38 +21,28 @@ import (
 func TestLoginRunsOut(t *testing.T) {
 	t.Parallel()
 	key := t.TempDir() + "/key"
-	if err := os.WriteFile(key, []byte("some secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(key, []byte("some secret"), 0o600))
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{
 		"--auth-token=jwt,sign-method=HS256,ttl=1s,priv-key=" + key, "--bcrypt-cost=4",
 	}})
 	ctx := context.WithoutCancel(t.Context())
 	config := clientv3.Config{Endpoints: e.Addrs(), DialTimeout: minConnect, Logger: zap.NewNop()}
 	admin, err := clientv3.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer admin.Close()
 	for _, step := range []func() error{
 		func() error { _, err := admin.UserAdd(ctx, "root", "secret"); return err },
 		func() error { _, err := admin.UserGrantRole(ctx, "root", "root"); return err },
 		func() error { _, err := admin.AuthEnable(ctx); return err },
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, step())
 	}
 	config.Username, config.Password = "root", "secret"
 	client, err := Dial(ctx, config, func(ctx context.Context, c *clientv3.Client) error { _, err := c.Get(ctx, "x"); return err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer client.Close()
 	lease, err := client.Grant(ctx, 60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	l := client.Auth.(*logins)
 	old := l.last.Load()
 	keep := func() error {
