@@ -83,7 +83,7 @@ func TestCloseOfSilentServer(t *testing.T) {
 	defer asking.Wait()
 	testkit.WithinFresh(t, 900*time.Millisecond, func() func() {
 		w := newProxy(t)
-		d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s")
+		d := openDriver(t, server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=2s")
 		w.gate.Lock()
 		t.Cleanup(w.gate.Unlock)
 		conn := d.main.session.conn
@@ -96,9 +96,7 @@ func TestCloseOfSilentServer(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond) // not to wait for something: the server is silent for longer than it may be
 		return func() {
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, d.Close())
 		}
 	})
 }
@@ -122,16 +120,10 @@ func TestAnswerToAnotherSession(t *testing.T) {
 func TestCloseUnderContainer(t *testing.T) {
 	t.Parallel()
 	w, prefix := newProxy(t), freshPrefix()
-	d := openDriver(t, server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=10s")
+	d := openDriver(t, server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=10s")
 	s := d.main.session
 	reached, held := make(chan struct{}), make(chan struct{})
-	w.on(func(op int32) fault {
-		if op == opContainer {
-			close(reached)
-			<-held
-		}
-		return pass
-	})
+	w.before(opContainer, func() { close(reached); <-held })
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.createContainer(t.Context(), prefix)

@@ -49,13 +49,9 @@ func TestConformanceAlone(t *testing.T) {
 // conform examines Open by the checks that filter selects.
 func conform(t *testing.T, s *servers.Server, filter func(conformance.Check) bool) {
 	l, err := Open(t.Context(), s.URL(), suiteOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	caps := l.Capabilities()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, l.Close())
 	o := cmp.Or(pin.Pinned(s, "fence/over-cleanup"), &conformance.Options{})
 	o.Filter = filter
 	conformance.Run(t, harness{s, connectTo(t, s.Addr()), caps}, o)
@@ -132,13 +128,9 @@ func TestConformanceOfNew(t *testing.T) {
 		h.session, o = suiteSession, nil
 	}
 	l, err := h.openOn(t.Context(), t.Cleanup, s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	h.caps = l.Capabilities()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, l.Close())
 	conformance.Run(t, h, o)
 }
 

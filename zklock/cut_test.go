@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestOneCutCostsNothing breaks the connection once, at each request of each operation,
@@ -29,7 +30,7 @@ func TestOneCutCostsNothing(t *testing.T) {
 			return held.Unlock(ctx)
 		},
 		"TryLock of a new name": func(ctx context.Context) error {
-			held, err := l.TryLock(ctx, newOwner())
+			held, err := l.TryLock(ctx, testkit.Owner())
 			if err != nil {
 				return err
 			}
@@ -152,9 +153,7 @@ func TestCutAgainAndAgain(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond) // not to wait for something: the name is held meanwhile
 			holders.Add(-1)
-			if err := held.Unlock(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, held.Unlock(context.WithoutCancel(t.Context())))
 		})
 	}
 	waiting.Wait()

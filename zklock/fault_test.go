@@ -15,61 +15,6 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// TestReplyCut breaks the connection at each request of a TryLock and an Unlock,
-// before and after the server has got it. Whatever the calls return, a lock that
-// was taken is one node, and nothing is left in the end.
-func TestReplyCut(t *testing.T) {
-	t.Parallel()
-	conn := connect(t)
-	for _, f := range []fault{loseRequest, loseReply} {
-		for k := 1; k <= 8; k++ {
-			t.Run(fmt.Sprintf("%d/%d", f, k), func(t *testing.T) {
-				w, prefix := newProxy(t), freshPrefix()
-				l := open(t, w, prefix, 30*time.Second)
-				unlock(t, lock(t, l, "x"))
-				w.on(once(0, k, f))
-				for range 3 {
-					held, err := l.TryLock(t.Context(), "x")
-					if err != nil {
-						t.Logf("TryLock: %v", err)
-						continue
-					}
-					if n := len(claimsOf(t, conn, prefix, "x")); n != 1 {
-						t.Errorf("%d claims while the lock is held", n)
-					}
-					if err := held.Unlock(t.Context()); err != nil {
-						t.Errorf("Unlock: %v", err)
-					}
-				}
-				eventually(t, func() string {
-					if n := len(claimsOf(t, conn, prefix, "x")); n != 0 {
-						return fmt.Sprintf("%d claims are left", n)
-					}
-					return ""
-				})
-			})
-		}
-	}
-}
-
-// TestCreateCutOnce: the lost reply to a creation is found out, and the lock taken.
-func TestCreateCutOnce(t *testing.T) {
-	t.Parallel()
-	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
-	l := open(t, w, prefix, 30*time.Second)
-	unlock(t, lock(t, l, "x"))
-	w.on(once(opMulti, 1, loseReply))
-	held, err := l.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, stat, err := conn.Exists(held.(*Lock).Path())
-	if err != nil || stat.Czxid != held.Token() {
-		t.Errorf("the token is %d, the node's czxid %d, %v", held.Token(), stat.Czxid, err)
-	}
-	unlock(t, held)
-}
-
 // TestCreateCutForLong: no look-up succeeds either while the call lasts. The node is
 // there, unknown to all, and goes when the connection is back.
 func TestCreateCutForLong(t *testing.T) {
@@ -114,9 +59,7 @@ func TestLongCutLeavesNothing(t *testing.T) {
 			t.Parallel()
 			w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 			l, err := New(w.connect(), &Options{Prefix: prefix, TickTime: tick}) // it has but one session
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			t.Cleanup(func() { l.Close() })
 			keep(t, conn, prefix, "x")
 			unlock(t, lock(t, l, "x"))
@@ -163,14 +106,10 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	prefix, dying, conn := freshPrefix(), connect(t), connect(t)
 	c := claimOn(t, conn, prefix, "x", false)
-	if err := c.class.session.makeNode(t.Context(), c.parent(), zk.FlagContainer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.class.session.makeNode(t.Context(), c.parent(), zk.FlagContainer))
 	leftover, err := dying.Create(c.parent()+"/"+claimPrefix+c.owner()+"-", nil,
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.session = c.class.session
 	c.creation = &creation{done: make(chan struct{}), err: zk.ErrConnectionClosed}
 	close(c.creation.done)
@@ -178,9 +117,7 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 		t.Fatalf("it is certain that our node was not made: got %v", err)
 	}
 	grant, err := attempt(t, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if there, _, err := dying.Exists(leftover); err != nil || there {
 		t.Error("the leftover is still there:", err)
 	}
@@ -188,9 +125,7 @@ func TestForeignSessionIsNotAdopted(t *testing.T) {
 	if err != nil || stat.EphemeralOwner != conn.SessionID() || stat.Czxid != grant.Token {
 		t.Errorf("the claim is %s of session %x: %v", c.path, stat.EphemeralOwner, err)
 	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, c.Release(t.Context()))
 }
 
 // TestExpiredWhileHeld: the session ends under a lock; the holder hears of it, and
@@ -255,30 +190,6 @@ func expiredWhileWaiting(t *testing.T) func() {
 	}
 }
 
-// TestFencedBeforeExpiry cuts a holder off. It must give up before the server lets
-// go of its node.
-func TestFencedBeforeExpiry(t *testing.T) {
-	t.Parallel()
-	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
-	l := open(t, w, prefix, 2*time.Second)
-	held := lock(t, l, "x")
-	w.gate.Lock()
-	defer w.gate.Unlock()
-	eventually(t, func() string {
-		before := held.Err() != nil // by the clock: a goroutine may be woken late
-		if len(claimsOf(t, conn, prefix, "x")) != 0 {
-			return "the node of the dead session is still there"
-		}
-		if !before {
-			t.Error("the holder had not given up when its node went away")
-		}
-		return ""
-	})
-	if !errors.Is(held.Err(), distlock.ErrLost) {
-		t.Error(held.Err())
-	}
-}
-
 // TestExpiredClaim: a lock of a past session is lost, even if the servers have not come
 // to its node yet.
 func TestExpiredClaim(t *testing.T) {
@@ -286,9 +197,7 @@ func TestExpiredClaim(t *testing.T) {
 	w, prefix := newProxy(t), freshPrefix()
 	conn := w.connect()
 	c := claimOn(t, conn, prefix, "x", false)
-	if _, err := attempt(t, c); err != nil {
-		t.Fatal(err)
-	}
+	grants(t, c)
 	w.expire()
 	eventually(t, func() string {
 		if id := conn.SessionID(); id == 0 || id == c.id {
@@ -301,9 +210,7 @@ func TestExpiredClaim(t *testing.T) {
 		t.Error("Renew:", err)
 	}
 	leftover := c.path
-	if err := c.session.makeNode(t.Context(), leftover, zk.FlagPersistent); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.session.makeNode(t.Context(), leftover, zk.FlagPersistent))
 	if err := c.Release(t.Context()); !errors.Is(err, distlock.ErrLost) {
 		t.Error("Release:", err)
 	}
@@ -335,9 +242,7 @@ func nodeDeletedByHand(t *testing.T) func() {
 		return ""
 	})
 	return func() {
-		if err := conn.Delete(prefix+"/x/"+line[1].name, -1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, conn.Delete(prefix+"/x/"+line[1].name, -1))
 		if err := <-failed; err == nil || errors.Is(err, distlock.ErrHeld) {
 			t.Error("the waiter got", err)
 		}
@@ -371,7 +276,5 @@ func TestRenewalHeedsItsContext(t *testing.T) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Renew: %v", err)
 	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, c.Release(t.Context()))
 }

@@ -73,9 +73,7 @@ func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Co
 		}
 		return conn, err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { conn.Close(time.Second) })
 	return conn.Conn
 }
@@ -114,12 +112,10 @@ func open(t testing.TB, w *proxy, prefix string, session time.Duration) *Locker 
 	t.Helper()
 	url := server(t).URL()
 	if w != nil {
-		url = server(t).URLVia(w.addr())
+		url = server(t).URLVia(w.addr)
 	}
 	l, err := Open(t.Context(), url, &Options{Prefix: prefix, SessionTimeout: session, TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -130,7 +126,7 @@ func claimOn(t testing.TB, conn *zk.Conn, prefix, name string, nowait bool) *cla
 	d := newStoreOn(conn, Options{Prefix: prefix, ACL: zk.WorldACL(zk.PermAll), TickTime: tick}, 30*time.Second)
 	t.Cleanup(d.end)
 	return d.Claim(driver.Request{
-		Name: name, Owner: newOwner(), TTL: 10 * time.Second, Holder: "me", NoWait: nowait,
+		Name: name, Owner: testkit.Owner(), TTL: 10 * time.Second, Holder: "me", NoWait: nowait,
 	}).(*claim)
 }
 
@@ -145,14 +141,20 @@ func attempt(t testing.TB, c driver.Claim) (grant driver.Grant, err error) {
 	return grant, err
 }
 
-func newOwner() string {
-	const hexadecimal = "0123456789abcdef"
-	b := make([]byte, ownerDigits)
-	_, _ = rand.Read(b)
-	for i := range b {
-		b[i] = hexadecimal[b[i]%16]
+// grants fails the test unless c gets its name.
+func grants(t testing.TB, c driver.Claim) driver.Grant {
+	t.Helper()
+	grant, err := attempt(t, c)
+	testkit.Must(t, err)
+	return grant
+}
+
+// refuses fails the test unless another has c's name.
+func refuses(t testing.TB, c driver.Claim) {
+	t.Helper()
+	if _, err := attempt(t, c); !errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("Try: %v, want ErrHeld", err)
 	}
-	return string(b)
 }
 
 // eventually waits until f returns "". What it returned last is logged if the test has

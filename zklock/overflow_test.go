@@ -16,6 +16,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestLastNumber: when there have been 2^31 claims on a name, the server gives every
@@ -29,9 +30,7 @@ func TestLastNumber(t *testing.T) {
 	lockers := make([]*Locker, 4)
 	for i := range lockers {
 		l, err := Open(t.Context(), "zk://"+addr+prefix+"?tick_time=200ms&ttl=30s", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer l.Close()
 		lockers[i] = l
 	}
@@ -108,23 +107,15 @@ func countedTo(t *testing.T, s *servers.Server, node string, number int) {
 		}
 	}
 	conn.Close()
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Kill(t.Context()))
 	set := exec.Command("java", "-cp", classes, "testdata/SetCversion.java", data, node, fmt.Sprint(number))
 	if out, err := set.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	logs, err := filepath.Glob(filepath.Join(data, "version-2", "log.*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, log := range logs {
-		if err := os.Remove(log); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Remove(log))
 	}
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Restart(t.Context()))
 }

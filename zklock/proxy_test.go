@@ -5,12 +5,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // Operations by their number in the protocol.
@@ -39,10 +42,10 @@ const (
 
 // proxy is a path to the server that knows where requests begin and end.
 type proxy struct {
-	t        testing.TB
-	listener net.Listener
-	gate     sync.RWMutex // locked while nothing comes through
-	away     atomic.Bool  // the server cannot be reached
+	t    testing.TB
+	addr string
+	gate sync.RWMutex // locked while nothing comes through
+	away atomic.Bool  // the server cannot be reached
 
 	connected atomic.Int64 // open connections of clients
 
@@ -55,40 +58,41 @@ type proxy struct {
 
 func newProxy(t testing.TB) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &proxy{t: t, listener: l, counts: make(map[int32]int)}
+	w := &proxy{t: t, counts: make(map[int32]int)}
 	target := server(t).Addr()
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { w.serve(client, target) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		w.cut()
-		running.Wait()
-	})
+	w.addr = testkit.Serve(t, nil, func(client net.Conn) { w.serve(client, target) })
+	t.Cleanup(w.cut)
 	return w
 }
 
-func (w *proxy) addr() string { return w.listener.Addr().String() }
-
 // connect returns a connection through the proxy.
-func (w *proxy) connect() *zk.Conn { return connectTo(w.t, w.addr()) }
+func (w *proxy) connect() *zk.Conn { return connectTo(w.t, w.addr) }
 
 // on sets the judge of all requests to come.
 func (w *proxy) on(judge func(op int32) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge = judge
+}
+
+// each has all requests to come of some operations meet a fault.
+func (w *proxy) each(f fault, ops ...int32) {
+	w.on(func(op int32) fault {
+		if slices.Contains(ops, op) {
+			return f
+		}
+		return pass
+	})
+}
+
+// before has do called for each request to come of an operation, which then passes.
+func (w *proxy) before(op int32, do func()) {
+	w.on(func(got int32) fault {
+		if got == op {
+			do()
+		}
+		return pass
+	})
 }
 
 // count returns how many requests there were, by operation, since the last call;
@@ -123,9 +127,7 @@ func (w *proxy) expire() {
 	greeting := w.greeting
 	w.mu.Unlock()
 	conn, err := net.Dial("tcp", server(w.t).Addr())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 	defer conn.Close()
 	request := make([]byte, 4+8+4)                               // protocol version, last zxid seen, time-out
 	request = append(request, greeting[8:8+8+4+16]...)           // session id, and the password with its length
@@ -286,17 +288,13 @@ func once(op int32, k int, f fault) func(int32) fault {
 func monitor(t testing.TB, addr, key string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	if _, err := conn.Write([]byte("mntr")); err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, key+"\t"); ok {
 			return strings.TrimSpace(value)

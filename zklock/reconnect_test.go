@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestReconnectsInOrder reconnects with watches and requests under way: with the race
@@ -19,7 +20,7 @@ import (
 func TestReconnectsInOrder(t *testing.T) {
 	t.Parallel()
 	w := newProxy(t)
-	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	d := openDriver(t, server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=10s")
 	conn := d.main.session.conn
 	var watching, asking sync.WaitGroup
 	for i := range 16 { // more than one request to set them anew: the library reads the field for each
@@ -61,7 +62,7 @@ func TestReconnectsInOrder(t *testing.T) {
 func TestWatchesAfterReconnection(t *testing.T) {
 	t.Parallel()
 	w, admin, prefix := newProxy(t), connect(t), freshPrefix()
-	d := openDriver(t, server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=10s")
+	d := openDriver(t, server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=10s")
 	watched := make(map[string]<-chan zk.Event)
 	for _, name := range []string{"", "/kept", "/deleted"} {
 		if _, err := admin.Create(prefix+name, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -70,16 +71,12 @@ func TestWatchesAfterReconnection(t *testing.T) {
 	}
 	for _, name := range []string{"/kept", "/deleted"} {
 		_, _, events, err := d.main.session.conn.GetW(prefix + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		watched[name] = events
 	}
 	w.away.Store(true)
 	w.cut()
-	if err := admin.Delete(prefix+"/deleted", -1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, admin.Delete(prefix+"/deleted", -1))
 	w.away.Store(false)
 	if e := <-watched["/deleted"]; e.Type != zk.EventNodeDeleted {
 		t.Error("a node that was deleted meanwhile:", e)
@@ -98,10 +95,11 @@ func TestWatchesAfterReconnection(t *testing.T) {
 type breaking struct {
 	net.Conn
 	next *atomic.Bool // the next one
+	text string       // which has this in it
 }
 
 func (b breaking) Write(p []byte) (int, error) {
-	if b.next.CompareAndSwap(true, false) {
+	if bytes.Contains(p, []byte(b.text)) && b.next.CompareAndSwap(true, false) {
 		_ = b.Conn.Close()
 	}
 	return b.Conn.Write(p)
@@ -112,19 +110,15 @@ func (b breaking) Write(p []byte) (int, error) {
 func TestBrokenWhileWriting(t *testing.T) {
 	t.Parallel()
 	var next atomic.Bool
-	conn := connectOver(t, server(t).Addr(), func(conn net.Conn) net.Conn { return breaking{conn, &next} })
+	conn := connectOver(t, server(t).Addr(), func(conn net.Conn) net.Conn { return breaking{conn, &next, ""} })
 	l, err := New(conn, &Options{Prefix: freshPrefix(), TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	unlock(t, lock(t, l, "x"))
 	next.Store(true)
 	held := lock(t, l, "x")
 	next.Store(true)
-	if err := held.Extend(t.Context(), 10*time.Second); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, held.Extend(t.Context(), 10*time.Second))
 	next.Store(true)
 	unlock(t, held)
 }
@@ -137,11 +131,9 @@ func TestBrokenWhileLoggingIn(t *testing.T) {
 	var current atomic.Pointer[net.Conn]
 	conn := connectOver(t, server(t).Addr(), func(conn net.Conn) net.Conn {
 		current.Store(&conn)
-		return &breakingLogin{Conn: conn, next: &next}
+		return breaking{conn, &next, "user:password"}
 	})
-	if err := conn.AddAuth("digest", []byte("user:password")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.AddAuth("digest", []byte("user:password")))
 	next.Store(true)
 	_ = (*current.Load()).Close()
 	eventually(t, func() string {
@@ -150,17 +142,4 @@ func TestBrokenWhileLoggingIn(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-// breakingLogin is a connection that breaks while the credentials are being written.
-type breakingLogin struct {
-	net.Conn
-	next *atomic.Bool // the next ones
-}
-
-func (b *breakingLogin) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("user:password")) && b.next.CompareAndSwap(true, false) {
-		_ = b.Conn.Close()
-	}
-	return b.Conn.Write(p)
 }

@@ -13,28 +13,20 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// TestDeletedByHand: what an administrator takes away is lost within a renewal.
+// TestDeletedByHand: what an administrator takes away before the first renewal is lost with that. What goes later is
+// examined by the suite.
 func TestDeletedByHand(t *testing.T) {
 	t.Parallel()
-	prefix, conn := freshPrefix(), connect(t)
-	l := open(t, nil, prefix, 30*time.Second)
-	for _, how := range []string{"before the first renewal", "later"} {
-		testkit.WithinFresh(t, 2*time.Second, func() func() {
-			held := lock(t, l, "x", distlock.TTL(3*time.Second))
-			if how == "later" {
-				first := held.Deadline()
-				testkit.Until(t, "the lock is renewed", func() bool { return held.Err() != nil || held.Deadline().After(first) })
+	l, conn := open(t, nil, freshPrefix(), 30*time.Second), connect(t)
+	testkit.WithinFresh(t, 2*time.Second, func() func() {
+		held := lock(t, l, "x", distlock.TTL(3*time.Second))
+		return func() {
+			testkit.Must(t, conn.Delete(held.Path(), -1))
+			if <-held.Done(); !errors.Is(held.Err(), distlock.ErrLost) {
+				t.Error(held.Err())
 			}
-			return func() {
-				if err := conn.Delete(held.Path(), -1); err != nil {
-					t.Fatal(err)
-				}
-				if <-held.Done(); !errors.Is(held.Err(), distlock.ErrLost) {
-					t.Errorf("%s: %v", how, held.Err())
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // renewedOnce returns a claim with a lock and a watch, its proxy, and another
@@ -43,9 +35,7 @@ func renewedOnce(t *testing.T) (*proxy, *claim, *zk.Conn) {
 	t.Helper()
 	w, byHand := newProxy(t), connect(t)
 	c := claimOn(t, w.connect(), freshPrefix(), "x", false)
-	if _, err := attempt(t, c); err != nil {
-		t.Fatal(err)
-	}
+	grants(t, c)
 	if _, err := c.Renew(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +47,7 @@ func renewedOnce(t *testing.T) (*proxy, *claim, *zk.Conn) {
 func TestDeletedWhileRenewed(t *testing.T) {
 	t.Parallel()
 	w, c, byHand := renewedOnce(t)
-	w.on(func(op int32) fault {
-		if op == opMulti {
-			if err := byHand.Delete(c.path, -1); err != nil {
-				t.Error(err)
-			}
-		}
-		return pass
-	})
+	w.before(opMulti, func() { testkit.Should(t, byHand.Delete(c.path, -1)) })
 	if _, err := c.Renew(t.Context(), time.Second); !errors.Is(err, distlock.ErrLost) {
 		t.Error("a renewal of what was gone when it was confirmed:", err)
 	}
@@ -124,18 +107,11 @@ func TestSlowRenewalIsShared(t *testing.T) {
 	batch := make([]driver.Renewal, 20)
 	for i := range batch {
 		batch[i] = driver.Renewal{TTL: ttl, Claim: first.class.store.Claim(driver.Request{
-			Name: fmt.Sprint(i), Owner: newOwner(), TTL: ttl, Holder: "me"})}
-		if _, err := attempt(t, batch[i].Claim); err != nil {
-			t.Fatal(err)
-		}
+			Name: fmt.Sprint(i), Owner: testkit.Owner(), TTL: ttl, Holder: "me"})}
+		grants(t, batch[i].Claim)
 	}
 	w.count()
-	w.on(func(op int32) fault {
-		if op == opMulti {
-			time.Sleep(2 * ttl / sharing)
-		}
-		return pass
-	})
+	w.before(opMulti, func() { time.Sleep(2 * ttl / sharing) })
 	time.Sleep(2 * ttl / sharing) // since the last Try: it has confirmed the session
 	first.class.store.Renew(t.Context(), batch)
 	for i := range batch {

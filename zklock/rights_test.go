@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/url"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -21,13 +23,9 @@ func TestUnreadableName(t *testing.T) {
 	prefix, admin := freshPrefix(), connect(t)
 	l := open(t, nil, prefix, 30*time.Second)
 	held := lock(t, l, "open", distlock.Holder("a\x00b"))
-	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, admin.AddAuth("digest", []byte("admin:pw")))
 	other, err := New(admin, &Options{Prefix: prefix, ACL: zk.AuthACL(zk.PermAll), TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer other.Close()
 	secret := lock(t, other, "secret")
 	list, err := l.List(t.Context(), "")
@@ -58,22 +56,13 @@ func TestUnreadableName(t *testing.T) {
 func TestContainersDropTheConnection(t *testing.T) {
 	t.Parallel()
 	w := newProxy(t)
-	w.on(func(op int32) fault {
-		if op == opContainer {
-			return loseRequest
-		}
-		return pass
-	})
-	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	w.each(loseRequest, opContainer)
+	d := openDriver(t, server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=10s")
 	take := func(name string) {
 		t.Helper()
-		c := d.Claim(driver.Request{Name: name, Owner: newOwner(), TTL: 10 * time.Second})
-		if _, err := attempt(t, c); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		c := d.Claim(driver.Request{Name: name, Owner: testkit.Owner(), TTL: 10 * time.Second})
+		grants(t, c)
+		testkit.Must(t, c.Release(t.Context()))
 	}
 	take("x")
 	take("y")
@@ -94,14 +83,9 @@ func TestContainersDropTheConnection(t *testing.T) {
 func TestContainersWithoutMajority(t *testing.T) {
 	t.Parallel()
 	w := newProxy(t)
-	d := openDriver(t, server(t).URLVia(w.addr())+freshPrefix()+"?tick_time=200ms&ttl=10s")
-	w.on(func(op int32) fault {
-		if op == opContainer || op == opCreate || op == opMulti {
-			return loseRequest
-		}
-		return pass
-	})
-	c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: 10 * time.Second})
+	d := openDriver(t, server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=10s")
+	w.each(loseRequest, opContainer, opCreate, opMulti)
+	c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: 10 * time.Second})
 	if _, err := attempt(t, c); err == nil || !unanswered(err) {
 		t.Error("Try without an answer:", err)
 	}
@@ -109,25 +93,23 @@ func TestContainersWithoutMajority(t *testing.T) {
 		t.Error("the servers are taken not to know containers")
 	}
 	w.on(nil)
-	if _, err := attempt(t, c); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	grants(t, c)
+	testkit.Should(t, c.Release(t.Context()))
 }
 
 // TestWhyNoServer: what keeps the client from a server is in the error, with the host.
 func TestWhyNoServer(t *testing.T) {
 	t.Parallel()
-	addr, ca := tlsFront(t)
-	ours := "zks://me:s3cret@" + addr + freshPrefix() + "?tls_ca=" + url.QueryEscape(ca)
+	authority := testkit.NewAuthority(t)
+	ca := url.QueryEscape(authority.File)
+	addr := strings.TrimPrefix(tlsFront(t, authority, tls.NoClientCert, time.Hour), "zks://")
+	ours := "zks://me:s3cret@" + addr + freshPrefix() + "?tls_ca=" + ca
 	plain := server(t).Addr()
 	for what, tc := range map[string]struct{ url, want string }{
 		"an unknown authority": {strings.Split(ours, "?")[0], "unknown authority"},
 		"another name":         {ours + "&tls_server_name=elsewhere", "elsewhere"},
 		"no TLS at a TLS port": {"zk://" + addr + "?dial_timeout=2s", addr},
-		"TLS at a plain port":  {"zks://" + plain + "?dial_timeout=1s&tls_ca=" + url.QueryEscape(ca), plain},
+		"TLS at a plain port":  {"zks://" + plain + "?dial_timeout=1s&tls_ca=" + ca, plain},
 		"nobody there":         {"zk://me:s3cret@127.0.0.1:1", "refused"},
 		"no such host":         {"zk://me:s3cret@nowhere.invalid", "nowhere.invalid"},
 	} {
@@ -148,23 +130,17 @@ func TestPasswords(t *testing.T) {
 		return u.String()
 	}
 	l, err := Open(t.Context(), at(password), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	held := lock(t, l, "x")
 	conn := connect(t)
-	if err := conn.AddAuth("digest", []byte("me:"+password)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.AddAuth("digest", []byte("me:"+password)))
 	if _, _, err := conn.Get(held.Path()); err != nil {
 		t.Error("the same user and password may not read the node:", err)
 	}
 	testkit.WithinFresh(t, 3*time.Second, func() func() {
 		wrong, err := Open(t.Context(), at("wrong"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return func() {
 			if _, err := wrong.TryLock(t.Context(), "x"); !errors.Is(err, zk.ErrNoAuth) {
 				t.Error("a wrong password:", err)
@@ -182,9 +158,7 @@ func TestPasswords(t *testing.T) {
 func TestDocumentedRights(t *testing.T) {
 	t.Parallel()
 	prefix, admin := freshPrefix(), connect(t)
-	if err := admin.AddAuth("digest", []byte("admin:pw")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, admin.AddAuth("digest", []byte("admin:pw")))
 	onPrefix := append(zk.DigestACL(zk.PermAll, "admin", "pw"), zk.DigestACL(zk.PermRead|zk.PermCreate|zk.PermDelete, "app", "pw")...)
 	onNames := append(zk.DigestACL(zk.PermAll, "admin", "pw"),
 		zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate|zk.PermDelete, "app", "pw")...)
@@ -193,9 +167,7 @@ func TestDocumentedRights(t *testing.T) {
 	}
 	url := strings.Replace(server(t).URL(), "zk://", "zk://app:pw@", 1) + prefix
 	l, err := Open(t.Context(), url, &Options{ACL: onNames, Options: distlock.Options{TTL: 5 * time.Second}, TickTime: tick})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	held := lock(t, l, "x")
 	first := held.Deadline()
@@ -205,14 +177,7 @@ func TestDocumentedRights(t *testing.T) {
 		}
 		return ""
 	})
-	if list, err := l.List(t.Context(), ""); err != nil || len(list) != 1 {
-		t.Errorf("the list is %+v, %v", list, err)
-	}
-	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
-		t.Error("TryLock of what is held:", err)
-	} else if refusal := new(distlock.HeldError); !errors.As(err, &refusal) {
-		t.Errorf("%v is no HeldError", err)
-	}
+	pin.Exercise(t, l, "y")
 	if err := distlock.Break(t.Context(), l, "x", 0); err != nil {
 		t.Error("Break:", err)
 	}
@@ -230,18 +195,12 @@ func TestUnreadableNodes(t *testing.T) {
 			prefix := freshPrefix()
 			holder, waiter := claimOn(t, connect(t), prefix, "x", false), claimOn(t, connect(t), prefix, "x", false)
 			admin := claimOn(t, connect(t), prefix, "x", false)
-			if err := admin.class.session.makeNode(t.Context(), admin.parent(), zk.FlagPersistent); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, admin.class.session.makeNode(t.Context(), admin.parent(), zk.FlagPersistent))
 			holder.class.store.opts.ACL, waiter.class.store.opts.ACL = zk.WorldACL(ahead), zk.WorldACL(zk.PermDelete)
-			if _, err := attempt(t, holder); err != nil {
-				t.Fatal(err)
-			}
+			grants(t, holder)
 			vain := 0
 			for range 3 {
-				if _, err := attempt(t, waiter); !errors.Is(err, distlock.ErrHeld) {
-					t.Fatal(err)
-				}
+				refuses(t, waiter)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(300*time.Millisecond, cancel)
 				if err := waiter.Wait(ctx); err == nil {
@@ -252,9 +211,7 @@ func TestUnreadableNodes(t *testing.T) {
 			if most := map[string]int{"its own": 0, "both": 1}[what]; vain > most {
 				t.Errorf("%d of 3 waits ended at once, want %d", vain, most)
 			}
-			if err := holder.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, holder.Release(t.Context()))
 			if what == "its own" {
 				if err := waiter.Wait(t.Context()); err != nil {
 					t.Error("not woken up:", err)

@@ -12,66 +12,13 @@ import (
 	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
-// TestOneTTLDoesNotBindTheOther: a short lock beside a long one is free soon after its
-// holder has died, and a long one can be had beside a short default. Locks of the same
-// TTL share a session.
-func TestOneTTLDoesNotBindTheOther(t *testing.T) {
-	t.Parallel()
-	const ttl = 5 * time.Second
-	// Two and a half TTLs, and three ticks.
-	testkit.WithinFresh(t, ttl*5/2+3*tick+time.Second, func() func() { return shortBesideLong(t, ttl) })
-}
-
-func shortBesideLong(t *testing.T, ttl time.Duration) func() {
-	w, prefix, conn := newProxy(t), freshPrefix(), connect(t)
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=30s", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session := func(name string, opts ...distlock.Option) int64 {
-		t.Helper()
-		_, stat, err := conn.Exists(lock(t, l, name, opts...).Path())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stat.EphemeralOwner
-	}
-	long, short := session("long"), session("short", distlock.TTL(ttl))
-	if session("short too", distlock.TTL(ttl)) != short || session("fixed", distlock.TTL(ttl), distlock.NoRenewal()) != short || short == long {
-		t.Error("the locks do not live by the session of their TTL")
-	}
-	before := time.Now()
-	if longer := lock(t, l, "longer", distlock.TTL(60*time.Second)); longer.Deadline().Sub(before) < 58*time.Second {
-		t.Errorf("a lock with TTL(1m) ends in %v", longer.Deadline().Sub(before))
-	}
-	return func() {
-		// The process dies: nothing comes from it any more.
-		w.gate.Lock()
-		defer l.Close()
-		defer w.gate.Unlock()
-		for _, name := range []string{"short", "fixed"} {
-			eventually(t, func() string {
-				if len(claimsOf(t, conn, prefix, name)) != 0 {
-					return "the name is still held"
-				}
-				return ""
-			})
-		}
-		if n := len(claimsOf(t, conn, prefix, "long")); n != 1 {
-			t.Errorf("%d claims on the name of TTL 30 s", n)
-		}
-	}
-}
-
 // TestShortDefaultTakesLong: a Locker for short locks takes longer ones, as MaxTTL
 // says. It closes their session when they have not been used for long.
 func TestShortDefaultTakesLong(t *testing.T) {
 	t.Parallel()
 	w, prefix := newProxy(t), freshPrefix()
-	l, err := Open(t.Context(), server(t).URLVia(w.addr())+prefix+"?tick_time=200ms&ttl=2s", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := Open(t.Context(), server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=2s", nil)
+	testkit.Must(t, err)
 	defer l.Close()
 	if got := l.Capabilities().MaxTTL; got != longestTTL(120*time.Second, tick) {
 		t.Errorf("TTLs up to %v, which are not those of the longest session that the servers grant", got)
@@ -90,12 +37,8 @@ func TestShortDefaultTakesLong(t *testing.T) {
 func openDriver(t *testing.T, url string) *store {
 	t.Helper()
 	d, err := parse(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, d.open(t.Context()))
 	t.Cleanup(func() {
 		if d.life.Err() == nil {
 			d.Close()
@@ -144,17 +87,13 @@ func TestSessionsAreFew(t *testing.T) {
 		t.Errorf("%d sessions for all TTLs", len(asked))
 	}
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second, 60 * time.Second} {
-		c := d.Claim(driver.Request{Name: "x", Owner: newOwner(), TTL: ttl}).(*claim)
-		if _, err := attempt(t, c); err != nil {
-			t.Fatal(err)
-		}
+		c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: ttl}).(*claim)
+		grants(t, c)
 		time.Sleep(2 * d.idleTime) // not to wait for something: it is in use
 		if n := open(); (n == 1) != (ttl == 10*time.Second) {
 			t.Errorf("%d sessions while a lock of TTL %v is held", n, ttl)
 		}
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, c.Release(t.Context()))
 		eventually(t, func() string {
 			if n := open(); n != 1 {
 				return fmt.Sprintf("%d sessions when all locks are free", n)
@@ -190,22 +129,16 @@ func TestSessionsByDefault(t *testing.T) {
 func TestExtendBeyondTheSession(t *testing.T) {
 	t.Parallel()
 	l, err := Open(t.Context(), server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	const ttl = 10 * time.Second
 	held, fixed := lock(t, l, "x", distlock.TTL(ttl)), lock(t, l, "y", distlock.TTL(ttl), distlock.NoRenewal())
 	before := time.Now()
-	if err := held.Extend(t.Context(), 10*ttl); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, held.Extend(t.Context(), 10*ttl))
 	if end := held.Deadline(); end.Before(before.Add(ttl*19/20)) || end.After(time.Now().Add(3*ttl)) {
 		t.Errorf("the extended lock ends in %v", end.Sub(before))
 	}
-	if err := fixed.Extend(t.Context(), ttl); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, fixed.Extend(t.Context(), ttl))
 	if err := fixed.Extend(t.Context(), 10*ttl); !errors.Is(err, distlock.ErrInvalid) {
 		t.Errorf("a fixed term of %v was extended to ten: %v", ttl, err)
 	}

@@ -55,9 +55,7 @@ func TestZxids(t *testing.T) {
 				t.Errorf("%s, round %d: wrote %x, want %x", how, round, sent.Bytes(), wrote)
 			}
 			got, err := io.ReadAll(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			read := bytes.Join([][]byte{granted,
 				reply(1, 0, ""), reply(-1, 0x2000, "event"), reply(-2, 0x2000, ""), reply(2, 0, "long body of a reply"), reply(3, 0, "")}, nil)
 			if !bytes.Equal(got, read) {
@@ -153,19 +151,13 @@ func TestHosts(t *testing.T) {
 // TestLateReader: an answer that is there counts, however late this process reads it.
 func TestLateReader(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer listener.Close()
 	near, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer near.Close()
 	far, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer far.Close()
 	reply := make([]byte, headSize)
 	reply[3] = headSize - 4
