@@ -12,6 +12,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestServerClock runs the checks that TestConformance has to skip. The test can move the clock
@@ -54,9 +55,7 @@ func TestClockGoesBackInRenewal(t *testing.T) {
 		c.Params = map[string]string{"timestamp": now}
 		return nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	db := poolOf(t, c)
 	db.SetMaxIdleConns(-1) // so that each statement comes on a connection of its own
 	d.renewals.db, d.renewals.common = db, db

@@ -9,13 +9,14 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // testLife takes one name through everything that can happen to it.
 func testLife(t *testing.T, d *store) {
 	const ttl = 20 * time.Second
 	// No sql_mode, charset or escape may change a name.
-	name := randomText() + "a'b\\\"c`%[1]s{name}_% \x00\u00f6\U0001F512\u00a0"
+	name := testkit.Owner() + "a'b\\\"c`%[1]s{name}_% \x00\u00f6\U0001F512\u00a0"
 	a, b := d.claimOn(name, ttl), d.claimOn(name, ttl)
 
 	first := grants(t, a)
@@ -74,7 +75,7 @@ func testLife(t *testing.T, d *store) {
 	if err := c.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
 	}
-	silent := d.claimOn(randomText(), ttl)
+	silent := d.claimOn(testkit.Owner(), ttl)
 	silent.request.Holder = ""
 	for range 2 { // the name is new, and then free
 		grants(t, silent)
@@ -96,7 +97,7 @@ func renewError(t *testing.T, c *claim) error {
 func testBatch(t *testing.T, d *store) {
 	var batch []driver.Renewal
 	for i := range 6 {
-		c := d.claimOn(fmt.Sprint(randomText(), i), 20*time.Second)
+		c := d.claimOn(fmt.Sprint(testkit.Owner(), i), 20*time.Second)
 		grants(t, c)
 		batch = append(batch, driver.Renewal{Claim: c, TTL: time.Duration(30+i%2*30) * time.Second})
 	}
@@ -112,9 +113,7 @@ func testBatch(t *testing.T, d *store) {
 	}
 	lost := []driver.Claim{batch[1].Claim, batch[4].Claim} // a renewal changes the order
 	expire(t, d, lost[0].(*claim).request.Name)
-	if err := breakSeen(t.Context(), d, lost[1].(*claim).request.Name); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, breakSeen(t.Context(), d, lost[1].(*claim).request.Name))
 	d.Renew(t.Context(), batch)
 	for i, r := range batch {
 		if gone := slices.Contains(lost, r.Claim); gone != errors.Is(r.Err, distlock.ErrLost) || !gone && r.Err != nil {
@@ -125,7 +124,7 @@ func testBatch(t *testing.T, d *store) {
 
 // testOperators inspects, lists and breaks.
 func testOperators(t *testing.T, d *store) {
-	prefix := randomText()
+	prefix := testkit.Owner()
 	wantError(t, "Break of what nobody holds", breakSeen(t.Context(), d, prefix), distlock.ErrLost)
 	for _, suffix := range []string{"/b", "/a", "/%"} {
 		grants(t, d.claimOn(prefix+suffix, 20*time.Second))
@@ -165,9 +164,7 @@ func TestRoundTrips(t *testing.T) {
 	d := testDriver(t, db, freshTable(t))
 	questions := func() (n int) {
 		var name string
-		if err := db.QueryRow("SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRow("SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n))
 		return n
 	}
 	cost := func(what string, want int, f func()) {
@@ -231,9 +228,7 @@ func TestClock(t *testing.T) {
 		}
 	}
 	s, err := newStatements(DefaultTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	db := pool(t, map[string]string{"time_zone": "'" + zone + "'"})
 	db.SetMaxOpenConns(1)
 	for _, moment := range []int64{999_999_999, 1_000_000_000, 1_000_001_800, 1_099_996_500, 1_099_999_999, 1_100_000_000, 1_100_001_800, 1_100_003_600} {
@@ -241,9 +236,7 @@ func TestClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		var now int64
-		if err := db.QueryRow("SELECT " + s.text["now"]).Scan(&now); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRow("SELECT "+s.text["now"]).Scan(&now))
 		if want := moment*1e6 + 250_000; now != want {
 			t.Errorf("at %d the clock of the statements says %d, want %d", moment, now, want)
 		}
@@ -254,17 +247,14 @@ func TestClock(t *testing.T) {
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	d := testDriver(t, pool(t, map[string]string{"sql_select_limit": "1"}), freshTable(t))
-	const rows = 1234 // more than two batches
-	last := make(map[string]int64)
-	for i := range rows {
-		c := d.claimOn(fmt.Sprint("idle", i), time.Minute)
-		g := grants(t, c)
-		if i%100 == 0 {
-			last[c.request.Name] = g.Token
-		}
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	idle := d.claimOn("idle", time.Minute)
+	last := grants(t, idle).Token
+	releases(t, idle)
+	rows := 1
+	for others := pool(t, nil); rows < 1234; rows *= 2 { // as if many more had been held then: more than two batches
+		_, err := others.Exec(fmt.Sprintf("INSERT INTO %[1]s SELECT CONCAT(name, '+%[2]d'), owner, token, expires, acquired, holder, undone, waited, wakes "+
+			"FROM %[1]s WHERE name LIKE 'idle%%'", d.sql.table, rows))
+		testkit.Must(t, err)
 	}
 	held := d.claimOn("held", time.Minute)
 	grants(t, held)
@@ -273,9 +263,7 @@ func TestSweep(t *testing.T) {
 	expire(t, d, "expired")
 	ahead := d.claimOn("ahead", time.Minute)
 	grants(t, ahead)
-	if err := ahead.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, ahead.Release(t.Context()))
 	// As if the clock had been an hour ahead when the token was given out.
 	if _, err := d.db.Exec("UPDATE " + d.sql.table + " SET token = token + 3600 * 1000000 WHERE name = 'ahead'"); err != nil {
 		t.Fatal(err)
@@ -295,15 +283,13 @@ func TestSweep(t *testing.T) {
 	if err := held.Release(t.Context()); err != nil {
 		t.Errorf("Release after Sweep: %v", err)
 	}
-	for name, token := range last {
-		if g := grants(t, d.claimOn(name, time.Minute)); g.Token <= token {
-			t.Errorf("%s: token %d before the sweep, %d after it", name, token, g.Token)
+	for _, name := range []string{"idle", "idle+1", "idle+512+1024"} {
+		if g := grants(t, d.claimOn(name, time.Minute)); g.Token <= last {
+			t.Errorf("%s: token %d before the sweep, %d after it", name, last, g.Token)
 		}
 	}
 	var token int64
-	if err := d.db.QueryRow("SELECT token FROM " + d.sql.table + " WHERE name = 'ahead'").Scan(&token); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.db.QueryRow("SELECT token FROM "+d.sql.table+" WHERE name = 'ahead'").Scan(&token))
 	if g := grants(t, d.claimOn("ahead", time.Minute)); g.Token <= token {
 		t.Errorf("a token ahead of the clock fell from %d to %d", token, g.Token)
 	}

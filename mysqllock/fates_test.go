@@ -77,9 +77,7 @@ func testRefusalPasses(t *testing.T, s *servers.Server) {
 		}
 	}
 	schema, err := Schema(DefaultTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, c := range []struct {
 		refuse, accept string
 		number         uint16
@@ -90,9 +88,7 @@ func testRefusalPasses(t *testing.T, s *servers.Server) {
 	} {
 		t.Run(c.refuse, func(t *testing.T) {
 			connector, err := mysql.NewConnector(config(t, s.URL()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			var refused atomic.Int64
 			db := sql.OpenDB(&standIn{Connector: connector, failed: func(err error) {
 				if hasNumber(err, c.number) {
@@ -101,22 +97,16 @@ func testRefusalPasses(t *testing.T, s *servers.Server) {
 			}})
 			defer db.Close()
 			holder, err := Open(t.Context(), s.URL(), &Options{Create: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer holder.Close()
 			contended := make(chan struct{}, 1)
 			waiter, err := New(db, &Options{Options: distlock.Options{Observer: &distlock.Observer{ // which polls
 				Contended: func(distlock.Contended) { contended <- struct{}{} },
 			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer waiter.Close()
 			held, err := holder.Lock(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			next := make(chan error, 1)
 			go func() {
 				lock, err := waiter.Lock(context.Background(), "n")

@@ -19,9 +19,7 @@ func TestWaitForRowIsNotDeducted(t *testing.T) {
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	old := d.claimOn("n", time.Minute)
 	grants(t, old)
-	if err := old.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, old.Release(t.Context()))
 	tx := lockRow(t, d, "n")
 	working := watch(t, d)
 	c := d.claimOn("n", 2*time.Second)
@@ -32,16 +30,12 @@ func TestWaitForRowIsNotDeducted(t *testing.T) {
 		testkit.Until(t, "the statement waits for the row", func() bool { return working() > 0 })
 		time.Sleep(time.Second) // half the lease
 		unblocked = time.Now()
-		if err := tx.Commit(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, tx.Commit())
 	}()
 	g := grants(t, c)
 	<-done
 	st, err := d.Inspect(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if g.Sent.Before(unblocked) {
 		t.Errorf("the lease is counted from %v before the row was free", unblocked.Sub(g.Sent))
 	}
@@ -66,9 +60,7 @@ func TestLateStatementIsRefused(t *testing.T) {
 		}
 		for range 1 + i%2 { // a repeated release must not use up the list
 			c.ambiguous = true
-			if err := c.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, c.Release(t.Context()))
 		}
 		late = append(late, d.acquire.with(c.values(), 60_000_000, 0))
 	}
@@ -113,14 +105,10 @@ func TestRolledBackIsRetried(t *testing.T) {
 	for _, number := range []int{errDeadlock, errRolledBack, errCommitFailed, errRecordChanged} {
 		seen, table := freshTable(t), freshTable(t)
 		l, err := New(pool(t, nil), &Options{Table: table, Create: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer l.Close()
 		held, err := l.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		exec("CREATE TABLE %s (n INT) ENGINE=MyISAM", seen) // which no roll-back touches
 		for _, step := range []struct {
 			what string
@@ -136,9 +124,7 @@ func TestRolledBackIsRetried(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- step.f(context.Background()) }()
 			testkit.Until(t, "a statement is rolled back", func() (rolled bool) {
-				if err := admin.QueryRow("SELECT COUNT(*) > 0 FROM " + seen).Scan(&rolled); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, admin.QueryRow("SELECT COUNT(*) > 0 FROM "+seen).Scan(&rolled))
 				return rolled
 			})
 			exec("DROP TRIGGER %s_t", seen)
@@ -162,9 +148,7 @@ func TestLockWaitIsToBeRepeated(t *testing.T) {
 			t.Errorf("%s of a name whose row is locked: %v, fate %v", what, err, driver.FateOf(err))
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit())
 	releases(t, c)
 	releases(t, next)
 	grants(t, next)
@@ -175,22 +159,16 @@ func TestGuard(t *testing.T) {
 	t.Parallel()
 	db := pool(t, nil)
 	l, err := New(db, &Options{Table: freshTable(t), Create: true, Options: distlock.Options{TokenBase: 1000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	held, err := l.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	lock := held.(*Lock)
 	d := lock.claim.driver
 	working := watch(t, d)
 
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if err := lock.Guard(t.Context(), tx); err != nil {
 		t.Fatalf("Guard of a held lock: %v", err)
@@ -205,18 +183,14 @@ func TestGuard(t *testing.T) {
 	if err := lock.Guard(t.Context(), tx); err != nil {
 		t.Fatalf("Guard, repeated: %v", err)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit())
 	wantError(t, "the rival's Try", <-tried, distlock.ErrHeld)
 
 	// The holder does not know yet that it has lost the name to the rival.
 	expire(t, d, "n")
 	grants(t, rival)
 	tx2, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	wantError(t, "Guard by the former holder", lock.Guard(t.Context(), tx2), distlock.ErrLost)
 	if err := tx2.Rollback(); err != nil { // the row stays locked for as long as tx2 is open
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/internal/turns"
 )
 
@@ -170,9 +171,7 @@ func fedStore(t *testing.T, server *feed) *store {
 	db := sql.OpenDB(server)
 	t.Cleanup(func() { db.Close() })
 	statements, err := newStatements(DefaultTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := &store{db: db, sql: statements, turns: turns.New(4, time.Second, func(error) bool { return false }), renewals: newRenewals(db, db, renewConns)}
 	d.renewals.skip = server.number()%2 == 0
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {

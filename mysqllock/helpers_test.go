@@ -2,9 +2,7 @@ package mysqllock
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // shared is the server of all tests of the package: starting one takes longer than
@@ -39,9 +38,7 @@ func server(t testing.TB) *servers.Server {
 func config(t testing.TB, rawURL string) *mysql.Config {
 	t.Helper()
 	u, err := openurl.Parse(rawURL, "mysql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c := mysql.NewConfig()
 	c.Net, c.Addr = "tcp", u.HostsDefault("3306")[0]
 	c.DBName = strings.TrimPrefix(u.Path(), "/")
@@ -61,9 +58,7 @@ func pool(t testing.TB, params map[string]string) *sql.DB {
 func poolOf(t testing.TB, c *mysql.Config) *sql.DB {
 	t.Helper()
 	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	db := sql.OpenDB(connector)
 	db.SetMaxIdleConns(100)
 	t.Cleanup(func() { db.Close() })
@@ -80,17 +75,11 @@ func adminPool(t testing.TB) *sql.DB {
 	return poolOf(t, config(t, url))
 }
 
-func randomText() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b)
-	return hex.EncodeToString(b)
-}
-
 // freshTable returns the name of a table that does not exist, and drops it in the
 // end.
 func freshTable(t testing.TB) string {
 	t.Helper()
-	table := "t" + randomText()
+	table := "t" + testkit.Owner()
 	t.Cleanup(func() {
 		db := pool(t, nil)
 		if _, err := db.Exec("DROP TABLE IF EXISTS " + table); err != nil {
@@ -104,23 +93,15 @@ func freshTable(t testing.TB) string {
 func testDriver(t testing.TB, db *sql.DB, table string) *store {
 	t.Helper()
 	statements, err := newStatements(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := &store{db: db, sql: statements}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := d.start(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { testkit.Should(t, d.Close()) })
+	testkit.Must(t, d.start(t.Context(), true))
 	return d
 }
 
 func (d *store) claimOn(name string, ttl time.Duration) *claim {
-	return d.Claim(driver.Request{Name: name, Owner: randomText(), TTL: ttl, Holder: "test"}).(*claim)
+	return d.Claim(driver.Request{Name: name, Owner: testkit.Owner(), TTL: ttl, Holder: "test"}).(*claim)
 }
 
 // repeated calls f again as long as the server undoes what it did, as the engine does.
@@ -185,15 +166,11 @@ func ageFree(t testing.TB, d *store) {
 func lockRow(t testing.TB, d *store, name string) *sql.Tx {
 	t.Helper()
 	tx, err := pool(t, nil).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	var token int64
 	query := "SELECT token FROM " + d.sql.table + " WHERE name = " + "x'" + hexOf(name) + "'" + " FOR UPDATE"
-	if err := tx.QueryRowContext(t.Context(), query).Scan(&token); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.QueryRowContext(t.Context(), query).Scan(&token))
 	return tx
 }
 
@@ -211,14 +188,10 @@ func watch(t testing.TB, d *store) func() int {
 func statementsWith(t testing.TB, db *sql.DB, text string) int {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SHOW FULL PROCESSLIST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer rows.Close()
 	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	info, command := slices.Index(columns, "Info"), slices.Index(columns, "Command")
 	n := 0
 	for rows.Next() {
@@ -227,18 +200,14 @@ func statementsWith(t testing.TB, db *sql.DB, text string) int {
 		for i := range values {
 			into[i] = &values[i]
 		}
-		if err := rows.Scan(into...); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, rows.Scan(into...))
 		// A statement that is only being prepared is not under way: the server does not run it
 		// if its client goes.
 		if strings.Contains(values[info].String, text) && values[command].String != "Prepare" {
 			n++
 		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, rows.Err())
 	return n
 }
 

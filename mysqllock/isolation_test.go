@@ -18,9 +18,7 @@ import (
 func ownPool(t *testing.T, conns int) *sql.DB {
 	t.Helper()
 	c, err := newConnector(config(t, server(t).URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	db := newPool(c, conns)
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -69,9 +67,7 @@ func TestBlockedRowIsPassedOver(t *testing.T) {
 	if err == nil || errors.Is(err, distlock.ErrLost) || errors.Is(err, context.DeadlineExceeded) || !hasNumber(err, errLockWait) {
 		t.Errorf("renewal of what is blocked: %v, want one that says so", err)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Rollback())
 	d.Renew(t.Context(), batch)
 	for _, r := range batch {
 		if r.Err != nil {
@@ -95,7 +91,7 @@ func TestRenewalWithoutSkipping(t *testing.T) {
 // refusedName returns a held name.
 func refusedName(t *testing.T, d *store) string {
 	t.Helper()
-	name := randomText()
+	name := testkit.Owner()
 	grants(t, d.claimOn(name, time.Minute))
 	return name
 }
@@ -125,9 +121,7 @@ func TestSweepPassesOver(t *testing.T) {
 	if n, err := d.Sweep(ctx, time.Microsecond); n != 2 || err != nil {
 		t.Errorf("Sweep past a row that is locked: %d, %v, want 2", n, err)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Rollback())
 	if n, err := d.Sweep(ctx, time.Microsecond); n != 1 || err != nil {
 		t.Errorf("Sweep of the rest: %d, %v, want 1", n, err)
 	}
@@ -149,9 +143,7 @@ func TestBlockedNames(t *testing.T) {
 	var held []distlock.Lock
 	for i := range 5 {
 		lock, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held = append(held, lock)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,9 +170,7 @@ func TestBlockedNames(t *testing.T) {
 			if err != nil {
 				t.Fatalf("TryLock of a free name: %v", err)
 			}
-			if err := lock.Unlock(ctx); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, lock.Unlock(ctx))
 			if err := held[i%len(held)].Extend(ctx, time.Minute); err != nil {
 				t.Errorf("renewal of a lock that has nothing to do with it: %v", err)
 			}
@@ -243,13 +233,9 @@ func TestOneOwnConnection(t *testing.T) {
 	const ttl = time.Minute
 	l := openLockers(t, 1, Options{MaxConns: 1, WaitConns: -1, Options: distlock.Options{TTL: ttl}})[0]
 	held, err := l.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	conn, err := held.(*Lock).claim.driver.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	extended := func() {
 		testkit.Until(t, "the lock is extended", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the first request may wait for the pool
@@ -263,13 +249,9 @@ func TestOneOwnConnection(t *testing.T) {
 	}
 	extended()
 	extended()
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, conn.Close())
 	next := handOff(t, held, l, extended)
-	if err := next.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, next.Unlock(t.Context()))
 }
 
 // TestPoolIsClosed closes the pool of New before the Locker: that is final.
@@ -280,15 +262,11 @@ func TestPoolIsClosed(t *testing.T) {
 	d.renewals = newRenewals(waiting, db, renewConns)
 	c, next := d.claimOn("n", time.Minute), d.claimOn("m", time.Minute)
 	grants(t, c)
-	if err := waiting.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, waiting.Close())
 	if _, err := c.Renew(t.Context(), time.Minute); err != nil {
 		t.Errorf("Renew without WaitDB: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.Close())
 	_, tried := next.Try(t.Context())
 	next.ambiguous = true // as if it had been sent
 	_, inspected := d.Inspect(t.Context(), "n")

@@ -54,13 +54,9 @@ func TestServerGoes(t *testing.T) {
 // testStoppedServer stops a server that has answered before.
 func testStoppedServer(t *testing.T, s *servers.Server) {
 	l, err := Open(t.Context(), s.URL(), &Options{Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := l.driverOf(t)
-	if err := s.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Pause(t.Context()))
 	nothing := func(*sql.Rows) error { return nil }
 	asked := map[string]func() error{
 		"Inspect": func() error { _, err := l.Inspect(context.Background(), "n"); return err },
@@ -82,12 +78,8 @@ func testStoppedServer(t *testing.T, s *servers.Server) {
 		})
 	}
 	all.Wait()
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, s.Resume(t.Context()))
+	testkit.Should(t, l.Close())
 }
 
 // link puts a proxy before the server, and returns the URL of the server behind it.
@@ -95,9 +87,7 @@ func link(t *testing.T) (*netfault.TCPProxy, string) {
 	t.Helper()
 	s := server(t)
 	p, err := netfault.NewTCPProxy(s.Addr(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p, strings.Replace(s.URL(), s.Addr(), p.Addr(), 1)
 }
@@ -108,13 +98,9 @@ func TestCloseAfterReset(t *testing.T) {
 	t.Parallel()
 	p, url := link(t)
 	l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	p.CutAll()
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, l.Close())
 }
 
 // TestRenewalsLeaveMuteConnections: if one of them does not answer, the others may not do so either, as after a fail-over
@@ -163,39 +149,25 @@ func testWaiterSurvivesOutage(t *testing.T, s *servers.Server) {
 	var lockers []*Locker
 	for range 2 {
 		l, err := Open(t.Context(), s.URL(), &Options{Create: true, Options: distlock.Options{TTL: 30 * time.Second}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		testkit.Must(t, err)
+		defer func() { testkit.Should(t, l.Close()) }()
 		lockers = append(lockers, l)
 	}
 	held, err := lockers[0].Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	takesLocks(t, lockers[0].driverOf(t).locks, 1)
 	next := handOff(t, held, lockers[1], func() {
 		db := poolOf(t, config(t, s.URL()))
 		lock := lockers[1].driverOf(t).sql.namedLock("n").lock
 		testkit.Until(t, "the next waits", func() bool { return statementsWith(t, db, lock) > 0 })
-		if err := s.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Kill(t.Context()))
 		if _, err := lockers[0].Lock(t.Context(), "other"); err == nil || errors.Is(err, distlock.ErrHeld) {
 			t.Errorf("Lock without a server: %v", err)
 		}
 		time.Sleep(time.Second) // in which the waiter asks in vain; only a pass can be false
-		if err := s.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Restart(t.Context()))
 	})
-	if err := next.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, next.Unlock(t.Context()))
 }
 
 // standIn is a connector; its server differs from the real one in some statements.
@@ -304,9 +276,7 @@ func TestProbe(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			connector, err := mysql.NewConnector(config(t, server(t).URL()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			c.s.Connector = connector
 			db := sql.OpenDB(&c.s)
 			defer db.Close()
@@ -319,9 +289,7 @@ func TestProbe(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer l.Close()
 			if push := l.Capabilities().Push; push != c.push {
 				t.Errorf("Push is %t, want %t", push, c.push)
@@ -335,13 +303,9 @@ func TestProbe(t *testing.T) {
 			}
 			testBatch(t, d)
 			held, err := l.Lock(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			next := handOff(t, held, l, func() { time.Sleep(50 * time.Millisecond) })
-			if err := next.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, next.Unlock(t.Context()))
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestOpenURL(t *testing.T) {
@@ -19,14 +20,10 @@ func TestOpenURL(t *testing.T) {
 	table := freshTable(t)
 	url := server(t).URL() + "?create=true&max_conns=3&ttl=7s&table=" + table
 	l, err := Open(t.Context(), url, &Options{Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	start := time.Now()
 	lock, err := l.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if d := lock.Deadline(); d.Before(start.Add(6*time.Second)) || d.After(time.Now().Add(7*time.Second)) {
 		t.Errorf("with ttl=7s the deadline is in %v", time.Until(d))
 	}
@@ -34,16 +31,12 @@ func TestOpenURL(t *testing.T) {
 	if n := db.Stats().MaxOpenConnections; n != 3 {
 		t.Errorf("with max_conns=3 the pool's limit is %d", n)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, l.Close())
 	if db.Ping() == nil {
 		t.Error("the pool is open after Close")
 	}
 	second, err := OpenDSN(t.Context(), config(t, server(t).URL()).FormatDSN(), &Options{Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer second.Close()
 	if st, err := second.Inspect(t.Context(), "n"); err != nil || st.Held || st.Token != lock.Token() {
 		t.Errorf("what the first Locker left: %+v, %v", st, err)
@@ -112,9 +105,7 @@ func TestTable(t *testing.T) {
 	db := pool(t, nil)
 	table := freshTable(t)
 	good, err := Schema(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	replace := func(old, text string) string {
 		if !strings.Contains(good, old) {
 			t.Fatalf("the schema does not contain %q", old)
@@ -162,7 +153,7 @@ func TestRights(t *testing.T) {
 	admin := adminPool(t)
 	schema := config(t, server(t).URL()).DBName
 	table := freshTable(t)
-	user := "u" + randomText()[:20]
+	user := "u" + testkit.Owner()[:20]
 	exec := func(format string, args ...any) {
 		t.Helper()
 		if _, err := admin.Exec(fmt.Sprintf(format, args...)); err != nil {
@@ -198,12 +189,8 @@ func TestRights(t *testing.T) {
 	}
 	defer again.Close()
 	lock, err := again.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, err)
+	testkit.Should(t, lock.Unlock(t.Context()))
 	if _, err := again.Sweep(t.Context(), time.Hour); err != nil {
 		t.Errorf("Sweep that finds nothing: %v", err)
 	}
@@ -232,7 +219,7 @@ func TestRights(t *testing.T) {
 // on the table.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	unknown := "s" + randomText()
+	unknown := "s" + testkit.Owner()
 	as := func(c *mysql.Config, schema string) *sql.DB {
 		c.DBName = schema
 		return poolOf(t, c)
@@ -278,9 +265,7 @@ func TestCreateTogether(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := lock.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, lock.Unlock(t.Context()))
 			})
 		}
 		wg.Wait()

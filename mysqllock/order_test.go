@@ -281,9 +281,7 @@ func TestStuckLock(t *testing.T) {
 	t.Parallel()
 	d := lockDriver(t)
 	conn, err := pool(t, nil).Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	var got int
 	if err := conn.QueryRowContext(t.Context(), d.sql.fill("await-lock", d.sql.namedLock("n"))).Scan(&got); err != nil || got == 0 {

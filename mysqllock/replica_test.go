@@ -36,17 +36,11 @@ func follow(t *testing.T) *follower {
 	var file, ignored string
 	var at int
 	status := poolOf(t, config(t, primary.AdminURL())).QueryRow("SHOW MASTER STATUS")
-	if err := status.Scan(&file, &at, &ignored, &ignored); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, status.Scan(&file, &at, &ignored, &ignored))
 	host, port, err := net.SplitHostPort(primary.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	u, err := url.Parse(primary.AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	password, _ := u.User.Password()
 	f.do(fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_PASSWORD='%s', "+
 		"MASTER_LOG_FILE='%s', MASTER_LOG_POS=%d", host, port, password, file, at), "START SLAVE", "SET GLOBAL read_only = 1")
@@ -84,9 +78,7 @@ func TestReplica(t *testing.T) {
 	opens := func(s *servers.Server) *Locker {
 		t.Helper()
 		l, err := Open(ctx, s.URL(), &Options{Create: true, Options: distlock.Options{TTL: time.Minute}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return l
 	}
 	readOnly := func(what string) {

@@ -59,26 +59,20 @@ func TestSharedConnIsCheap(t *testing.T) {
 	var held []distlock.Lock
 	for i := range 100 {
 		h, err := l.Lock(t.Context(), fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held = append(held, h)
 	}
 	testkit.Until(t, "every claim has asked for its named lock", func() bool { return queued() == len(held) })
 	testkit.AtMost(t, "goroutines that wait for the connection", 0, func() int {
 		var all strings.Builder
-		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, pprof.Lookup("goroutine").WriteTo(&all, 2))
 		return strings.Count(all.String(), "(*sharedConn).")
 	})
 	resume()
 	takesLocks(t, locks, len(held))
 	resume = stalls(t, locks)
 	for _, h := range held {
-		if err := h.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, h.Unlock(t.Context()))
 	}
 	if n := queued(); n != len(held) {
 		t.Errorf("%d named locks are to be released, want %d", n, len(held))
@@ -104,9 +98,7 @@ func lockIsFree(t *testing.T, db *sql.DB, lock string) {
 	t.Helper()
 	testkit.Until(t, "the named lock is free", func() bool {
 		var free bool
-		if err := db.QueryRow("SELECT IS_FREE_LOCK(x'" + lock + "')").Scan(&free); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.QueryRow("SELECT IS_FREE_LOCK(x'"+lock+"')").Scan(&free))
 		return free
 	})
 }

@@ -30,15 +30,11 @@ func TestTokenOverSweep(t *testing.T) {
 	// A sweep leaves what is younger than this, so it takes at least as long.
 	time.Sleep(minIdle)
 	var between int64 // what a lock that was held meanwhile has had for a token
-	if err := tx.QueryRowContext(t.Context(), "SELECT "+d.sql.text["now"]).Scan(&between); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.QueryRowContext(t.Context(), "SELECT "+d.sql.text["now"]).Scan(&between))
 	if _, err := tx.ExecContext(t.Context(), "DELETE FROM "+d.sql.table+" WHERE name = 'n'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit())
 	if after := <-token; after <= between {
 		t.Errorf("the claim has token %d, and the lock before it %d", after, between)
 	}

@@ -20,14 +20,8 @@ func openLockers(t testing.TB, n int, o Options) []*Locker {
 	var lockers []*Locker
 	for range n {
 		l, err := Open(t.Context(), server(t).URL(), &o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Should(t, l.Close()) })
 		lockers = append(lockers, l)
 	}
 	return lockers
@@ -45,16 +39,12 @@ func startHandOff(t *testing.T, held distlock.Lock, next *Locker, ready func()) 
 	got := make(chan distlock.Lock)
 	go func() {
 		l, err := next.Lock(context.Background(), held.Name())
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, err)
 		got <- l
 	}()
 	ready()
 	return func() distlock.Lock {
-		if err := held.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, held.Unlock(t.Context()))
 		l := <-got
 		if l == nil {
 			t.FailNow()
@@ -70,13 +60,9 @@ const patience = 7 * time.Second
 // driverOf returns the driver of a Locker.
 func (l *Locker) driverOf(t testing.TB) *store {
 	t.Helper()
-	lock, err := l.TryLock(t.Context(), randomText())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lock, err := l.TryLock(t.Context(), testkit.Owner())
+	testkit.Must(t, err)
+	testkit.Must(t, lock.Unlock(t.Context()))
 	return lock.(*Lock).claim.driver
 }
 
@@ -84,17 +70,11 @@ func (l *Locker) driverOf(t testing.TB) *store {
 func openSpoiled(t *testing.T, table string, spoil func(*namedLocks)) *Locker {
 	t.Helper()
 	d := &store{db: pool(t, nil)}
-	if err := d.prepare(&Options{Table: table, WaitDB: pool(t, nil)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.start(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.prepare(&Options{Table: table, WaitDB: pool(t, nil)}))
+	testkit.Must(t, d.start(t.Context(), true))
 	spoil(d.locks)
 	c, err := driver.New(d, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return &Locker{c}
 }
 
@@ -111,7 +91,7 @@ func TestLocksOfNoUse(t *testing.T) {
 			dead.Addr = "127.0.0.1:1"
 			b.db = poolOf(t, dead)
 		}},
-		{"each process has a server of its own", func(t *testing.T, b *namedLocks) { b.sql.schema = randomText() }},
+		{"each process has a server of its own", func(t *testing.T, b *namedLocks) { b.sql.schema = testkit.Owner() }},
 		{"no connection is left", func(t *testing.T, b *namedLocks) { b.conns = nil }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -119,17 +99,11 @@ func TestLocksOfNoUse(t *testing.T) {
 			var lockers []*Locker
 			for range 2 {
 				l := openSpoiled(t, table, func(b *namedLocks) { c.spoil(t, b) })
-				defer func() {
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
+				defer func() { testkit.Should(t, l.Close()) }()
 				lockers = append(lockers, l)
 			}
 			held, err := lockers[0].Lock(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			turn := 0
 			for range 6 {
 				testkit.WithinFresh(t, patience, func() func() {
@@ -138,9 +112,7 @@ func TestLocksOfNoUse(t *testing.T) {
 					return func() { held = rest() }
 				})
 			}
-			if err := held.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, held.Unlock(t.Context()))
 		})
 	}
 }
@@ -150,9 +122,7 @@ func TestWaitsAgain(t *testing.T) {
 	t.Parallel()
 	l, db := openLockers(t, 2, Options{}), pool(t, nil)
 	held, err := l[0].Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	takesLocks(t, l[0].driverOf(t).locks, 1)
 	lock := l[1].driverOf(t).sql.namedLock("n").lock
 	waits := func(after int) (id int) {
@@ -169,9 +139,7 @@ func TestWaitsAgain(t *testing.T) {
 		}
 		waits(id)
 	})
-	if err := next.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, next.Unlock(t.Context()))
 }
 
 // TestReplyToReleaseIsLost releases a name together with its named lock. Another acquires it before
@@ -180,16 +148,10 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	t.Parallel()
 	p, url := link(t)
 	l := openSpoiled(t, freshTable(t), func(b *namedLocks) { b.db = poolOf(t, config(t, url)) })
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { testkit.Should(t, l.Close()) }()
 	d := l.driverOf(t)
 	first, err := l.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	takesLocks(t, d.locks, 1)
 	queued := atLock(t, d)
 	held := handOff(t, first, l, func() {
