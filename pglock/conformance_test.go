@@ -11,6 +11,7 @@ import (
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { harness.Main(m, openURL, shared.Close) }
@@ -34,9 +35,7 @@ var unfair = []string{
 func poolOf(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }

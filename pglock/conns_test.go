@@ -16,14 +16,10 @@ func TestPlaceOfHungRequest(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	link, err := netfault.NewTCPProxy(s.Addr(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer link.Close()
 	l, err := Open(t.Context(), strings.Replace(s.URL(), s.Addr(), link.Addr(), 1), &Options{Table: table(t), MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d := storeOf(t, l)
 	testkit.Within(t, 5*time.Second, func() {
 		testkit.Until(t, "renewals have their connection", func() bool { return d.renewals.Stat().IdleConns() == 1 })
@@ -35,17 +31,11 @@ func TestPlaceOfHungRequest(t *testing.T) {
 			t.Fatalf("nothing hung: %v", err)
 		}
 		lock, err := l.TryLock(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lock.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(t, err)
+		testkit.Should(t, lock.Unlock(t.Context()))
 	})
 	testkit.Within(t, 5*time.Second, func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 	})
 }
 
@@ -53,28 +43,18 @@ func TestPlaceOfHungRequest(t *testing.T) {
 func TestRenewalConnections(t *testing.T) {
 	t.Parallel()
 	l, err := Open(t.Context(), server(t).URL(), &Options{Table: table(t), MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	d := storeOf(t, l)
 	lock, err := l.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	busy, err := d.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer busy.Release()
 	for range 2 {
-		if err := lock.Extend(t.Context(), time.Minute); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, lock.Extend(t.Context(), time.Minute))
 		lost, err := d.renewals.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_ = lost.Conn().Close(t.Context())
 		lost.Release()
 	}

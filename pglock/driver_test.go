@@ -13,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -41,18 +42,11 @@ func poolLike(t testing.TB, change func(*pgxpool.Config)) *pgxpool.Pool {
 	return pool
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // value is what a call has returned, which must not fail.
 func value[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		must(t, err)
+		testkit.Must(t, err)
 		return v
 	}
 }
@@ -62,9 +56,7 @@ func table(t testing.TB) string {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "_", " ", "_", "=", "_").Replace(t.Name()))
 	text, err := Schema(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	pool := poolWith(t, nil)
 	exec(t, pool, text)
 	t.Cleanup(func() { exec(t, pool, "DROP TABLE IF EXISTS "+name+", "+name+"_gone") })
@@ -81,14 +73,8 @@ func exec(t testing.TB, pool *pgxpool.Pool, text string) {
 func locker(t testing.TB, pool *pgxpool.Pool, table string) *Locker {
 	t.Helper()
 	l, err := New(pool, &Options{Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Should(t, l.Close()) })
 	return l
 }
 
@@ -109,33 +95,7 @@ func TestSettingsOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool, table := poolWith(t, map[string]string{name: value}), table(t)
-			a, b := locker(t, pool, table), locker(t, pool, table)
-			held, err := a.TryLock(t.Context(), "x")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := b.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
-				t.Errorf("a name that is held: %v", err)
-			}
-			if err := held.Extend(t.Context(), time.Minute); err != nil {
-				t.Error(err)
-			}
-			granted := make(chan error, 1)
-			go func() {
-				lock, err := b.Lock(t.Context(), "x")
-				if err == nil {
-					err = lock.Unlock(t.Context())
-				}
-				granted <- err
-			}()
-			testkit.Until(t, "the other waits", func() bool { st, err := a.Inspect(t.Context(), "x"); return err == nil && st.Wanted })
-			if err := held.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := <-granted; err != nil {
-				t.Error(err)
-			}
+			harness.Exercise(t, locker(t, poolWith(t, map[string]string{name: value}), table(t)), "x")
 		})
 	}
 }
@@ -147,22 +107,16 @@ func TestSearchPath(t *testing.T) {
 	pool := poolWith(t, map[string]string{"search_path": "other_path, public"})
 	l := locker(t, pool, name)
 	lock, err := l.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	exec(t, pool, "CREATE SCHEMA other_path")
 	t.Cleanup(func() { exec(t, pool, "DROP SCHEMA other_path CASCADE") })
 	text, err := Schema("other_path." + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	exec(t, pool, text)
 	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, distlock.ErrHeld) {
 		t.Errorf("the lock is gone: %v", err)
 	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, lock.Unlock(t.Context()))
 }
 
 // A server that becomes read-only, as the old primary after a fail-over, is left: the connection is closed, and a call
@@ -172,9 +126,7 @@ func TestReadOnly(t *testing.T) {
 	s := servers.ForTest(t, servers.Postgres)
 	pool := poolOf(t, s.URL()+"?default_transaction_read_only=off")
 	l, err := Open(t.Context(), s.LockURL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	d := storeOf(t, l)
 	exec(t, pool, "ALTER SYSTEM SET default_transaction_read_only = on")
@@ -198,18 +150,14 @@ func TestReadOnly(t *testing.T) {
 	go func() { _, err := l.Lock(t.Context(), "x"); locked <- err }()
 	exec(t, pool, "ALTER SYSTEM RESET default_transaction_read_only")
 	exec(t, pool, "SELECT pg_reload_conf()")
-	if err := <-locked; err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, <-locked)
 }
 
 // storeOf is the store of a Locker, found by a claim of it.
 func storeOf(t *testing.T, l *Locker) *store {
 	t.Helper()
 	lock, err := l.TryLock(t.Context(), "store-of")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer lock.Unlock(t.Context())
 	held, ok := distlock.As[*Lock](lock)
 	if !ok {
@@ -224,17 +172,11 @@ func TestGuard(t *testing.T) {
 	pool, name := poolWith(t, nil), table(t)
 	l, other := locker(t, pool, name), locker(t, pool, name)
 	lock, err := l.TryLock(t.Context(), "x", distlock.TTL(3*time.Second), distlock.NoRenewal()) // Guard comes before its end, on any machine
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	held, _ := distlock.As[*Lock](lock)
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := held.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, held.Guard(t.Context(), tx))
 	<-lock.Done() // the lease ends
 	got := make(chan error, 1)
 	go func() { _, err := other.Lock(t.Context(), "x"); got <- err }()
@@ -249,12 +191,8 @@ func TestGuard(t *testing.T) {
 		t.Fatalf("another got the name within the transaction: %v", err)
 	default:
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, tx.Commit(t.Context()))
+	testkit.Must(t, <-got)
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return held.Guard(t.Context(), tx) })
 	if !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Guard of a lock that has ended: %v", err)
@@ -268,14 +206,10 @@ func TestRights(t *testing.T) {
 	exec(t, pool, "CREATE ROLE rights LOGIN PASSWORD 'rights'")
 	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY rights; DROP ROLE rights") })
 	config, err := pgxpool.ParseConfig(server(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	config.ConnConfig.User, config.ConnConfig.Password = "rights", "rights"
 	weak, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer weak.Close()
 	if _, err := New(weak, &Options{Table: name}); err == nil || !strings.Contains(err.Error(), "SELECT, INSERT and UPDATE") {
 		t.Errorf("without rights: %v", err)
@@ -286,12 +220,8 @@ func TestRights(t *testing.T) {
 	exec(t, pool, "GRANT SELECT, INSERT, UPDATE ON "+name+" TO rights")
 	l := locker(t, weak, name)
 	lock, err := l.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, err)
+	testkit.Should(t, lock.Unlock(t.Context()))
 	if _, err := l.Sweep(t.Context(), time.Hour); driver.FateOf(err) != driver.Answered {
 		t.Errorf("sweep without the right to: %v", err)
 	}
@@ -327,9 +257,7 @@ func TestOpenRefuses(t *testing.T) {
 func mustSchema(t *testing.T, table string) string {
 	t.Helper()
 	text, err := Schema(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return text
 }
 

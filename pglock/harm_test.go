@@ -24,7 +24,7 @@ func TestStuckRows(t *testing.T) {
 	name, admin := table(t), poolWith(t, nil)
 	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 4 }), name)
 	for i := range 60 {
-		must(t, value[distlock.Lock](t)(l.TryLock(t.Context(), fmt.Sprint("s", i))).Unlock(t.Context()))
+		testkit.Must(t, value[distlock.Lock](t)(l.TryLock(t.Context(), fmt.Sprint("s", i))).Unlock(t.Context()))
 	}
 	healthy := value[distlock.Lock](t)(l.TryLock(t.Context(), "healthy", distlock.TTL(ttl)))
 	first := healthy.Deadline()
@@ -37,9 +37,7 @@ func TestStuckRows(t *testing.T) {
 		go l.Lock(ctx, fmt.Sprint("s", i))
 	}
 	testkit.Until(t, "the lock has been renewed for its TTL", func() bool {
-		if err := healthy.Err(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, healthy.Err())
 		return healthy.Deadline().Sub(first) > ttl
 	})
 }
@@ -61,7 +59,7 @@ func TestLockedTable(t *testing.T) {
 	}
 	testkit.Until(t, "no more requests wait for the table than the pool has connections", func() bool {
 		var n int
-		must(t, admin.QueryRow(t.Context(),
+		testkit.Must(t, admin.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE NOT granted AND relname = $1", name).Scan(&n))
 		return n <= 4
 	})
@@ -84,13 +82,13 @@ func TestOpenWhileLocked(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		testkit.Until(t, "a request waits for the table, and has given up", func() bool {
 			var n int
-			must(t, admin.QueryRow(t.Context(),
+			testkit.Must(t, admin.QueryRow(t.Context(),
 				"SELECT count(*) FROM pg_locks JOIN pg_class c ON c.oid = relation WHERE NOT granted AND relname = $1", name).Scan(&n))
 			return (n > 0) == waits
 		})
 	}
-	must(t, tx.Rollback(t.Context()))
-	must(t, <-opened)
+	testkit.Must(t, tx.Rollback(t.Context()))
+	testkit.Must(t, <-opened)
 }
 
 // The end of a bound says what the server has said last, also if a request was then under way; of that it says nothing.
@@ -176,7 +174,7 @@ func TestRefusedClaimsAreForgotten(t *testing.T) {
 
 // waiters is how many claims are on the list of "x".
 func waiters(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
-	must(t, pool.QueryRow(t.Context(), "SELECT length(waiters) / 16 FROM "+table+" WHERE name = 'x'").Scan(&n))
+	testkit.Must(t, pool.QueryRow(t.Context(), "SELECT length(waiters) / 16 FROM "+table+" WHERE name = 'x'").Scan(&n))
 	return n
 }
 
@@ -189,7 +187,7 @@ func TestLateRequestIsNotListed(t *testing.T) {
 	request := driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}
 	c := d.Claim(request).(*claim)
 	c.ambiguous = true // its Try has had no answer yet
-	must(t, c.Release(t.Context()))
+	testkit.Must(t, c.Release(t.Context()))
 	if _, err := d.Claim(request).Try(t.Context()); err == nil || waiters(t, pool, name) != 0 {
 		t.Errorf("late: %v, %d on the list", err, waiters(t, pool, name))
 	}
@@ -212,7 +210,7 @@ func listen(t *testing.T, l *Locker) {
 	})
 	cancel()
 	<-waited
-	must(t, held.Unlock(t.Context()))
+	testkit.Must(t, held.Unlock(t.Context()))
 }
 
 // Waiters that died have one hand-off wait, and not one each.
@@ -227,13 +225,11 @@ func TestDeadWaiters(t *testing.T) {
 	got := make(chan distlock.Lock, 1)
 	go func() {
 		h, err := other.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, err)
 		got <- h
 	}()
 	testkit.Until(t, "it waits", func() bool { return waiters(t, pool, name) == 6 })
-	must(t, held.Unlock(t.Context()))
+	testkit.Must(t, held.Unlock(t.Context()))
 	<-got
 	if n := waiters(t, pool, name); n != 0 {
 		t.Errorf("%d are on the list", n)
@@ -263,7 +259,7 @@ func TestSimpleProtocol(t *testing.T) {
 	if all := value[[]distlock.Status](t)(l.List(t.Context(), "x\x00")); len(all) != 1 || all[0].Holder != "me\x00" {
 		t.Errorf("%+v", all)
 	}
-	must(t, h.Unlock(t.Context()))
+	testkit.Must(t, h.Unlock(t.Context()))
 }
 
 // If the server takes no notifications, a lock is released all the same.
@@ -285,7 +281,7 @@ func TestFullQueue(t *testing.T) {
 	if err := c.store.send(t.Context(), query{c.store.text["release"], []any{c.name(), c.owner}, answered}); !hasCode(err, queueFull) || driver.FateOf(err) != driver.Again {
 		t.Errorf("fate %v: %v", driver.FateOf(err), err)
 	}
-	must(t, h.Unlock(t.Context()))
+	testkit.Must(t, h.Unlock(t.Context()))
 }
 
 // What the server has answered within a transaction that it then refused to commit is not renewed, whatever comes next.

@@ -10,12 +10,13 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // again sends the request of a Try once more, as one that had no answer and comes late.
 func again(t *testing.T, c *claim) (granted bool) {
 	t.Helper()
-	must(t, c.store.send(t.Context(), query{c.store.text["acquire"],
+	testkit.Must(t, c.store.send(t.Context(), query{c.store.text["acquire"],
 		[]any{c.name(), c.owner, []byte(c.request.Holder), c.request.TTL.Microseconds(), true},
 		func(pgx.Rows) error { granted = true; return nil }}))
 	return granted
@@ -34,10 +35,10 @@ func TestGuardBesideLateRequest(t *testing.T) {
 	if !again(t, held.claim) {
 		t.Fatal("the late request of the holder was not granted")
 	}
-	must(t, guard())
+	testkit.Must(t, guard())
 	exec(t, pool, "UPDATE "+name+" SET expires = clock_timestamp()") // the server's clock is ahead of the holder's
 	other := value[distlock.Lock](t)(locker(t, pool, name).TryLock(t.Context(), "x"))
-	must(t, other.Unlock(t.Context()))
+	testkit.Must(t, other.Unlock(t.Context()))
 	if !again(t, held.claim) {
 		t.Fatal("the late request was not granted although the name was free")
 	}
@@ -53,7 +54,7 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	l := locker(t, pool, name)
 	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
 	c.ambiguous = true // its Try has had no answer yet
-	must(t, c.Release(t.Context()))
+	testkit.Must(t, c.Release(t.Context()))
 	for _, age := range []string{"0", "290 seconds"} {
 		exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '"+age+"' WHERE name = 'x'")
 		value[int](t)(l.Sweep(t.Context(), time.Second))

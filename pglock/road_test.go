@@ -44,7 +44,7 @@ func viaRoad(t *testing.T, params url.Values, opts Options) (*Locker, *road) {
 	u := value[*url.URL](t)(url.Parse(server(t).URL()))
 	u.RawQuery = params.Encode()
 	config, opts, err := parseURL(u.String(), opts)
-	must(t, err)
+	testkit.Must(t, err)
 	p := &road{dial: config.ConnConfig.DialFunc, conns: make(map[*roadConn]bool)}
 	config.ConnConfig.DialFunc = p.connect
 	config.PingTimeout = time.Minute // so long a dead connection of the pool is waited for
@@ -234,7 +234,7 @@ func TestRenewalWhileDialsHang(t *testing.T) {
 	l, p := viaRoad(t, url.Values{"dial_timeout": {"1m"}}, Options{Table: table(t), MaxConns: 1})
 	d := storeOf(t, l)
 	lock := value[distlock.Lock](t)(l.TryLock(t.Context(), "x", distlock.TTL(time.Hour), distlock.NoRenewal()))
-	extends := func() { must(t, lock.Extend(t.Context(), time.Hour)) }
+	extends := func() { testkit.Must(t, lock.Extend(t.Context(), time.Hour)) }
 	testkit.Until(t, "the pool has a connection", func() bool { return d.pool.Stat().IdleConns() == 1 })
 	end := p.stick()
 	defer end()

@@ -22,16 +22,12 @@ func TestStandby(t *testing.T) {
 	opened := func(url string) *Locker {
 		t.Helper()
 		l, err := Open(ctx, url, &Options{Create: true, Options: distlock.Options{TTL: time.Minute}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return l
 	}
 	l := opened(strings.Replace(primary.URL(), primary.Addr(), standby.Addr()+","+primary.Addr(), 1))
 	kept, err := l.TryLock(ctx, "kept")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	testkit.Until(t, "the standby has the lock", func() bool {
 		var token int64
 		err := admin.QueryRow(ctx, "SELECT token FROM distlock WHERE name = 'kept'").Scan(&token)
@@ -49,12 +45,8 @@ func TestStandby(t *testing.T) {
 		return err == nil && n == 0
 	})
 	lost, err := l.TryLock(ctx, "lost")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := primary.Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, primary.Kill(ctx))
 	exec(t, admin, "SELECT pg_promote()")
 
 	young := opened(standby.URL())
@@ -73,8 +65,6 @@ func TestStandby(t *testing.T) {
 		t.Errorf("Extend of the lock that was not replicated: %v", err)
 	}
 	for _, l := range []*Locker{l, young} {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 	}
 }
