@@ -245,7 +245,7 @@ func TestFailedRenewalsAreKeptApart(t *testing.T) {
 			ttl := 30 * time.Second >> (i % 6) // so that some have as little time left as one that fails
 			locks = append(locks, mustLock(t, bg, l, fmt.Sprint("x", i), distlock.TTL(ttl)))
 		}
-		time.Sleep(5 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		d.mu.Lock()
 		mixed := d.mixed
 		d.mu.Unlock()

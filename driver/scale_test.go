@@ -39,7 +39,7 @@ func labelled(t *testing.T, f func(count func() int)) {
 // Locks that are held cost neither goroutines nor timers, and a request for 500 of
 // them a period.
 func TestHeldLocksCostNoGoroutine(t *testing.T) {
-	const locks, callers = 10_000, 200
+	const locks, callers = 2500, 100
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		labelled(t, func(count func() int) {
 			held := make([]distlock.Lock, locks)
@@ -160,10 +160,10 @@ func TestCallHasTheDeadlineOfItsCaller(t *testing.T) {
 	})
 }
 
-// Ten thousand goroutines wait for one name: one of them in the store, and all are
+// Thousands of goroutines wait for one name: one of them in the store, and all are
 // served in the order in which they came.
 func TestManyWaiters(t *testing.T) {
-	const waiters = 10_000
+	const waiters = 3000
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 		holder := mustLock(t, healthy(), rival, "x")
 		served := make(chan int, waiters)
