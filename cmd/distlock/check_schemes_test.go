@@ -4,19 +4,10 @@ package main
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"io"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,7 +24,7 @@ const suspects = "^(core/(acquire-release|cross-process|down-is-not-held|stale-r
 func TestCheckAccusesNobody(t *testing.T) {
 	urls := map[string]func(*testing.T) string{
 		"mem":            func(*testing.T) string { return "mem://innocent" },
-		"mysql with TLS": secureMySQL, // it begins in plain text, which front cannot do
+		"mysql with TLS": secureMySQL, // it begins in plain text, which testkit.Front cannot do
 		"redis cluster": func(t *testing.T) string {
 			var hosts []string
 			for _, s := range servers.ClusterForTest(t, 3) {
@@ -49,7 +40,7 @@ func TestCheckAccusesNobody(t *testing.T) {
 		"zk with TLS":    func(t *testing.T) string { return secured(t, servers.ZooKeeper, 1) },
 		"etcd, several hosts": func(t *testing.T) string {
 			s := sharedServer(t, servers.Etcd)
-			return s.URLVia(s.Addr() + "," + front(t, s.Addr(), nil))
+			return s.URLVia(s.Addr() + "," + testkit.Front(t, nil, s.Addr()))
 		},
 		"zk, several hosts, with TLS": func(t *testing.T) string { return secured(t, servers.ZooKeeper, 2) },
 	}
@@ -66,12 +57,13 @@ func TestCheckAccusesNobody(t *testing.T) {
 
 // secured is the URL of a shared server behind TLS, by so many addresses.
 func secured(t *testing.T, kind servers.Kind, hosts int) string {
-	certificate, ca := selfSigned(t)
+	ca := testkit.NewAuthority(t)
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(time.Now().Add(time.Hour))}, NextProtos: []string{"h2"}}
 	var addrs []string
 	for range hosts {
-		addrs = append(addrs, front(t, sharedServer(t, kind).Addr(), &certificate))
+		addrs = append(addrs, testkit.Front(t, config, sharedServer(t, kind).Addr()))
 	}
-	return string(kind) + "s://" + strings.Join(addrs, ",") + "?tls_ca=" + url.QueryEscape(ca)
+	return string(kind) + "s://" + strings.Join(addrs, ",") + "?tls_ca=" + url.QueryEscape(ca.File)
 }
 
 func innocent(t *testing.T, rawURL string) {
@@ -131,54 +123,10 @@ func checkOfAStoreThatStops(t *testing.T, s *servers.Server) {
 // secureMySQL starts a MySQL server with a certificate of its own, and returns the URL
 // of a user who may not do without TLS.
 func secureMySQL(t *testing.T) string {
-	certificate, ca := selfSigned(t)
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	ca := testkit.NewAuthority(t)
+	cert, key := ca.Files()
+	s := servers.ConfiguredForTest(t, servers.MySQL, "ssl-ca="+ca.File, "ssl-cert="+cert, "ssl-key="+key)
+	_, err := adminOf(t, s).ExecContext(t.Context(), "ALTER USER distlock REQUIRE SSL")
 	must(t, err)
-	file := filepath.Join(t.TempDir(), "key.pem")
-	must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
-	s := servers.ConfiguredForTest(t, servers.MySQL, "ssl-ca="+ca, "ssl-cert="+ca, "ssl-key="+file)
-	_, err = adminOf(t, s).ExecContext(t.Context(), "ALTER USER distlock REQUIRE SSL")
-	must(t, err)
-	return strings.Replace(s.URL(), "mysql://", "mysqls://", 1) + "?create=true&tls_ca=" + url.QueryEscape(ca)
-}
-
-// front is a port before the one of a server, with TLS if there is a certificate.
-func front(t *testing.T, target string, certificate *tls.Certificate) (addr string) {
-	t.Helper()
-	var config *tls.Config
-	if certificate != nil {
-		config = &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2"}}
-	}
-	return testkit.Serve(t, config, func(client net.Conn) { pass(client, target) })
-}
-
-// pass connects client with target until one of them ends.
-func pass(client net.Conn, target string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		_, _ = io.Copy(client, server) // it ends with an error when either is closed
-		client.Close()
-	}()
-	_, _ = io.Copy(server, client)
-}
-
-// selfSigned returns a certificate for 127.0.0.1, and the file that it is in.
-func selfSigned(t *testing.T) (certificate tls.Certificate, file string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
-	file = filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+	return strings.Replace(s.URL(), "mysql://", "mysqls://", 1) + "?create=true&tls_ca=" + url.QueryEscape(ca.File)
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -101,11 +100,9 @@ func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Sign
 
 // A backend that accepts a connection and says nothing is given up.
 func TestSilence(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer silent.Close()
+	silent := testkit.Silent(t)
 	for _, args := range [][]string{{"inspect"}, {"inspect", "job"}, {"inspect", "--token-base"}, {"break", "--yes", "job"}, {"break", "--token", "7", "job"}} {
-		args = append(args, "--timeout", "100ms", "--url", "redis://"+silent.Addr().String()+"?dial_timeout=1m")
+		args = append(args, "--timeout", "100ms", "--url", "redis://"+silent+"?dial_timeout=1m")
 		cmd := exec.CommandContext(t.Context(), "distlock", args...)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != statusUnavailable || !strings.HasPrefix(string(out), "distlock: no answer within 100ms (--timeout): open redis://127.0.0.1") {

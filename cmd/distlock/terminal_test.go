@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,14 +150,10 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 
 // Ctrl-C at a script ends the script, not only the command that it happens to run.
 func TestCtrlCEndsTheScriptAround(t *testing.T) {
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mute.Close() })
+	mute := testkit.Silent(t)
 	for name, command := range map[string]string{
 		"running":    `distlock run job -- sh -c "echo started; sleep 1000"`,
-		"connecting": `echo started; distlock run --url redis://` + mute.Addr().String() + ` job -- true`,
+		"connecting": `echo started; distlock run --url redis://` + mute + ` job -- true`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t)
