@@ -200,7 +200,7 @@ func TestPipelineWithItsRepliesLost(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range 64 {
 				all.Go(func() {
-					for range 20 {
+					for range 8 {
 						lock, err := l.Lock(t.Context(), fmt.Sprint("x", i))
 						if err != nil {
 							t.Error(err)
