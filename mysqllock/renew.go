@@ -75,10 +75,11 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // found none at all, it has no reading of the clock to answer with.
 func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest []driver.Renewal) {
 	v := renewValues(batch)
-	at, rows, err := d.exec(ctx, d.renewals.plain(d.sql.fill("renew", v)), false)
-	if err != nil && ctx.Err() != nil {
-		// It waits for no row, so the connection is dead, and those beside it may be: a fail-over may have ended
-		// none of them. The next renewal connects.
+	pool := d.renewals.pool()
+	at, rows, err := d.exec(ctx, plain(pool, d.sql.fill("renew", v)), false)
+	if err != nil && ctx.Err() != nil && pool != d.renewals.common {
+		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
+		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
 		d.redial()
 	}
 	all := rows >= int64(len(batch))
