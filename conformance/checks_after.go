@@ -138,7 +138,7 @@ func inOrder(s *scene) {
 	}
 	s.third.mustBeBusy(s.name, s.h)
 	s.inTime()
-	s.serveInOrder(s.h, s.queue, certain)
+	s.serveInOrder(s.h, s.queue)
 }
 
 func leavesNothing(s *scene) {
@@ -189,7 +189,7 @@ func expires(s *scene) {
 		return
 	}
 	least, most, how := s.die()
-	next := s.succession(s.b, s.name, least, most, most+s.timing.ExpiryLag+s.soon(), how)
+	next := s.stalk("", s.b, s.name, least, most, how)
 	s.observe(boundExpiry, max(next.call-most, 0))
 	s.succeeded(next, least, how)
 }

@@ -144,14 +144,15 @@ func breakWaitersStay(c *C) {
 	b.mustNotBreak(name, h.Token()+1, "not the holder's") // before anybody waits in vain
 	fair := c.harness.Caps().Fair == Yes && c.inspector() != nil
 	var queue []*pending
-	if fair {
-		queue = c.enqueue(name, peers, ttl)
-	} else {
-		for _, p := range peers {
-			queue = append(queue, p.begin(name, ttl))
+	order := ""
+	for _, p := range peers {
+		if w := p.begin(name, ttl); fair {
+			queue, order = c.enqueue(queue, w), "O3"
+		} else {
+			queue = append(queue, w)
 		}
-		c.awaitQueued(name, len(peers))
 	}
+	c.awaitQueued(name, len(peers))
 	for len(queue) > 0 {
 		broken := c.now()
 		if len(queue)%2 == 0 { // a hand-over after each, so that the two meet
@@ -159,42 +160,16 @@ func breakWaitersStay(c *C) {
 		} else {
 			h.free()
 		}
-		next := c.served(queue, fair, fmt.Sprintf("the lock of %s on it was broken, or unlocked, at %s", h.p.who, millis(broken)))
-		won := queue[next].lease(0, "")
+		won, left := c.serve(queue, order, c.soon(), fmt.Sprintf("the lock of %s on it was broken, or unlocked, at %s", h.p.who, millis(broken)))
 		if won.Token() <= h.Token() {
 			c.Failf("%s was granted %q with token %d after a Break; %s had token %d before", won.p.who, name, won.Token(), h.p.who, h.Token())
 		}
 		if got := third.try(name); got.err == nil {
 			c.Failf("C's TryLock was granted %q at %s although %s holds it since %s", name, millis(got.ret), won.p.who, millis(won.ret))
 		}
-		h, queue = won, append(queue[:next:next], queue[next+1:]...)
+		h, queue = won, left
 	}
 	h.free()
-}
-
-// served returns the index of the waiter that has got the name. In a fair driver it
-// has to be the first.
-func (c *C) served(queue []*pending, fair bool, why string) int {
-	began := c.now()
-	got := -1
-	if !c.eventually(c.soon(), func() bool {
-		for i, w := range queue {
-			if c.within(w.done, 0) {
-				got = i
-				return true
-			}
-		}
-		return false
-	}) {
-		c.Failf("%s; nobody of the %d who wait for it has got it within %v", why, len(queue), c.now()-began)
-	}
-	if w := queue[got]; w.a.err != nil {
-		c.Failf("%s waits for %q; %s, and its Lock returned: %v", w.p.who, w.name, why, w.a.err)
-	}
-	if fair && got != 0 {
-		c.Failf("%s; then %s got it, although %s had been waiting for longer: it has lost its place", why, queue[got].p.who, queue[0].p.who)
-	}
-	return got
 }
 
 func breakOnlyThat(c *C) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -167,11 +167,7 @@ func sameClientContends(c *C) {
 	slow := c.openPhased("S")
 	other := c.Name("y")
 	var answers [8]answer
-	var wg sync.WaitGroup
-	for i := range answers {
-		wg.Go(func() { answers[i] = slow.try(other, distlock.TTL(c.long())) })
-	}
-	wg.Wait()
+	c.together(len(answers), func(i int, _ *rand.Rand) { answers[i] = slow.try(other, distlock.TTL(c.long())) })
 	var winner *lease
 	for _, got := range answers {
 		switch {
@@ -223,22 +219,13 @@ func coldStart(c *C) {
 	for i := range peers {
 		peers[i] = c.openCold(string(rune('A' + i)))
 	}
-	start := make(chan struct{})
-	var wg sync.WaitGroup
-	for _, p := range peers {
-		wg.Go(func() {
-			c.contain(func() {
-				<-start
-				got := p.lock(name, patience+clients*c.soon(), distlock.TTL(c.long()))
-				if got.err != nil {
-					c.Failf("one of %d clients whose first call ever was Lock(%q) failed: %v", clients, name, got.err)
-				}
-				got.free()
-			})
-		})
-	}
-	close(start)
-	wg.Wait()
+	c.together(clients, func(i int, _ *rand.Rand) {
+		got := peers[i].lock(name, patience+clients*c.soon(), distlock.TTL(c.long()))
+		if got.err != nil {
+			c.Failf("one of %d clients whose first call ever was Lock(%q) failed: %v", clients, name, got.err)
+		}
+		got.free()
+	})
 }
 
 // openCold opens a client in a namespace with nothing in it, or, if the harness has

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -20,12 +21,15 @@ func handoverCrowd(c *C) {
 	fair := c.harness.Caps().Fair == Yes && c.inspector() != nil
 	rng := c.Rand()
 	var queue []*pending
+	order := ""
 	for i := range n {
 		p := c.open(fmt.Sprint("W", i+1))
 		// Neither the text nor the TTL may decide about the order.
-		queue = append(queue, p.begin(name, distlock.TTL(c.fits(c.long()+time.Duration(rng.Int64N(5))*c.Unit())), distlock.Holder(fmt.Sprint(rng.Int64()))))
-		if fair && !c.awaitQueued(name, i+1) {
-			c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", p.who, name)
+		w := p.begin(name, distlock.TTL(c.fits(c.long()+time.Duration(rng.Int64N(5))*c.Unit())), distlock.Holder(fmt.Sprint(rng.Int64())))
+		if fair {
+			queue, order = c.enqueue(queue, w), "W3"
+		} else {
+			queue = append(queue, w)
 		}
 	}
 	if !fair {
@@ -35,36 +39,12 @@ func handoverCrowd(c *C) {
 	st, err := a.inspect(c.ctx, name)
 	for len(queue) > 0 {
 		c.releasesSoon(h, "many waiters")
-		h, queue = c.nextOf(h, queue, fair, n)
+		h, queue = c.serve(queue, order, 2*c.soon(), fmt.Sprintf("%d have waited, and %s has unlocked it", n, h.p.who))
 	}
 	h.free()
 	if fair && err == nil && st.Waiters < n {
 		c.breach("O1", "%d clients waited for %q, and all were served, but by Inspect they were %d", n, name, st.Waiters)
 	}
-}
-
-// nextOf returns the lock of the waiter served next, and the waiters left.
-func (c *C) nextOf(h *lease, queue []*pending, fair bool, n int) (*lease, []*pending) {
-	served := -1
-	if !c.eventually(2*c.soon(), func() bool {
-		for i, w := range queue {
-			if c.within(w.done, 0) {
-				served = i
-				return true
-			}
-		}
-		return false
-	}) {
-		c.breach("W1", "%s has unlocked %q and nobody of the %d who wait has got it within %v; %d have waited", h.p.who, h.Name(), len(queue), 2*c.soon(), n)
-	}
-	w := queue[served]
-	if w.a.err != nil {
-		c.Failf("%s waited for %q together with %d others, and Lock returned: %v", w.p.who, w.name, n-1, w.a.err)
-	}
-	if fair && served > 0 {
-		c.breach("W3", "%s has got %q before %s, who came before it: %d have waited, and %d are waiting still", w.p.who, h.Name(), queue[0].p.who, n, len(queue))
-	}
-	return w.a.lease, append(queue[:served:served], queue[served+1:]...)
 }
 
 // orderKept has waiters of short and of long TTLs. They look again and again while the
@@ -91,49 +71,24 @@ func orderKept(c *C) {
 			ttl = c.Unit()
 		}
 		peers = append(peers, p)
-		queue = append(queue, p.begin(name, distlock.TTL(ttl), distlock.Holder(fmt.Sprint(n-i))))
-		if !c.awaitQueued(name, i+1) {
-			c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", p.who, name)
-		}
-		c.stillWaiting(queue)
+		queue = c.enqueue(queue, p.begin(name, distlock.TTL(ttl), distlock.Holder(fmt.Sprint(n-i))))
 		c.sleep(pause)
 	}
 	c.stillWaiting(queue)
 	queue[leaver].giveUp()
 	peers[deceased].cutOff()
-	for i, w := range queue {
-		if i == leaver || i == deceased {
-			continue
-		}
+	how := fmt.Sprintf(" has unlocked it (of %d, number %d had left and number %d had died before)", n, leaver+1, deceased+1)
+	queue = slices.Delete(slices.Delete(queue, deceased, deceased+1), leaver, leaver+1)
+	for len(queue) > 0 {
 		c.releasesSoon(h, "others in the queue")
 		bound := 2*c.soon() + c.timing.CleanupBound
-		if i > deceased {
+		if len(queue) < n-deceased {
 			bound += 2*c.atMost(c.Unit()) + c.timing.ExpiryLag
 		}
-		if !c.eventually(bound, func() bool { return c.within(w.done, 0) || c.overtaken(queue, i, leaver, deceased) }) {
-			c.breach("W1", "%s has unlocked %q and %s, who is next in the queue, has not got it within %v (number %d had left, number %d had died, before)",
-				h.p.who, name, w.p.who, bound, leaver+1, deceased+1)
-		}
-		if !c.within(w.done, 0) {
-			c.doubt(w.began, w.began+c.Unit()/2) // a waiter that is as late as its TTL has no place any more
-			c.Failf("%s, who is next in the queue, was number %d of those who waited for %q and is waiting still; one who came after it has got it (number %d had left, number %d had died, before)",
-				w.p.who, i+1, name, leaver+1, deceased+1)
-		}
-		h = w.lease(0, "it was the next")
+		h, queue = c.serve(queue, "W3", bound, h.p.who+how)
 		c.sleep(pause / 2)
 	}
 	h.free()
-}
-
-// overtaken reports whether one behind the i-th has been served. One that has given up, as its
-// store did not answer, has overtaken nobody.
-func (c *C) overtaken(queue []*pending, i, leaver, deceased int) bool {
-	for j := i + 1; j < len(queue); j++ {
-		if j != leaver && j != deceased && c.within(queue[j].done, 0) && queue[j].a.err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 func lockDoesNotBarge(c *C) {
@@ -143,9 +98,7 @@ func lockDoesNotBarge(c *C) {
 	for i := range c.rounds(20) {
 		h := c.pollFor(a, name, c.soon(), "everybody had unlocked it", ttl)
 		w := b.begin(name, ttl)
-		if !c.awaitQueued(name, 1) {
-			c.Inconclusivef("B waits for %q, but is not to be seen in the queue of the store", name)
-		}
+		c.enqueue(nil, w)
 		early, late := time.Duration(rng.Int64N(int64(c.phase()))), time.Duration(rng.Int64N(int64(c.phase())))
 		c.Go(func() {
 			c.sleep(early)

@@ -3,7 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"sync"
+	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -59,29 +59,26 @@ func expiryChecks() []Check {
 	}
 }
 
-// stalk has p try for a name until it gets it, most often around the instant when the
-// lease of its holder should end, and ends the check if it does not get it in time.
-func (c *C) stalk(p *client, name string, due, limit time.Duration, why string, opts ...distlock.Option) *lease {
-	refused := time.Duration(0)
+// stalk has p try for a name until it gets it, most often around the instant when the lease of its holder can end at the
+// earliest. If p has not got it by until and the declared lag, that is a breach of clause; empty for that of the check.
+func (c *C) stalk(clause string, p *client, name string, from, until time.Duration, how string, opts ...distlock.Option) *lease {
+	began, refused, limit := c.now(), time.Duration(0), until+c.timing.ExpiryLag+c.soon()
+	opts = append([]distlock.Option{distlock.TTL(c.long())}, opts...)
 	for {
 		late := c.past(limit-c.soon(), limit)
 		a := p.try(name, opts...)
-		if a.err == nil {
+		switch {
+		case a.err == nil:
 			a.refused = refused
 			return a.lease
-		}
-		if a.busy() {
+		case late:
+			c.doubt(limit-c.soon(), limit)
+			c.breach(clause, "%s still cannot have %q at %s, %s; it had to be free by %s, that is by %s, plus the ExpiryLag of %v and %v for the machine and for waking: %v",
+				p.who, name, millis(c.now()), how, millis(limit), millis(until), c.timing.ExpiryLag, c.soon(), a.err)
+		case a.busy():
 			refused = a.call
 		}
-		if late {
-			c.doubt(limit-c.soon(), limit)
-			c.Failf("%s still cannot have %q at %s, %s; it had to be free by %s: %v", p.who, name, millis(c.now()), why, millis(limit), a.err)
-		}
-		pause := c.poll()
-		if left := due - c.now(); left > 0 {
-			pause = min(max(pause, c.Unit()/50), max(left/2, 50*time.Microsecond))
-		}
-		c.sleep(pause)
+		c.sleep(c.untilLook(began, from, until, limit))
 	}
 }
 
@@ -92,23 +89,16 @@ func notEarly(c *C) {
 		c.Unit() + c.timing.TTLGranularity/3, // has to be rounded up, never down
 		c.Unit() + 999*time.Microsecond,
 	}
-	var wg sync.WaitGroup
-	for i, ttl := range asked {
-		wg.Go(func() {
-			c.contain(func() {
-				h, next := c.inherited(c.openMortal("A"), b, c.Name("x"+string(rune('0'+i))), ttl)
-				c.notBefore(h, next)
-			})
-		})
-	}
-	wg.Wait()
+	c.together(len(asked), func(i int, _ *rand.Rand) {
+		c.notBefore(c.inherited(c.openMortal("A"), b, c.Name(fmt.Sprint("x", i)), asked[i]))
+	})
 }
 
 // inherited lets a get a fixed term and die, and b take the name over.
 func (c *C) inherited(a, b *client, name string, ttl time.Duration) (h, next *lease) {
 	h = a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
 	a.cutOff()
-	next = c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("its dead holder having got it at %s for %v", millis(h.ret), ttl))
+	next = c.stalk("", b, name, h.call+ttl, h.ret+h.granted(), fmt.Sprintf("its dead holder having got it at %s for %v", millis(h.ret), ttl))
 	c.observe(boundExpiry, max(next.refused-(h.ret+c.rounded(ttl)), 0))
 	next.free()
 	return h, next
@@ -126,12 +116,8 @@ func (c *C) notBefore(h, next *lease) {
 func ttlAtomic(c *C) {
 	const requests = 6
 	b := c.open("B")
-	var wg sync.WaitGroup
-	for k := 1; k <= requests; k++ {
-		wg.Go(func() { c.contain(func() { c.dieAt(k, b) }) })
-	}
-	wg.Wait()
 	c.requireFired(2)
+	c.together(requests, func(i int, _ *rand.Rand) { c.dieAt(i+1, b) })
 }
 
 // dieAt lets A die on its way to a lock: its k-th request and all that it sends
@@ -155,7 +141,7 @@ func (c *C) dieAt(k int, b *client) {
 	cancel()
 	<-over
 
-	next := c.stalk(b, name, death+c.Unit(), death+c.atMost(c.Unit())+c.timing.ExpiryLag+c.soon(),
+	next := c.stalk("", b, name, death+c.Unit(), death+c.atMost(c.Unit()),
 		fmt.Sprintf("a client having died at %s while it asked for the name with a TTL of %v: request %d and what came after it never arrived, so that an entry without expiry may be left",
 			millis(death), c.Unit(), k))
 	c.observe(boundExpiry, max(next.refused-(death+c.Unit()), 0))
@@ -213,7 +199,7 @@ func grantedUnheard(c *C) {
 	h := w.a.lease
 	deadline := h.Ends()
 	a.cutOff()
-	next := c.stalk(d, name, deadline, h.gone()+ttl/4+c.soon(), fmt.Sprintf("A having heard at %s that it holds it for %v, and died", millis(h.ret), ttl))
+	next := c.stalk("", d, name, deadline, h.ret+h.granted()+ttl/4, fmt.Sprintf("A having heard at %s that it holds it for %v, and died", millis(h.ret), ttl))
 	if next.ret < deadline {
 		c.breach("H3", "C was granted %q at %s, but A, which had asked for %v and heard of its grant at %s, was told a Deadline of %s: it holds an entry that was granted before, and that was not prolonged when A asked again",
 			name, millis(next.ret), ttl, millis(h.ret), millis(deadline))
@@ -223,11 +209,7 @@ func grantedUnheard(c *C) {
 
 func killedHolder(c *C) {
 	b := c.open("B")
-	var wg sync.WaitGroup
-	for _, fixed := range []bool{true, false} {
-		wg.Go(func() { c.contain(func() { c.killed(b, fixed) }) })
-	}
-	wg.Wait()
+	c.together(2, func(i int, _ *rand.Rand) { c.killed(b, i == 0) })
 }
 
 func (c *C) killed(b *client, fixed bool) {
@@ -246,7 +228,7 @@ func (c *C) killed(b *client, fixed bool) {
 	}
 	child.kill()
 	from = max(from, c.now())
-	next := c.stalk(b, name, due, from+c.atMost(c.Unit())+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("the process that held it, with a TTL of %v, having been killed at %s", c.Unit(), millis(from)))
+	next := c.stalk("", b, name, due, from+c.atMost(c.Unit()), fmt.Sprintf("the process that held it, with a TTL of %v, having been killed at %s", c.Unit(), millis(from)))
 	if next.ret < due-c.skew(c.Unit()) {
 		c.Failf("B was granted %q at %s, but the process that was killed held it, by its own TTL of %v, until %s at least", name, millis(next.ret), c.Unit(), millis(due))
 	}
@@ -255,10 +237,10 @@ func (c *C) killed(b *client, fixed bool) {
 }
 
 func massExpiry(c *C) {
-	const locks, workers = 500, 16
+	const locks = 500
 	a, b := c.openVia("A"), c.open("B")
 	ttl := 2 * c.Unit() // taking so many must not take as long as the lease
-	c.each(locks, workers, func(i int) {
+	c.share(locks, func(i int) {
 		name := c.Name(fmt.Sprint(i))
 		if got := a.try(name, distlock.TTL(ttl)); got.err != nil {
 			c.refused(a, got, name, "which is fresh")
@@ -266,31 +248,10 @@ func massExpiry(c *C) {
 	})
 	a.cutOff()
 	death := c.now()
-	limit := death + c.atMost(ttl) + c.timing.ExpiryLag + c.soon()
 	c.sleepUntil(death + ttl)
-	c.each(locks, workers, func(i int) {
+	c.share(locks, func(i int) {
 		name := c.Name(fmt.Sprint(i))
-		next := c.stalk(b, name, death+ttl, limit, fmt.Sprintf("its holder having died at %s with %d locks and a TTL of %v", millis(death), locks, ttl), distlock.TTL(c.long()))
+		next := c.stalk("", b, name, death+ttl, death+c.atMost(ttl), fmt.Sprintf("its holder having died at %s with %d locks and a TTL of %v", millis(death), locks, ttl))
 		c.observe(boundExpiry, max(next.refused-(death+c.rounded(ttl)), 0))
 	})
-}
-
-// each calls f for 0 to n-1, in as many goroutines as workers.
-func (c *C) each(n, workers int, f func(i int)) {
-	next := make(chan int, n)
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			c.contain(func() {
-				for i := range next {
-					f(i)
-				}
-			})
-		})
-	}
-	wg.Wait()
 }

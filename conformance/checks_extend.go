@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -22,7 +23,7 @@ func extendFractions(c *C) {
 	if !c.Virtual() {
 		long = nil
 	}
-	c.side(cases+len(long), func(i int) {
+	c.together(cases+len(long), func(i int, _ *rand.Rand) {
 		eighth, first, ttl := time.Duration(3), c.fits(2*time.Hour), time.Duration(0)
 		if i < cases {
 			eighth, first, ttl = eighths[i%len(eighths)], c.Unit(), c.extends(c.Unit(), by[i/len(eighths)])

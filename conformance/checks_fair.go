@@ -3,7 +3,6 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,21 +34,17 @@ func fairChecks() []Check {
 	}
 }
 
-// enqueue begins a waiter for each client, one after the other, each when the one
-// before it stands in the queue of the store. An order that nobody has seen must
-// not be demanded: on a slow machine the waiters may have come in another one.
-func (c *C) enqueue(name string, peers []*client, opts ...distlock.Option) []*pending {
-	if n, err := c.inspector().Waiters(c.ctx, name); err == nil && n < 0 {
-		c.Failf("the driver is declared to be fair, but the Inspector says that its store keeps no queue (Waiters returned %d)", n)
-	}
-	var queue []*pending
-	for i, p := range peers {
-		queue = append(queue, p.begin(name, opts...))
-		if !c.awaitQueued(name, i+1) {
-			c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", p.who, name)
+// enqueue adds to the waiters for a name one that has just begun to wait, when it stands in the queue of the store behind
+// the others. An order that nobody has seen must not be demanded: on a slow machine they may have come in another one.
+func (c *C) enqueue(queue []*pending, w *pending) []*pending {
+	queue = append(queue, w)
+	if !c.awaitQueued(w.name, len(queue)) {
+		if n, err := c.inspector().Waiters(c.ctx, w.name); err == nil && n < 0 {
+			c.Failf("the driver is declared to be fair, but the Inspector says that its store keeps no queue (Waiters returned %d)", n)
 		}
-		c.stillWaiting(queue)
+		c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", w.p.who, w.name)
 	}
+	c.stillWaiting(queue)
 	return queue
 }
 
@@ -66,33 +61,30 @@ func (c *C) stillWaiting(queue []*pending) {
 	}
 }
 
-// serveInOrder unlocks h and then each waiter, one after the other, and demands that the name
-// goes to them in the order of the queue. doubt says why that order is not certain,
-// or nothing.
-func (c *C) serveInOrder(h *lease, queue []*pending, doubt func() string) {
-	for i, w := range queue {
-		h.free()
-		served := -1
-		if !c.eventually(c.soon(), func() bool {
-			served = i + slices.IndexFunc(queue[i:], func(w *pending) bool { return c.within(w.done, 0) })
-			return served >= i
-		}) {
-			c.breach("W1", "%s has unlocked %q and nobody of the %d who wait has got it within %v", h.p.who, h.Name(), len(queue)-i, c.soon())
-		}
-		if !c.within(w.done, 0) {
-			if d := doubt(); d != "" {
-				c.Inconclusivef("the waiters were not served in their order, but %s", d)
-			}
-			c.Failf("%s was number %d of those who waited for %q and is waiting still; number %d, %s, has got it before",
-				w.p.who, i+1, h.Name(), served+1, queue[served].p.who)
-		}
-		h = w.lease(0, "it was the next")
+// serve returns the lock of the waiter that gets the name for the reason why, and those who wait still. Order is the clause
+// that is broken if it is not the first of them; empty if the order is not known.
+func (c *C) serve(queue []*pending, order string, bound time.Duration, why string) (*lease, []*pending) {
+	at := c.firstDone(queue, bound)
+	w, first := queue[at], queue[0]
+	switch {
+	case !isDone(w.done):
+		c.breach("W1", "%s, and nobody of the %d who wait for %q has got it within %v", why, len(queue), w.name, bound)
+	case w.a.err != nil:
+		return w.lease(0, why), nil // it ends the check
+	case order != "" && at > 0:
+		c.doubt(first.began, first.began+c.Unit()/2) // a waiter that is as late as its TTL has no place any more
+		c.breach(order, "%s; then %s has got %q before %s, who came before it and has lost its place: %d are waiting still", why, w.p.who, w.name, first.p.who, len(queue)-1)
 	}
-	h.free()
+	return w.a.lease, append(queue[:at:at], queue[at+1:]...)
 }
 
-// certain is the doubt about an order that was seen in the store.
-func certain() string { return "" }
+// serveInOrder unlocks h and then each waiter, one after the other, and demands that the name goes to them in the order of
+// the queue.
+func (c *C) serveInOrder(h *lease, queue []*pending) {
+	for h.free(); len(queue) > 0; h.free() {
+		h, queue = c.serve(queue, "W3", c.soon(), h.p.who+" has unlocked it")
+	}
+}
 
 func fairWithinClient(c *C) {
 	a, b := c.open("A"), c.open("B")
@@ -109,12 +101,17 @@ func fairWithinClient(c *C) {
 	}
 	c.stillWaiting(queue)
 	late := c.stood(began)
-	c.serveInOrder(h, queue, func() string {
-		if late < quiet/4 {
-			return ""
+	for h.free(); len(queue) > 0; h.free() {
+		first := queue[0]
+		h, queue = c.serve(queue, "", c.soon(), h.p.who+" has unlocked it")
+		if isDone(first.done) {
+			continue
 		}
-		return fmt.Sprintf("the machine stood still for %v while they came", late)
-	})
+		if late >= quiet/4 {
+			c.Inconclusivef("the waiters were not served in their order, but the machine stood still for %v while they came", late)
+		}
+		c.Failf("one of the goroutines of B that wait for %q has got it before another that came before it", name)
+	}
 }
 
 func tryDoesNotBarge(c *C) {
@@ -124,9 +121,7 @@ func tryDoesNotBarge(c *C) {
 	for i := range c.rounds(20) {
 		h := a.mustTry(name, "which nobody has", ttl)
 		w := b.begin(name, ttl)
-		if !c.awaitQueued(name, 1) {
-			c.Inconclusivef("B waits for %q, but is not to be seen in the queue of the store", name)
-		}
+		c.enqueue(nil, w)
 		var barged answer
 		stop := make(chan struct{})
 		c.Go(func() {
@@ -167,11 +162,14 @@ func fairCancelledSkipped(c *C) {
 	}
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
-	queue := c.enqueue(name, peers, ttl)
+	var queue []*pending
+	for _, p := range peers {
+		queue = c.enqueue(queue, p.begin(name, ttl))
+	}
 	for _, i := range []int{0, 2, 3} { // the first, and two in a row
 		queue[i].giveUp()
 	}
-	c.serveInOrder(h, []*pending{queue[1], queue[4], queue[5]}, certain)
+	c.serveInOrder(h, []*pending{queue[1], queue[4], queue[5]})
 }
 
 func fairDeadSkipped(c *C) {
@@ -182,7 +180,7 @@ func fairDeadSkipped(c *C) {
 	if c.Virtual() {
 		ttl = c.ending() // so short that C, which looks by itself now and then, is told in time when to look
 	}
-	c.enqueue(name, []*client{dead}, distlock.TTL(ttl))
+	c.enqueue(nil, dead.begin(name, distlock.TTL(ttl)))
 	w := third.begin(name, distlock.TTL(c.long()))
 	c.awaitQueued(name, 2)
 	dead.cutOff()

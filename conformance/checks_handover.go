@@ -69,7 +69,7 @@ func handoverLease(c *C) {
 	if c.Virtual() {
 		relays = append(relays, relay{holder: c.fits(time.Hour), waiter: u, wait: 20 * u}, relay{holder: u, waiter: c.fits(20 * u), wait: 20 * u})
 	}
-	c.side(len(relays), func(i int) { c.handOver(i, relays[i]) })
+	c.together(len(relays), func(i int, _ *rand.Rand) { c.handOver(i, relays[i]) })
 }
 
 func handoverDeadline(c *C) {
@@ -80,7 +80,7 @@ func handoverDeadline(c *C) {
 		{holder: u, waiter: u, latency: u / 8, wait: u * 5 / 4},
 	}
 	c.requireFired(len(relays))
-	c.side(len(relays), func(i int) { c.handOver(i, relays[i]) })
+	c.together(len(relays), func(i int, _ *rand.Rand) { c.handOver(i, relays[i]) })
 }
 
 // handOver lets A unlock a name that B waits for, and B die with it. What C gets, and
@@ -120,8 +120,7 @@ func (c *C) handOver(i int, r relay) {
 // something renewed before, it is up to a quarter of a TTL sooner.
 func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how string) {
 	due := freed + r.waiter*3/4
-	limit := h.gone() + c.soon()
-	next := c.succession(third, h.Name(), max(due, h.Ends()), h.ret+h.granted(), limit, how)
+	next := c.stalk("", third, h.Name(), max(due, h.Ends()), h.ret+h.granted(), how)
 	deadline := h.Ends()
 	switch {
 	case next.ret < due-c.skew(r.waiter):
@@ -132,24 +131,6 @@ func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how
 			third.who, h.Name(), millis(next.ret), h.p.who, millis(deadline), deadline-next.ret, how)
 	}
 	next.free()
-}
-
-// succession has p try for a name after the death of its holder, and ends the check if
-// p does not get it before the limit.
-func (c *C) succession(p *client, name string, from, until, limit time.Duration, how string) *lease {
-	began := c.now()
-	for {
-		late := c.past(limit-c.soon(), limit)
-		a := p.try(name, distlock.TTL(c.long()))
-		if a.err == nil {
-			return a.lease
-		}
-		if late {
-			c.doubt(limit-c.soon(), limit)
-			c.Failf("%s still cannot have %q at %s; it had to be free by %s: %s: %v", p.who, name, millis(c.now()), millis(limit), how, a.err)
-		}
-		c.sleep(c.untilLook(began, from, until, limit))
-	}
 }
 
 func handoverChain(c *C) {

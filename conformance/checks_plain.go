@@ -2,8 +2,7 @@ package conformance
 
 import (
 	"context"
-	"runtime"
-	"sync"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -75,13 +74,14 @@ func (p *client) plainly(op oracle.Op, name string) (h *oracle.Hold, err error) 
 
 // callsAtOnce delays requests where it can, so that the calls meet.
 func callsAtOnce(c *C) {
+	const callers = 4
 	a, b := c.openMortal("A"), c.open("B")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	if a.link != nil {
 		a.link.Delay(quiet, 0)
 	}
-	c.atOnce(func() {
+	c.together(callers, func(int, *rand.Rand) {
 		if err := h.Extend(c.ctx, c.long()); err != nil {
 			if c.now() > h.call+c.long()/2 {
 				c.Inconclusivef("by %s, when Extend returned, the lease of A may have ended: %v", millis(c.now()), err)
@@ -91,7 +91,7 @@ func callsAtOnce(c *C) {
 		}
 	})
 	var asked atomic.Bool // not a sync.Once: virtual time would stand still while others wait for it
-	c.atOnce(func() {
+	c.together(callers, func(int, *rand.Rand) {
 		if err := h.unlock(); err != nil {
 			c.unheard(err, a.who, name)
 			c.Failf("A held %q and unlocked it in several goroutines; one of the calls returned: %v", name, err)
@@ -103,23 +103,6 @@ func callsAtOnce(c *C) {
 			c.breach("H6", "A unlocked %q in several goroutines, and one of the calls had returned nil at %s, but B was told that the name is held", name, millis(got.call))
 		}
 	})
-}
-
-// atOnce calls f in several goroutines, and waits for them. It ends the goroutine if one of
-// them has ended the check.
-func (c *C) atOnce(f func()) {
-	var all sync.WaitGroup
-	for range 4 {
-		all.Add(1)
-		c.Go(func() {
-			defer all.Done()
-			f()
-		})
-	}
-	all.Wait()
-	if c.ctx.Err() != nil {
-		runtime.Goexit()
-	}
 }
 
 // mustTick demands that the Deadline lies on the monotonic clock. In virtual time there is

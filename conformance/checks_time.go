@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -76,19 +76,10 @@ func (c *C) longest() time.Duration {
 	return distlock.MaxTTL
 }
 
-// side runs f for 0 to n-1, all at the same time.
-func (c *C) side(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { c.contain(func() { f(i) }) })
-	}
-	wg.Wait()
-}
-
 func longTerms(c *C) {
 	b := c.open("B")
 	ttls := c.longTTLs()
-	c.side(len(ttls), func(i int) {
+	c.together(len(ttls), func(i int, _ *rand.Rand) {
 		a, name, ttl := c.openMortal(fmt.Sprint("A", i+1)), c.Name(ttlName(ttls[i])), ttls[i]
 		h := a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
 		c.mustShow(h, ttl)
@@ -123,31 +114,16 @@ func (c *C) approach(b *client, h *lease, end time.Duration, how string) {
 // outlives demands that the name of a dead holder is free for b not before from, and
 // no later than until and the declared lag. how says what the holder had done.
 func (c *C) outlives(b *client, h *lease, from, until time.Duration, how string) {
-	limit := until + c.timing.ExpiryLag + c.soon()
-	began, refused := c.now(), time.Duration(0)
 	ttl := c.long()
 	if c.Virtual() {
 		ttl = c.longest() // a renewal left behind then has little to do in all the years
 	}
-	for {
-		late := c.past(limit-c.soon(), limit)
-		a := b.try(h.Name(), distlock.TTL(ttl))
-		switch {
-		case a.err == nil && a.ret < from-c.skew(h.asked):
-			c.Failf("%s was granted %q at %s, %v before the lease of %s could end: %s", b.who, h.Name(), millis(a.ret), from-a.ret, h.p.who, how)
-		case a.err == nil:
-			c.observe(boundExpiry, max(refused-until, 0))
-			a.free()
-			return
-		case late:
-			c.doubt(limit-c.soon(), limit)
-			c.breach("E1", "%s still cannot have %q at %s, %s; it had to be free by %s, that is by %s, plus the ExpiryLag of %v and %v for the machine and for waking: %v",
-				b.who, h.Name(), millis(c.now()), how, millis(limit), millis(until), c.timing.ExpiryLag, c.soon(), a.err)
-		case a.busy():
-			refused = a.call
-		}
-		c.sleep(c.untilLook(began, from, until, limit))
+	next := c.stalk("E1", b, h.Name(), from, until, how, distlock.TTL(ttl))
+	if next.ret < from-c.skew(h.asked) {
+		c.Failf("%s was granted %q at %s, %v before the lease of %s could end: %s", b.who, h.Name(), millis(next.ret), from-next.ret, h.p.who, how)
 	}
+	c.observe(boundExpiry, max(next.refused-until, 0))
+	next.free()
 }
 
 // untilLook is the pause between two looks at a lease that has to end: fifty over the
@@ -251,7 +227,7 @@ func (c *C) show(a, b *client, name string, ttl time.Duration, opts []distlock.O
 
 func untouchedExpiry(c *C) {
 	b := c.open("B")
-	c.side(3, func(i int) {
+	c.together(3, func(i int, _ *rand.Rand) {
 		a, name := c.openMortal(fmt.Sprint("A", i+1)), c.Name(fmt.Sprint(i))
 		opts := []distlock.Option{distlock.TTL(c.Unit())}
 		if i == 0 {
@@ -306,7 +282,7 @@ func mixedCompany(c *C) {
 	c.sleep(c.Unit() * 4 / 5) // all those with many renewals have been renewed
 	a.cutOff()
 	death := c.now()
-	c.side(len(kinds), func(i int) {
+	c.together(len(kinds), func(i int, _ *rand.Rand) {
 		h := held[i]
 		if kinds[i].fixed {
 			c.outlives(b, h, h.call+h.asked, h.ret+h.granted(), fmt.Sprintf(
@@ -328,25 +304,21 @@ func longRenewed(c *C) {
 	if ttl > c.Unit()/4 {
 		ttl = c.Unit()
 	}
-	spans := map[time.Duration]time.Duration{ttl: min(25*ttl, 6*c.Unit())}
+	type renewed struct{ ttl, span time.Duration }
+	all := []renewed{{ttl, min(25*ttl, 6*c.Unit())}}
 	if c.Virtual() {
-		spans = map[time.Duration]time.Duration{
-			c.Unit():          30 * time.Hour, // more than ten thousand renewals
-			c.fits(time.Hour): 5 * day,
+		all = []renewed{
+			{c.Unit(), 30 * time.Hour}, // more than ten thousand renewals
+			{c.fits(time.Hour), 5 * day},
 		}
 	}
-	var wg sync.WaitGroup
-	for ttl, span := range spans {
-		wg.Go(func() {
-			c.contain(func() {
-				h := a.mustTry(c.Name(ttlName(ttl)), "which is fresh", distlock.TTL(ttl))
-				for end := h.ret + span; c.now() < end; c.sleep(span / 40) {
-					c.mustLive(h, fmt.Sprintf("with a TTL of %v, after it had been renewed for %v", ttl, c.now()-h.ret))
-					b.mustBeBusy(h.Name(), h)
-				}
-				h.free()
-			})
-		})
-	}
-	wg.Wait()
+	c.together(len(all), func(i int, _ *rand.Rand) {
+		ttl, span := all[i].ttl, all[i].span
+		h := a.mustTry(c.Name(ttlName(ttl)), "which is fresh", distlock.TTL(ttl))
+		for end := h.ret + span; c.now() < end; c.sleep(span / 40) {
+			c.mustLive(h, fmt.Sprintf("with a TTL of %v, after it had been renewed for %v", ttl, c.now()-h.ret))
+			b.mustBeBusy(h.Name(), h)
+		}
+		h.free()
+	})
 }

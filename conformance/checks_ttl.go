@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,16 +13,12 @@ import (
 
 func grantedHonest(c *C) {
 	b := c.open("B")
-	var wg sync.WaitGroup
-	for i, ttl := range []time.Duration{c.timing.MinTTL, 1500 * time.Millisecond, 2001 * time.Millisecond, c.Unit()} {
-		if ttl < c.timing.MinTTL {
-			continue // expiry/odd-ttl asks for less
+	asked := []time.Duration{c.timing.MinTTL, 1500 * time.Millisecond, 2001 * time.Millisecond, c.Unit()}
+	c.together(len(asked), func(i int, _ *rand.Rand) {
+		if asked[i] >= c.timing.MinTTL { // expiry/odd-ttl asks for less
+			c.honest(b, c.Name(fmt.Sprint("x", i)), asked[i])
 		}
-		wg.Go(func() {
-			c.contain(func() { c.honest(b, c.Name("x"+string(rune('0'+i))), ttl) })
-		})
-	}
-	wg.Wait()
+	})
 }
 
 // honest asks for a lock over a slow network. The store counts the TTL from somewhere
@@ -52,7 +49,7 @@ func (c *C) honest(b *client, name string, ttl time.Duration) {
 		c.Failf("A asked for %v at %s and got a lock that lasts until %s, %v after the call: less than was asked for, by more than a margin for safety",
 			ttl, millis(h.call), millis(deadline), deadline-h.call)
 	}
-	next := c.stalk(b, name, h.call+ttl, h.gone()+c.soon(), fmt.Sprintf("A having got it at %s for %v", millis(h.ret), ttl))
+	next := c.stalk("", b, name, h.call+ttl, h.ret+h.granted(), fmt.Sprintf("A having got it at %s for %v", millis(h.ret), ttl))
 	switch {
 	case next.ret < h.call+ttl-c.skew(ttl):
 		c.Failf("A asked for %v at %s, but B was granted %q at %s: the store kept it for less than was asked for", ttl, millis(h.call), name, millis(next.ret))
@@ -89,7 +86,7 @@ func shortThenLong(c *C) {
 			a.mustTry(name, "which is fresh", distlock.TTL(c.fits(4*c.Unit()+c.long()))).free()
 			h := b.mustTry(name, "which A has unlocked", distlock.NoRenewal())
 			b.cutOff()
-			c.stalk(d, name, h.call+c.Unit(), h.gone()+c.soon(),
+			c.stalk("", d, name, h.call+c.Unit(), h.ret+h.granted(),
 				fmt.Sprintf("B having got it at %s for %v and died; A had it before for %v, and had unlocked it", millis(h.ret), c.Unit(), c.fits(4*c.Unit()+c.long()))).free()
 		})
 	})
@@ -108,11 +105,8 @@ func oddTTL(c *C) {
 		b.mustTry(name, "for which a TTL was refused", distlock.TTL(c.long())).free()
 	}
 	c.beyondMaxTTL(a, b)
-	var wg sync.WaitGroup
-	for _, ttl := range []time.Duration{1, c.timing.MinTTL - 1, 999 * time.Millisecond, time.Second + 1} {
-		wg.Go(func() { c.contain(func() { c.honoured(b, ttl) }) })
-	}
-	wg.Wait()
+	asked := []time.Duration{1, c.timing.MinTTL - 1, 999 * time.Millisecond, time.Second + 1}
+	c.together(len(asked), func(i int, _ *rand.Rand) { c.honoured(b, asked[i]) })
 }
 
 // beyondMaxTTL asks for more than the store can promise, where one may ask for more.
@@ -152,7 +146,7 @@ func (c *C) honoured(b *client, ttl time.Duration) {
 	}
 	h := got.lease
 	a.cutOff()
-	next := c.stalk(b, name, h.call+ttl, h.gone()+c.soon(),
+	next := c.stalk("", b, name, h.call+ttl, h.ret+h.granted(),
 		fmt.Sprintf("A having got it at %s with a TTL of %v and died", millis(h.ret), ttl))
 	if next.ret < h.call+ttl-c.skew(ttl) {
 		c.Failf("A asked for %v at %s, but B was granted %q at %s: the TTL was not rounded up", ttl, millis(h.call), name, millis(next.ret))
@@ -174,7 +168,7 @@ func waitNotDeducted(c *C) {
 		c.Failf("B waited from %s until A unlocked %q, at %s at the earliest, and asked for a TTL of %v, but its Deadline is %s: the waiting was taken off",
 			millis(h.call), name, millis(freed), c.Unit(), millis(deadline))
 	}
-	next := c.stalk(d, name, freed+c.Unit(), h.gone()+c.soon(), fmt.Sprintf("B having got it at %s for %v and died", millis(h.ret), c.Unit()))
+	next := c.stalk("", d, name, freed+c.Unit(), h.ret+h.granted(), fmt.Sprintf("B having got it at %s for %v and died", millis(h.ret), c.Unit()))
 	if next.ret < freed+3*c.Unit()/4 { // less would be for expiry/not-early to find
 		c.Failf("C was granted %q at %s, but B, which had asked for %v, cannot have got it before %s, when A unlocked it: the time that B waited was taken off its TTL",
 			name, millis(next.ret), c.Unit(), millis(freed))
@@ -198,6 +192,5 @@ func pastDeadlineGrant(c *C) {
 	c.requireFired(1)
 	a.link.Heal()
 	// If A believes in a lock, B's grant shows that it is wrong: the oracle looks.
-	c.stalk(b, name, c.now(), c.now()+c.atMost(ttl)+trip+c.timing.ExpiryLag+c.timing.CleanupBound+c.soon(),
-		fmt.Sprintf("A's request of %s having led to nothing that lasts", millis(got.call)), distlock.TTL(c.long()))
+	c.stalk("", b, name, c.now(), c.now()+c.atMost(ttl)+trip+c.timing.CleanupBound, fmt.Sprintf("A's request of %s having led to nothing that lasts", millis(got.call)))
 }

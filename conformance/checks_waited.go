@@ -131,18 +131,17 @@ func repeatedRelease(c *C) {
 	}
 	link.Repeat(1)
 	h.free()
-	first := c.served(queue, false, "A has unlocked it")
-	next := queue[first].lease(0, "")
+	next, left := c.serve(queue, "", c.soon(), "A has unlocked it")
 	link.Release()
 	c.sleep(quiet)
 	after := "A's Unlock of its lock before had arrived a second time"
-	if other := queue[1-first]; other.within(0) {
+	if other := left[0]; other.within(0) {
 		c.Failf("%s holds %q, and %s; then Lock of %s, which waits for it, returned: %s", next.p.who, h.Name(), after, other.p.who, describe(other.a.err))
 	}
 	probe.mustBeBusyAfter(h.Name(), next, after)
 	next.mustExtend(c.long())
 	next.free()
-	queue[1-first].lease(c.soon(), "the one before had unlocked it").free()
+	left[0].lease(c.soon(), "the one before had unlocked it").free()
 }
 
 func isolateStuckHolder(c *C) {

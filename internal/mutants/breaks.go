@@ -72,13 +72,13 @@ func queueBreakers() []Mutant {
 	return []Mutant{
 		queue("BreakIsSilent", "wakes nobody when it breaks a lock", "nobody of the", func(*entry) {}),
 		queue("BreakDropsQueue", "removes those who wait along with the holder", "nobody of the", func(e *entry) { e.queue = nil }),
-		queue("BreakSkipsFirst", "lets the second waiter have what was broken", "it has lost its place", func(e *entry) {
+		queue("BreakSkipsFirst", "lets the second waiter have what was broken", "has lost its place", func(e *entry) {
 			if len(e.queue) > 1 {
 				e.queue[0], e.queue[1] = e.queue[1], e.queue[0]
 			}
 			wakeAll(e)
 		}),
-		queue("BreakTurnsQueue", "puts the first waiter behind the others when it breaks a lock", "it has lost its place", func(e *entry) {
+		queue("BreakTurnsQueue", "puts the first waiter behind the others when it breaks a lock", "has lost its place", func(e *entry) {
 			if len(e.queue) > 0 {
 				e.queue = append(e.queue[1:], e.queue[0])
 			}

@@ -96,21 +96,21 @@ func crowdMutants() []Mutant {
 		},
 		{
 			Name: "ByOwner", Flaw: "serves waiters in the order of their owners' digits",
-			KilledBy: []Kill{{"after/order", "has got it before"}}, MayTrip: waits, Why: why, // by chance, few waiters are served in order
+			KilledBy: []Kill{{"after/order", "who came before it"}}, MayTrip: waits, Why: why, // by chance, few waiters are served in order
 			design: relayed(relayFlaw{next: func(queue []*waiter) int {
 				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.Owner, b.request.Owner) }))
 			}}),
 		},
 		{
 			Name: "ByTTL", Flaw: "serves first whose TTL is the shortest",
-			KilledBy: []Kill{{"handover/order-kept", "who is next in the queue"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/order-kept", "who came before it"}}, MayTrip: waits, Why: why,
 			design: relayed(relayFlaw{next: func(queue []*waiter) int {
 				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.TTL, b.request.TTL) }))
 			}}),
 		},
 		{
 			Name: "Requeue", Flaw: "puts a waiter that looks again to the end of the line",
-			KilledBy: []Kill{{"handover/order-kept", "who is next in the queue"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/order-kept", "who came before it"}}, MayTrip: waits, Why: why,
 			design: relayed(relayFlaw{requeue: true}),
 		},
 		{

@@ -52,7 +52,7 @@ func rareMutants() []Mutant {
 		},
 		{
 			Name: "DropsOldWaiters", Flaw: "drops a waiter from the queue that has waited for an hour",
-			KilledBy: []Kill{{"handover/order-kept", "who came after it has got it"}},
+			KilledBy: []Kill{{"handover/order-kept", "who came before it"}},
 			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				if !c.asked.NoWait && time.Since(c.began) > time.Hour {
 					_ = c.inner.Release(ctx)

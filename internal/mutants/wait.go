@@ -49,7 +49,7 @@ func waitMutants() []Mutant {
 		{
 			Name: "CapLiar", Flaw: "declares that it serves waiters in their order, and serves the last first",
 			Seen:     "",
-			KilledBy: []Kill{{"after/order", "has got it before"}},
+			KilledBy: []Kill{{"after/order", "who came before it"}},
 			MayTrip:  []string{"wait/all-served", "fair/no-starvation", "stress/*", "break/waiters-stay"},
 			Why:      "the first to come may wait for long",
 			design:   fifoDesign(flaw{try: tryLastFirst}),
