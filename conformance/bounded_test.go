@@ -35,7 +35,7 @@ func (l hangingLocker) Lock(ctx context.Context, name string, opts ...distlock.O
 // soon, and names the call; in virtual time, where its goroutine cannot be left
 // behind, as well.
 func TestCallThatNeverReturns(t *testing.T) {
-	prompt := func(k Check) bool { return k.ID == "cancel/prompt" || k.ID == "wait/deadline" }
+	prompt := func(k Check) bool { return k.ID == "cancel/race-with-grant" || k.ID == "wait/deadline" }
 	var real Report
 	testkit.Within(t, 20*time.Second, func() { // the watchdog takes more than a minute
 		real = Verify(t.Context(), hanging{stub{memlock.NewStore(nil)}}, &Options{Filter: prompt, Artifacts: t.TempDir()})

@@ -2,14 +2,12 @@ package conformance
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock"
 )
 
-// againChecks come back to a name, after a loss and after a long time, and wait for it in
-// ways in which others do not.
+// againChecks come back to a name, after a long time and again and again.
 func againChecks() []Check {
 	return []Check{
 		{
@@ -19,10 +17,6 @@ func againChecks() []Check {
 		{
 			ID: "fence/many", Clause: "F1", Mandatory: true, Run: fenceMany, span: day,
 			Rule: "the token rises over any number of grants, also beyond what a small integer can count",
-		},
-		{
-			ID: "wait/any-name", Clause: "W1", Mandatory: true, Run: wakesOnAnyName,
-			Rule: "a waiter is woken whatever its name is, and whatever term it has asked for",
 		},
 	}
 }
@@ -68,28 +62,5 @@ func fenceMany(c *C) {
 		if err := l.Unlock(c.ctx); err != nil {
 			c.Failf("Unlock after grant %d of %q returned: %v", i+1, name, err)
 		}
-	}
-}
-
-func wakesOnAnyName(c *C) {
-	a, b := c.open("A"), c.open("B")
-	names := c.labels(11)
-	for _, like := range []string{"日本語/ключ", "😀 {x}", "a*b?[c]\\", "\"'`;--", "\n\t\x7f"} {
-		names = append(names, c.Name(like))
-	}
-	for _, length := range []int{128, 256, distlock.MaxName} {
-		name := c.Name("")
-		names = append(names, name+strings.Repeat("x", length-len(name)))
-	}
-	for i, name := range names {
-		opts := []distlock.Option{distlock.TTL(c.long())}
-		h := a.mustTry(name, "which is fresh", opts...)
-		if i%2 == 1 {
-			opts = append(opts, distlock.NoRenewal())
-		}
-		w := b.begin(name, opts...)
-		c.awaitQueued(name, 1)
-		h.free()
-		w.lease(c.soon(), "A had unlocked it").free()
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -14,7 +16,7 @@ func breakChecks() []Check {
 	return []Check{
 		{
 			ID: "break/seen-token", Clause: "O2", Mandatory: true, Run: breakSeenToken,
-			Rule: "Break with another token than the holder's, or of a name that nobody holds, is ErrLost and changes nothing",
+			Rule: "Break with another token than the holder's, be it alike in a part, or of a name that nobody holds, is ErrLost and changes nothing",
 		},
 		{
 			ID: "break/waiters-stay", Clause: "O3", Mandatory: true, Run: breakWaitersStay,
@@ -22,11 +24,7 @@ func breakChecks() []Check {
 		},
 		{
 			ID: "break/only-that", Clause: "O2", Mandatory: true, Run: breakOnlyThat,
-			Rule: "Break ends no other lock, neither of the same client nor on names that are alike",
-		},
-		{
-			ID: "break/late-renewal", Clause: "O2", Mandatory: true, Needs: []Cap{capProxy}, Run: breakLateRenewal,
-			Rule: "a renewal that was on its way when the lock was broken brings nothing back",
+			Rule: "Break ends no other lock, neither of the same client nor on names that are alike: a name counts in whole",
 		},
 	}
 }
@@ -117,7 +115,11 @@ func breakSeenToken(c *C) {
 	if h.Token() > 1 {
 		tokens[h.Token()-1] = "one less than the holder's"
 	}
+	for _, bit := range []int{8, 16, 31, 32, 33, 40, 48, 53, 62} {
+		tokens[h.Token()^1<<bit] = fmt.Sprintf("which differs from that of the holder in the bit %d", bit)
+	}
 	delete(tokens, h.Token()) // two names may have the same
+	maps.DeleteFunc(tokens, func(token int64, _ string) bool { return token <= 0 })
 	for token, why := range tokens {
 		third.mustNotBreak(name, token, fmt.Sprintf("%s; the holder's, B's, is %d", why, h.Token()))
 		third.mustBeBusyAfter(name, h, fmt.Sprintf("Break was called with token %d, %s", token, why))
@@ -178,6 +180,12 @@ func breakOnlyThat(c *C) {
 	for _, label := range []string{"x", "X", "x ", "x/", "x/y", "/x", "x%", "xx", "%", "_", "*", "x\x00", "other"} {
 		held = append(held, a.mustTry(c.Name(label), "which is fresh"))
 	}
+	for _, of := range []*lease{held[0], held[4]} {
+		for _, name := range []string{of.Name() + "\t", " " + of.Name(), strings.ToUpper(of.Name()), of.Name()[:len(of.Name())-1] + "?", of.Name() + "\x00\x00"} {
+			b.mustNotBreak(name, of.Token(), fmt.Sprintf("that of %q, which A holds; nobody holds this name", of.Name()))
+		}
+	}
+	c.mustKeep(held, b, "Break was called with names that are alike, which nobody holds")
 	victims, rest := []*lease{held[0], held[8], held[9], held[10]}, append(held[1:8:8], held[11:]...)
 	since := c.now()
 	for _, h := range victims {
@@ -190,24 +198,4 @@ func breakOnlyThat(c *C) {
 	c.sleepUntil(since + c.Unit()*5/4)
 	c.mustKeep(rest, b, "names that are alike were broken more than a TTL ago")
 	c.freeAll(rest)
-}
-
-func breakLateRenewal(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
-	c.requireFired(2)
-	for i, label := range []string{"left", "taken"} {
-		a, b, third := c.openVia("A-"+label), c.openMortal("B-"+label), c.open("C-"+label)
-		h := a.mustTry(c.Name(label), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
-		third.mustNotBreak(h.Name(), h.Token()+1, "not the holder's") // before anything waits in vain
-		answer := h.extendLate(c.fits(4 * c.Unit()))
-		third.mustBreak(h)
-		if i == 0 {
-			answer("it was broken before its request arrived")
-			third.mustTry(h.Name(), "which was broken, before a renewal of its holder arrived; was it brought back?").free()
-			continue
-		}
-		next := b.mustTry(h.Name(), "which was broken", distlock.NoRenewal())
-		answer(fmt.Sprintf("it was broken, and B was granted the name at %s", millis(next.ret)))
-		c.untouched(next, third, "a late renewal of A, which was broken,")
-	}
 }

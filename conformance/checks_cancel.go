@@ -14,20 +14,8 @@ import (
 func cancelChecks() []Check {
 	return []Check{
 		{
-			ID: "cancel/prompt", Clause: "A4", Mandatory: true, Run: cancelPrompt,
-			Rule: "a waiting call returns promptly when its context is cancelled, with the context's error",
-		},
-		{
-			ID: "cancel/leaves-nothing", Clause: "A4", Mandatory: true, Run: cancelLeavesNothing,
-			Rule: "a cancelled waiter leaves nothing that could be given the name in its place",
-		},
-		{
 			ID: "cancel/race-with-grant", Clause: "A4", Mandatory: true, Run: cancelRacesGrant,
 			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back",
-		},
-		{
-			ID: "cancel/middle-of-queue", Clause: "W3", Mandatory: true, Run: cancelMiddleOfQueue,
-			Rule: "a waiter is served although the one before it in the queue has been cancelled",
 		},
 		{
 			ID: "cancel/ctx-not-retained", Clause: "A2", Mandatory: true, Run: ctxNotRetained,
@@ -61,42 +49,6 @@ func (w *pending) left(cancelled time.Duration) {
 // had the name, and have to be undone.
 func (c *C) abandoned(p *client, name string, opts ...distlock.Option) *lease {
 	return c.pollFor(p, name, c.timing.CleanupBound+c.Slack(), "everybody had left it", opts...)
-}
-
-func cancelPrompt(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	for range 3 {
-		w := b.begin(name, distlock.TTL(c.long()))
-		c.awaitQueued(name, 1)
-		w.giveUp()
-		if w.a.err == nil {
-			c.Failf("B was granted %q, which A holds, when its call was cancelled", name)
-		}
-	}
-}
-
-func cancelLeavesNothing(c *C) {
-	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	rng := c.Rand()
-	for i := range c.rounds(50) {
-		h := c.abandoned(a, name, ttl)
-		w := b.begin(name, ttl)
-		if i%2 == 0 {
-			c.awaitQueued(name, 1)
-		} else {
-			c.sleep(time.Duration(rng.Int64N(int64(c.phase()))))
-		}
-		w.giveUp()
-		h.free()
-		freed := c.now()
-		h = c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
-			fmt.Sprintf("A had unlocked it and the waiting call of B had been cancelled (CleanupBound plus slack; the TTL is %v: the cancelled waiter got it)", c.long()), ttl)
-		c.bounds.observe(boundCleanup, h.ret-freed)
-		h.free()
-	}
 }
 
 func cancelRacesGrant(c *C) {
@@ -174,21 +126,6 @@ func (c *C) cancelAtLook(p, third *client) {
 			c.pollFor(third, name, c.timing.CleanupBound+c.Slack(),
 				fmt.Sprintf("%s of %s had failed, because its context ended when it was looked at for time number %d (CleanupBound plus slack; the TTL is %v: a grant was forgotten)", op, p.who, k+1, c.long()), ttl).free()
 		}
-	}
-}
-
-func cancelMiddleOfQueue(c *C) {
-	a, b, third := c.open("A"), c.open("B"), c.open("C")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	for range 3 {
-		h := c.abandoned(a, name, ttl)
-		first := b.begin(name, ttl)
-		c.awaitQueued(name, 1)
-		second := third.begin(name, ttl)
-		c.awaitQueued(name, 2)
-		first.giveUp()
-		h.free()
-		second.lease(c.soon(), fmt.Sprintf("A had unlocked it and B, who was before C in the queue, had been cancelled (the TTL is %v)", c.long())).free()
 	}
 }
 

@@ -24,10 +24,6 @@ func fairChecks() []Check {
 			Rule: "waiters that leave the queue do not change the order of the others",
 		},
 		{
-			ID: "fair/dead-skipped", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: fairDeadSkipped,
-			Rule: "a waiter that has died in the queue holds up those behind it no longer than its own lease",
-		},
-		{
 			ID: "fair/no-starvation", Clause: "A3", Mandatory: true, Run: noStarvation,
 			Rule: "under steady contention nobody waits for ever; how evenly the name goes round is reported, not judged",
 		},
@@ -170,25 +166,6 @@ func fairCancelledSkipped(c *C) {
 		queue[i].giveUp()
 	}
 	c.serveInOrder(h, []*pending{queue[1], queue[4], queue[5]})
-}
-
-func fairDeadSkipped(c *C) {
-	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	ttl := c.Unit()
-	if c.Virtual() {
-		ttl = c.ending() // so short that C, which looks by itself now and then, is told in time when to look
-	}
-	c.enqueue(nil, dead.begin(name, distlock.TTL(ttl)))
-	w := third.begin(name, distlock.TTL(c.long()))
-	c.awaitQueued(name, 2)
-	dead.cutOff()
-	cut := c.now()
-	h.free()
-	granted := c.atMost(ttl) // B's place lives by its TTL, or by a hold of that length, handed to it
-	bound := 2*granted + c.timing.ExpiryLag + c.soon()
-	w.lease(bound, fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", ttl, millis(cut))).free()
 }
 
 func noStarvation(c *C) {

@@ -16,10 +16,6 @@ import (
 func faultChecks() []Check {
 	return append([]Check{
 		{
-			ID: "fault/conn-cut-idle", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: connCutIdle,
-			Rule: "a lock survives the loss of all connections, or its holder learns that it is lost before anybody else has it",
-		},
-		{
 			ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: blackHole,
 			Rule: "calls into a network that swallows everything end with their contexts, and are not reported as held",
 		},
@@ -40,41 +36,6 @@ func faultChecks() []Check {
 			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before",
 		},
 	}, serverFaultChecks()...)
-}
-
-func connCutIdle(c *C) {
-	a, b := c.openVia("A"), c.open("B")
-	name := c.Name("x")
-	c.warm(a)
-	h := a.mustTry(name, "which is fresh")
-	c.sleepUntil(h.ret + c.Unit()/2)
-	a.link.CutAll()
-	c.requireFired(1)
-	cut := c.now()
-	for c.now() < cut+2*c.Unit() && h.Err() == nil {
-		c.sleep(c.Unit() / 8)
-		if h.Err() == nil {
-			b.try(name).passOn(h) // granted while A believes is for the oracles
-		}
-	}
-	if err := h.Err(); err != nil {
-		c.Logf("the lock was lost with its connections: %v", err)
-	} else {
-		h.free()
-	}
-	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A had unlocked or lost it").free()
-	c.warm(a)
-}
-
-// passOn gives back a lock that a probe should not have got.
-func (a answer) passOn(h *lease) {
-	if a.err == nil && h.Believes() {
-		a.p.c.Failf("%s was granted %q at %s although %s, whose connections had been cut, still believes to hold it",
-			a.p.who, a.Name(), millis(a.ret), h.p.who)
-	}
-	if a.err == nil {
-		_ = a.unlock()
-	}
 }
 
 func blackHole(c *C) {

@@ -2,25 +2,13 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"time"
-
-	"github.com/distlock-go/distlock"
 )
 
 func fenceChecks() []Check {
 	return []Check{
 		{
-			ID: "fence/over-cleanup", Clause: "F1", Needs: []Cap{capInspector}, Run: fenceOverCleanup,
-			Rule: "the token rises although the store was cleaned of what was left of the name",
-		},
-		{
 			ID: "fence/over-restart", Clause: "F1", Needs: []Cap{capProcess}, Alone: true, Run: fenceOverRestart,
 			Rule: "the token rises over a restart of the server",
-		},
-		{
-			ID: "fence/unknown-gap", Clause: "F1", Needs: []Cap{capProxy}, Run: fenceUnknownGap,
-			Rule: "the token rises over attempts with an unknown outcome; gaps are fine",
 		},
 	}
 }
@@ -39,29 +27,6 @@ func (c *C) warm(p *client) {
 	c.pollFor(p, name, patience, "nothing keeps it from its store any more").free()
 }
 
-func fenceOverCleanup(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name, last := c.Name("x"), int64(0)
-	const idle = 10 * time.Millisecond
-	for range 3 {
-		h := a.mustTry(name, "which nobody has")
-		c.rises(&last, h, "a grant that was unlocked")
-		h.free()
-		c.sleep(10 * idle)
-		n, err := b.sweepIdle(c.ctx, idle)
-		switch {
-		case errors.Is(err, distlock.ErrUnsupported):
-			c.Skipf("the driver is no Sweeper: its store keeps nothing that could be swept")
-		case err != nil:
-			c.Failf("B swept the store of what was idle for %v: %v", idle, err)
-		}
-		c.Logf("swept %d names", n)
-		h = b.mustTry(name, "which was swept")
-		c.rises(&last, h, "a sweep")
-		h.free()
-	}
-}
-
 func fenceOverRestart(c *C) {
 	name, last := c.Name("x"), int64(0)
 	a := c.open("A")
@@ -74,26 +39,6 @@ func fenceOverRestart(c *C) {
 	h := c.pollFor(c.open("B"), name, patience+c.soon(), "the server was killed and restarted")
 	c.rises(&last, h, "the restart")
 	h.free()
-}
-
-func fenceUnknownGap(c *C) {
-	a, b := c.openVia("A"), c.open("B")
-	name, last := c.Name("x"), int64(0)
-	ttl := c.short()
-	for k := range 4 {
-		c.warm(a)
-		a.link.CutReply(k + 1)
-		got := a.try(name, distlock.TTL(ttl), distlock.NoRenewal())
-		a.link.Heal()
-		if got.err == nil {
-			c.rises(&last, got.lease, "an attempt without an answer")
-			_ = got.unlock()
-		}
-		h := c.pollFor(b, name, ttl+c.timing.ExpiryLag+c.soon(), "the attempt of A, whose reply was lost, and its lease were over")
-		c.rises(&last, h, "an attempt without an answer")
-		h.free()
-	}
-	c.requireFired(1)
 }
 
 // restart kills the server and brings it back on its data.

@@ -26,7 +26,7 @@ func handoverChecks() []Check {
 		},
 		{
 			ID: "handover/many-names", Clause: "W1", Mandatory: true, Run: handoverManyNames,
-			Rule: "releases of many names at the same moment wake the waiters of all of them",
+			Rule: "releases of many names at the same moment wake the waiters of all of them, whatever the name is, and whatever term they have asked for",
 		},
 		{
 			ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
@@ -181,16 +181,25 @@ func (c *C) received(ch <-chan struct{}, d time.Duration) bool {
 	}
 }
 
+// handoverManyNames has names of every kind. Every other waiter asks for a fixed term.
 func handoverManyNames(c *C) {
-	const names = 40
 	a, b := c.open("A"), c.open("B")
 	ttl := distlock.TTL(c.long())
-	held, queue := make([]*lease, names), make([]*pending, names)
-	for i := range names {
-		held[i] = a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", ttl)
+	names := c.labels(32)
+	for _, like := range []string{"日本語/ключ", "😀 {x}", "a*b?[c]\\", "\"'`;--", "\n\t\x7f"} {
+		names = append(names, c.Name(like))
 	}
+	for _, length := range []int{128, 256, distlock.MaxName} {
+		names = append(names, padded(c.Name(""), length))
+	}
+	held := c.takeAll(a, names, "which is fresh", ttl)
+	var queue []*pending
 	for i, h := range held {
-		queue[i] = b.begin(h.Name(), ttl)
+		opts := []distlock.Option{ttl}
+		if i%2 == 1 {
+			opts = append(opts, distlock.NoRenewal())
+		}
+		queue = append(queue, b.begin(h.Name(), opts...))
 	}
 	for _, h := range held {
 		if c.inspector() != nil {
@@ -199,9 +208,9 @@ func handoverManyNames(c *C) {
 	}
 	c.sleep(quiet)
 	freed := c.now()
-	c.together(names, func(i int, _ *rand.Rand) { held[i].free() })
+	c.together(len(held), func(i int, _ *rand.Rand) { held[i].free() })
 	for _, w := range queue {
-		w.lease(max(freed+2*c.soon()-c.now(), 0), fmt.Sprintf("A had unlocked it, together with %d others", names-1)).free()
+		w.lease(max(freed+2*c.soon()-c.now(), 0), fmt.Sprintf("A had unlocked it, together with %d others", len(held)-1)).free()
 	}
 }
 
@@ -233,10 +242,13 @@ func wokenLeaves(c *C) {
 
 func deadWaiter(c *C) {
 	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
-	name := c.Name("x")
+	name, ttl := c.Name("x"), c.Unit()
+	if c.Virtual() {
+		ttl = c.ending() // so short that C, which looks by itself now and then, is told in time when to look
+	}
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	dead.begin(name)
-	c.awaitQueued(name, 1)
+	dead.begin(name, distlock.TTL(ttl))
+	seen := c.awaitQueued(name, 1)
 	w := third.begin(name, distlock.TTL(c.long()))
 	c.awaitQueued(name, 2)
 	dead.cutOff()
@@ -245,11 +257,11 @@ func deadWaiter(c *C) {
 	// The place of the dead lives by its TTL, or by a hold of that length, handed to
 	// it. Without a queue the wake-up may be lost with it: then C looks by itself,
 	// after a third of its own TTL.
-	bound := 2 * c.atMost(c.Unit())
-	if c.harness.Caps().Fair != Yes {
-		bound = max(bound, c.long()/3)
+	bound, clause := 2*c.atMost(ttl), "W3"
+	if c.harness.Caps().Fair != Yes || !seen {
+		bound, clause = max(bound, c.long()/3), "W1"
 	}
-	w.lease(bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; B, which was before C with a TTL of %v, had died at %s", c.Unit(), millis(cut))).free()
+	w.awaited(clause, bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", ttl, millis(cut))).free()
 }
 
 // releasesSoon unlocks h. That must not have to wait for the successor.

@@ -20,10 +20,6 @@ func inspectChecks() []Check {
 			ID: "inspect/holder-text", Clause: "O1", Mandatory: true, Run: inspectHolderText,
 			Rule: "the holder text comes back whole: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL",
 		},
-		{
-			ID: "inspect/waiters", Clause: "O1", Mandatory: true, Run: inspectWaiters,
-			Rule: "Inspect counts the processes that wait, where the store keeps a queue, and tells of the holder and not of them",
-		},
 	}
 }
 
@@ -217,48 +213,4 @@ func inspectHolderText(c *C) {
 	}
 	c.freeAll(held)
 	w.woken(c.soon(), "A had unlocked it").free()
-}
-
-func inspectWaiters(c *C) {
-	a, b, third, eye := c.open("A"), c.open("B"), c.open("C"), c.open("D")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl, distlock.Holder("holder"))
-	// Only a fair driver is known to keep a queue, and so to have it to count.
-	exact := c.harness.Caps().Fair == Yes
-	count := func(want int, when string) {
-		var st distlock.Status
-		fits := func() bool {
-			st = eye.look(name)
-			return st.Waiters == want || !exact && st.Waiters >= -1 && st.Waiters <= want
-		}
-		if !c.eventually(patience, fits) {
-			c.Failf("%d processes wait for %q %s, but by Inspect they are %d (-1 would say that the store keeps no queue, which a driver that is fair does)",
-				want, name, when, st.Waiters)
-		}
-		if !st.Held || st.Token != h.Token() || st.Holder != "holder" {
-			c.Failf("%s holds %q as \"holder\" with token %d, and %d processes wait for it, but Inspect says %+v", h.p.who, name, h.Token(), want, st)
-		}
-	}
-	count(0, "while A holds it")
-	first := b.begin(name, ttl, distlock.Holder("waiter B"))
-	c.awaitQueued(name, 1)
-	second := b.begin(name, ttl, distlock.Holder("waiter B, too"))
-	count(1, "two goroutines of B")
-	w := third.begin(name, ttl, distlock.Holder("holder"))
-	c.awaitQueued(name, 2)
-	count(2, "B and C")
-	c.sleep(c.Unit() / 2)
-	count(2, "B and C, for some time")
-	for _, p := range []*pending{first, second} {
-		p.giveUp()
-	}
-	count(1, "C, whereas B has left")
-	h.free()
-	h = w.woken(c.soon(), "A had unlocked it")
-	count(0, "while C holds it")
-	h.free()
-	var st distlock.Status
-	if !c.eventually(patience, func() bool { st = eye.look(name); return st.Waiters <= 0 }) {
-		c.Failf("nobody holds %q or waits for it, but Inspect says %+v", name, st)
-	}
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,110 +11,13 @@ import (
 func lostChecks() []Check {
 	return []Check{
 		{
-			ID: "lost/before-successor", Clause: "H4", Mandatory: true, Needs: []Cap{capProxy}, Run: lostBeforeSuccessor,
-			Rule: "a holder that is cut off learns by itself, at its Deadline at the latest, that its lock is lost, before anybody else can have it",
-		},
-		{
-			ID: "lost/record-deleted", Clause: "H4", Needs: []Cap{capInspector}, Run: lostRecordDeleted,
-			Rule: "a holder whose entry was removed from the store learns of it within a renewal period, or from Unlock",
-		},
-		{
 			ID: "lost/quiet-when-healthy", Clause: "H5", Needs: []Cap{capProxy}, Run: quietWhenHealthy,
 			Rule: "slow replies and a broken connection, for less than a TTL, do not lose a lock",
-		},
-		{
-			ID: "lost/not-on-unlock", Clause: "H4", Mandatory: true, Run: notLostOnUnlock,
-			Rule: "Unlock closes Done with ErrUnlocked, and is not reported as a loss",
-		},
-		{
-			ID: "lost/late-subscriber", Clause: "H4", Mandatory: true, Run: lateSubscriber,
-			Rule: "Done returns a closed channel after the loss, each time the same",
 		},
 		{
 			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Run: pausedClient,
 			Rule: "a holder that was stopped for longer than its TTL is told of its loss at its first look after it goes on",
 		},
-	}
-}
-
-// doneAt returns when Done was seen closed.
-func (h *lease) doneAt() <-chan time.Duration {
-	c, at := h.p.c, make(chan time.Duration, 1) // one element: the goroutine must not outlive its value
-	done := h.Done()
-	c.Go(func() {
-		select {
-		case <-done:
-			at <- c.now()
-		case <-c.ctx.Done():
-		}
-	})
-	return at
-}
-
-func lostBeforeSuccessor(c *C) {
-	a, b := c.openVia("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh")
-	done := h.doneAt()
-	w := b.begin(name)
-	c.awaitQueued(name, 1)
-	c.sleepUntil(h.ret + c.Unit()*3/2) // let it be renewed before
-	cut := c.now()
-	a.cutOff()
-	c.requireFired(1)
-	next := w.lease(h.granted()+c.timing.ExpiryLag+c.soon(), "A was cut off and its lease had ended")
-	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("A was cut off at %s; B was granted %q at %s and A's Err is %s; it had to be ErrLost before that",
-			millis(cut), name, millis(next.ret), describe(err))
-	}
-	// Err looks at the clock, but Done is closed by a goroutine, and a busy machine
-	// may wake that too late. In virtual time nothing is late.
-	slack := c.Slack()
-	if c.Virtual() {
-		slack = 0
-	}
-	deadline := h.Ends()
-	if !c.within(h.Done(), slack) {
-		c.Failf("A was cut off at %s and B was granted %q at %s, but A's Done is not closed by %s (its Deadline: %s)",
-			millis(cut), name, millis(next.ret), millis(c.now()), millis(deadline))
-	}
-	select {
-	case at := <-done:
-		if c.tooLong(deadline, at, slack) {
-			c.Failf("A's Done closed at %s, its Deadline was %s (slack %v)", millis(at), millis(deadline), slack)
-		}
-	case <-c.ctx.Done():
-	}
-	next.free()
-}
-
-func lostRecordDeleted(c *C) {
-	c.unjudged("the entry was removed behind the back of its holder, which may believe in it for a renewal period")
-	a := c.open("A")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh")
-	done := h.Done()
-	c.sleepUntil(h.ret + c.Unit()/2)
-	if err := c.inspector().Delete(c.ctx, name); err != nil {
-		c.Failf("the harness could not delete the entry of %q, which A holds: %v", name, err)
-	}
-	deleted := c.now()
-	if !c.within(done, c.Unit()/2+c.Slack()) {
-		c.Failf("the entry of %q was removed from the store at %s; A's Done is not closed by %s, a renewal period is %v",
-			name, millis(deleted), millis(c.now()), c.Unit()/3)
-	}
-	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("A's Done closed because its entry was removed; Err must match ErrLost, it is %s", describe(err))
-	}
-	// An Unlock before that learns of it from the release.
-	early := a.mustTry(c.Name("early"), "which is fresh", distlock.TTL(c.long()))
-	if err := c.inspector().Delete(c.ctx, early.Name()); err != nil {
-		c.Failf("the harness could not delete the entry of %q, which A holds: %v", early.Name(), err)
-	}
-	for _, l := range []*lease{h, early} {
-		if err := l.unlock(); !errors.Is(err, distlock.ErrLost) {
-			c.Failf("the entry of %q was removed while A held it; its Unlock must match ErrLost, it returned %s", l.Name(), describe(err))
-		}
 	}
 }
 
@@ -172,49 +74,6 @@ func (c *C) outlasts(a, b *client, h *lease) {
 	c.sleep(c.Unit() / 2)
 	c.mustLive(h, "several renewals having failed, but not for as long as its TTL")
 	b.mustBeBusy(h.Name(), h)
-}
-
-func notLostOnUnlock(c *C) {
-	a := c.open("A")
-	for _, opts := range [][]distlock.Option{nil, {distlock.NoRenewal()}} {
-		h := a.mustTry(c.Name("x"), "which nobody has", opts...)
-		done := h.Done()
-		if c.within(done, 0) || h.Err() != nil {
-			c.Failf("A holds %q, but its Done is closed or its Err is set: %s", h.Name(), describe(h.Err()))
-		}
-		h.free()
-		if !c.within(done, 0) {
-			c.Failf("A has unlocked %q, but its Done is still open", h.Name())
-		}
-		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) || errors.Is(err, distlock.ErrLost) {
-			c.Failf("A has unlocked %q; its Err must match ErrUnlocked and not ErrLost, it is %s", h.Name(), describe(err))
-		}
-	}
-}
-
-func lateSubscriber(c *C) {
-	a := c.open("A")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.Ends())
-	// The Deadline has passed, so the very first question must be answered right,
-	// also if no timer has run since.
-	if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-		c.Failf("the Deadline of A's lock, %s, has passed; its Err must match ErrLost, it is %s", h.Ends(), describe(err))
-	}
-	first := h.Done()
-	if !c.within(first, 0) {
-		c.Failf("A's lock of %q is lost and Err says so, but the channel that Done returns afterwards is open", name)
-	}
-	for range 2 {
-		_ = h.unlock()
-		if h.Done() != first {
-			c.Failf("Done of A's lock returned another channel than before")
-		}
-		if err := h.Err(); !errors.Is(err, distlock.ErrLost) {
-			c.Failf("A's lock of %q was lost and then unlocked; its Err must still match ErrLost, it is %s", name, describe(err))
-		}
-	}
 }
 
 func pausedClient(c *C) {

@@ -3,9 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
-	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -15,10 +12,6 @@ import (
 // older, longer and more alike than most.
 func operateChecks() []Check {
 	return []Check{
-		{
-			ID: "break/alike", Clause: "O2", Mandatory: true, Run: breakAlike,
-			Rule: "Break ends a hold by the whole of its token and the whole of its name, and not by what is alike in a part",
-		},
 		{
 			ID: "break/one-answer", Clause: "meta", Mandatory: true, Run: breakOneAnswer,
 			Rule: "Break is either supported or not, whatever the holder and its token",
@@ -61,33 +54,6 @@ func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began, know
 		case after+by.said+grain < by.ends:
 			c.Failf("%s says at %s that %v remain of the lease of %q, although %s may believe in it until %s", by.what, millis(began), by.said, h.Name(), h.p.who, millis(by.ends))
 		}
-	}
-}
-
-func breakAlike(c *C) {
-	a, b := c.open("A"), c.open("B")
-	b.mustNotBreak(c.Name("none"), 1, "although nobody has ever held the name")
-	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
-	beneath := a.mustTry(c.Name("x/y"), "which is fresh", distlock.TTL(c.long()))
-	for _, bit := range []int{8, 16, 31, 32, 33, 40, 48, 53, 62} {
-		token := h.Token() ^ 1<<bit
-		if token <= 0 {
-			continue
-		}
-		b.mustNotBreak(h.Name(), token, fmt.Sprintf("which differs from that of the holder, %d, in the bit %d", h.Token(), bit))
-	}
-	if t := h.Token(); t < math.MaxInt64/10 {
-		b.mustNotBreak(h.Name(), t*10, fmt.Sprintf("ten times that of the holder, %d", t))
-	}
-	for _, of := range []*lease{h, beneath} {
-		for _, name := range []string{of.Name() + " ", " " + of.Name(), of.Name() + "/", strings.ToUpper(of.Name()), of.Name()[:len(of.Name())-1], of.Name() + "\x00"} {
-			b.mustNotBreak(name, of.Token(), fmt.Sprintf("that of %q, which A holds; nobody holds this name", of.Name()))
-		}
-	}
-	c.mustHold(h, "Break was called with other tokens and names only")
-	for _, of := range []*lease{h, beneath} {
-		b.mustBeBusyAfter(of.Name(), of, "Break was called with other tokens and names only")
-		of.free()
 	}
 }
 

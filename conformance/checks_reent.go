@@ -3,46 +3,18 @@ package conformance
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/patterns"
 )
 
 func reentChecks() []Check {
 	return []Check{
 		{
-			ID: "reent/contends", Clause: "H2", Mandatory: true, Run: reentContends,
-			Rule: "a holder that asks for its own name again contends like anybody else, and keeps the lock that it has",
-		},
-		{
 			ID: "reent/counted", Clause: "H2", Mandatory: true, Run: reentCounted,
 			Rule: "through patterns.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before",
 		},
 	}
-}
-
-func reentContends(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl)
-	a.mustBeBusy(name, h)
-	ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
-	got := a.acquire(ctx, oracle.OpLock, name, ttl)
-	cancel()
-	if got.err == nil {
-		c.Failf("A holds %q and was granted it again by Lock: two locks, of which one Unlock frees both or none", name)
-	}
-	if !errors.Is(got.err, context.DeadlineExceeded) {
-		c.Failf("A holds %q and waited for it until its context ended; the error must match context.DeadlineExceeded, it is %s", name, describe(got.err))
-	}
-	if err := h.Err(); err != nil {
-		c.Failf("A asked a second time for %q and lost the lock it had: %v", name, err)
-	}
-	b.mustBeBusy(name, h)
-	h.free()
-	c.pollFor(b, name, c.timing.CleanupBound+c.Slack(), "A had unlocked it, its second call having failed", ttl).free()
 }
 
 func reentCounted(c *C) {

@@ -9,22 +9,13 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance/netfault"
 )
 
 func renewChecks() []Check {
 	return []Check{
 		{
-			ID: "renew/expired-free", Clause: "H5", Mandatory: true, Run: renewExpiredFree,
-			Rule: "Extend does not revive a lock that has expired, even if nobody else has taken the name",
-		},
-		{
 			ID: "renew/late-request", Clause: "H5", Needs: []Cap{capProxy}, Run: renewLateRequest,
 			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder",
-		},
-		{
-			ID: "renew/reply-lost", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: renewReplyLost,
-			Rule: "an extension that was not confirmed does not move the Deadline",
 		},
 		{
 			ID: "renew/boundary", Clause: "H1", Mandatory: true, Heavy: true, Run: renewBoundary,
@@ -46,15 +37,6 @@ func (h *lease) mustNotRevive(ttl time.Duration) {
 	if h.Err() == nil {
 		c.Failf("%s had %q until %s, and its Err is nil again at %s, after an Extend that failed", h.p.who, h.Name(), millis(h.gone()), millis(c.now()))
 	}
-}
-
-func renewExpiredFree(c *C) {
-	a, b := c.open("A"), c.open("B")
-	name := c.Name("x")
-	h := a.mustTry(name, "which is fresh", distlock.NoRenewal())
-	c.sleepUntil(h.gone() + c.skew(c.Unit()))
-	h.mustNotRevive(c.fits(4 * c.Unit()))
-	c.pollFor(b, name, c.soon(), "the lease of A had ended and its Extend had failed").free()
 }
 
 // untouched demands that h, of a fixed term, is held still, and ends on its own
@@ -128,44 +110,6 @@ func (h *lease) extendLate(ttl time.Duration) func(because string) {
 		}
 		c.sleep(quiet) // for the late renewal to take effect, if it does
 	}
-}
-
-func renewReplyLost(c *C) {
-	c.requireFired(3)
-	faults := []struct {
-		what string
-		arm  func(netfault.Link)
-	}{
-		{"no reply reaches it any more", func(l netfault.Link) { l.Drop(false, true) }},
-		{"its connection breaks before the reply comes", func(l netfault.Link) { l.CutReply(1) }},
-		{"its connection breaks before the request is out", func(l netfault.Link) { l.CutRequest(1) }},
-	}
-	c.together(len(faults), func(i int, _ *rand.Rand) {
-		a, b := c.openVia(fmt.Sprint("A", i)), c.open(fmt.Sprint("B", i))
-		h := a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", distlock.NoRenewal())
-		before := h.Ends()
-		faults[i].arm(a.link)
-		ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/4)
-		defer cancel()
-		err := h.Extend(ctx, c.fits(4*c.Unit()))
-		if err == nil && i == 0 {
-			c.Failf("%s's Extend of %q returned nil although %s", a.who, h.Name(), faults[i].what)
-		}
-		if after := h.Ends(); err != nil && after > before {
-			c.Failf("%s's Extend of %q failed (%v), but moved the Deadline from %s to %s: nothing confirms that the lock lasts that long",
-				a.who, h.Name(), err, millis(before), millis(after))
-		}
-		b.mustBeBusy(h.Name(), h)
-		c.sleepUntil(before)
-		if err != nil && h.Err() == nil {
-			c.Failf("%s believes in its lock of %q after %s, its last confirmed Deadline", a.who, h.Name(), millis(before))
-		}
-		if err == nil {
-			// The client has tried again by itself, so the store must know of it.
-			c.sleepUntil(h.ret + c.Unit()*5/4)
-			b.mustBeBusy(h.Name(), h)
-		}
-	})
 }
 
 // renewBoundary aims renewals at the last milliseconds of leases, half of them just

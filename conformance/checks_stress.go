@@ -28,10 +28,6 @@ func stressChecks() []Check {
 			Rule: "the same holds for calls that do not overlap, where only one answer is right",
 		},
 		{
-			ID: "stress/many-names", Clause: "H5", Mandatory: true, Heavy: true, Run: stressManyNames,
-			Rule: "a client holds and renews a hundred locks as well as one",
-		},
-		{
 			ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Heavy: true, Run: stressPool,
 			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds",
 		},
@@ -170,33 +166,6 @@ func stressSequence(c *C) {
 			c.sleep(random(rng, t.ttl/2))
 		}
 	}
-}
-
-func stressManyNames(c *C) {
-	const names = 100
-	a, b := c.open("A"), c.open("B")
-	c.watchStore()
-	held := make([]*lease, names)
-	c.together(10, func(i int, _ *rand.Rand) {
-		for n := i; n < names; n += 10 {
-			held[n] = a.mustTry(c.Name(fmt.Sprint("n", n)), "which is fresh")
-		}
-	})
-	c.sleep(c.Unit() * 3 / 2)
-	for n, h := range held {
-		c.mustLive(h, fmt.Sprintf("one of %d that were renewed in the background", names))
-		if n%10 == 0 {
-			b.mustBeBusy(h.Name(), h)
-		}
-	}
-	c.together(10, func(i int, _ *rand.Rand) {
-		for n := i; n < names; n += 10 {
-			held[n].free()
-			if n%10 == 0 {
-				b.mustTry(held[n].Name(), "which A has unlocked").free()
-			}
-		}
-	})
 }
 
 func stressPool(c *C) {

@@ -17,10 +17,6 @@ func sweepChecks() []Check {
 			Rule: "Sweep touches nothing that is held or waited for, however short the idle time and however long ago it was acquired",
 		},
 		{
-			ID: "sweep/idle", Clause: "O4", Mandatory: true, Run: sweepIdle,
-			Rule: "Sweep removes nothing of names that were held within the idle time",
-		},
-		{
 			ID: "sweep/tokens", Clause: "O4", Mandatory: true, Run: sweepTokens,
 			Rule: "no token falls, whatever was swept and however short a time before",
 		},
@@ -95,32 +91,6 @@ func (c *C) openApart(who string) (p *client, apart bool) {
 	}
 	_, ok := c.harness.(Scoped)
 	return c.open(who), ok
-}
-
-func sweepIdle(c *C) {
-	a, apart := c.openApart("A")
-	a.sweep(time.Hour)
-	tokens := make(map[string]int64)
-	var held []*lease
-	for i := range 3 {
-		h := a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh")
-		tokens[h.Name()], held = h.Token(), append(held, h)
-	}
-	c.sleepUntil(held[0].ret + c.Unit()*3/2) // longer than any idle time below
-	c.freeAll(held)
-	freed := c.now()
-	for _, idle := range []time.Duration{time.Hour, c.Unit()} {
-		if n := a.sweep(idle); apart && n > 0 && c.now() < freed+idle {
-			c.Failf("A has unlocked its names at %s, but Sweep of what was idle for %v removed %d at %s", millis(freed), idle, n, millis(c.now()))
-		}
-	}
-	c.sleep(c.Unit() / 2)
-	c.Logf("swept %d of 3 names that were idle for %v", a.sweep(c.Unit()/4), c.Unit()/2)
-	for name, last := range tokens {
-		h := a.mustTry(name, "which was swept")
-		c.rises(&last, h, "a sweep")
-		h.free()
-	}
 }
 
 func sweepTokens(c *C) {

@@ -34,10 +34,6 @@ func timeChecks() []Check {
 			Rule: "a lease ends by itself: the first request for the name after its end gets it, though nobody has asked since",
 		},
 		{
-			ID: "time/company", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: mixedCompany, span: day,
-			Rule: "a client that dies blocks each of its names for as long as that one's own TTL says, whatever its other locks asked for",
-		},
-		{
 			ID: "time/long-renewed", Clause: "H5", Mandatory: true, Run: longRenewed, span: ages,
 			Rule: "a lock is renewed for as long as nobody unlocks it, be it a day, be it a thousand renewals",
 		},
@@ -252,46 +248,6 @@ func untouchedExpiry(c *C) {
 			c.Failf("%s died holding %q with a TTL of %v, which had ended by %s, the ExpiryLag of %v included; B was the first who asked for it since, at %s, and was told: %v",
 				a.who, name, c.Unit(), millis(end), c.timing.ExpiryLag, millis(got.call), got.err)
 		}
-	})
-}
-
-// mixedCompany lets one client die that holds locks of every kind.
-func mixedCompany(c *C) {
-	a, b := c.openVia("A"), c.open("B")
-	kinds := []struct {
-		ttl   time.Duration
-		fixed bool
-	}{{2 * c.Unit(), false}, {4 * c.Unit(), false}, {c.Unit(), false}, {c.Unit(), true}, {3 * c.Unit(), true}}
-	if c.Virtual() {
-		kinds = append(kinds, struct {
-			ttl   time.Duration
-			fixed bool
-		}{time.Hour, false}, struct {
-			ttl   time.Duration
-			fixed bool
-		}{2 * time.Hour, true})
-	}
-	held := make([]*lease, len(kinds))
-	for i, k := range kinds {
-		opts := []distlock.Option{distlock.TTL(c.fits(k.ttl))}
-		if k.fixed {
-			opts = append(opts, distlock.NoRenewal())
-		}
-		held[i] = a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", opts...)
-	}
-	c.sleep(c.Unit() * 4 / 5) // all those with many renewals have been renewed
-	a.cutOff()
-	death := c.now()
-	c.together(len(kinds), func(i int, _ *rand.Rand) {
-		h := held[i]
-		if kinds[i].fixed {
-			c.outlives(b, h, h.call+h.asked, h.ret+h.granted(), fmt.Sprintf(
-				"A got it at %s for a fixed term of %v, and died at %s, with %d other locks", millis(h.ret), h.asked, millis(death), len(kinds)-1))
-			return
-		}
-		c.outlives(b, h, h.Ends(), death+h.granted(), fmt.Sprintf(
-			"A held it with a TTL of %v, renewed it, its last Deadline being %s, and died at %s, with %d other locks",
-			h.asked, millis(h.Ends()), millis(death), len(kinds)-1))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -66,33 +65,6 @@ func (c *C) honest(b *client, name string, ttl time.Duration) {
 	next.free()
 }
 
-func shortThenLong(c *C) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		c.contain(func() {
-			a, b, d, name := c.open("A"), c.open("B"), c.open("C"), c.Name("longer")
-			a.mustTry(name, "which is fresh").free()
-			h := b.mustTry(name, "which A has unlocked", distlock.TTL(4*c.Unit()), distlock.NoRenewal())
-			for c.now() < h.ret+3*c.Unit()/2 {
-				c.sleep(c.Unit() / 8)
-				d.mustBeBusy(name, h)
-			}
-			h.free()
-		})
-	})
-	wg.Go(func() {
-		c.contain(func() {
-			a, b, d, name := c.open("A"), c.openMortal("B"), c.open("C"), c.Name("shorter")
-			a.mustTry(name, "which is fresh", distlock.TTL(c.fits(4*c.Unit()+c.long()))).free()
-			h := b.mustTry(name, "which A has unlocked", distlock.NoRenewal())
-			b.cutOff()
-			c.stalk("", d, name, h.call+c.Unit(), h.ret+h.granted(),
-				fmt.Sprintf("B having got it at %s for %v and died; A had it before for %v, and had unlocked it", millis(h.ret), c.Unit(), c.fits(4*c.Unit()+c.long()))).free()
-		})
-	})
-	wg.Wait()
-}
-
 func oddTTL(c *C) {
 	const century = 100 * 365 * 24 * time.Hour
 	a, b := c.open("A"), c.open("B")
@@ -150,28 +122,6 @@ func (c *C) honoured(b *client, ttl time.Duration) {
 		fmt.Sprintf("A having got it at %s with a TTL of %v and died", millis(h.ret), ttl))
 	if next.ret < h.call+ttl-c.skew(ttl) {
 		c.Failf("A asked for %v at %s, but B was granted %q at %s: the TTL was not rounded up", ttl, millis(h.call), name, millis(next.ret))
-	}
-	next.free()
-}
-
-func waitNotDeducted(c *C) {
-	a, b, d := c.open("A"), c.openMortal("B"), c.open("C")
-	name := c.Name("x")
-	first := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	w := b.begin(name, distlock.NoRenewal())
-	c.sleep(3 * c.Unit() / 2)
-	freed := c.now()
-	first.free()
-	h := w.woken(c.soon(), "A had unlocked it")
-	b.cutOff()
-	if deadline := h.Ends(); deadline < freed+c.Unit()/2 {
-		c.Failf("B waited from %s until A unlocked %q, at %s at the earliest, and asked for a TTL of %v, but its Deadline is %s: the waiting was taken off",
-			millis(h.call), name, millis(freed), c.Unit(), millis(deadline))
-	}
-	next := c.stalk("", d, name, freed+c.Unit(), h.ret+h.granted(), fmt.Sprintf("B having got it at %s for %v and died", millis(h.ret), c.Unit()))
-	if next.ret < freed+3*c.Unit()/4 { // less would be for expiry/not-early to find
-		c.Failf("C was granted %q at %s, but B, which had asked for %v, cannot have got it before %s, when A unlocked it: the time that B waited was taken off its TTL",
-			name, millis(next.ret), c.Unit(), millis(freed))
 	}
 	next.free()
 }

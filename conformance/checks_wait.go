@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -14,10 +13,6 @@ import (
 
 func waitChecks() []Check {
 	return append([]Check{
-		{
-			ID: "wait/all-served", Clause: "A3", Mandatory: true, Run: allServed,
-			Rule: "all waiters get the name in the end",
-		},
 		{
 			ID: "wait/deadline", Clause: "A4", Mandatory: true, Run: waitDeadline,
 			Rule: "Lock gives up when its context ends, neither before nor long after, and says that the context ended and that the name was held",
@@ -39,26 +34,6 @@ func waitChecks() []Check {
 			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
 		},
 	}, turnChecks()...)
-}
-
-func allServed(c *C) {
-	const clients, each = 5, 2
-	name := c.Name("x")
-	bound := 2*c.soon() + clients*each*(c.timing.WakeLag+20*time.Millisecond)
-	var peers []*client
-	for i := range clients {
-		peers = append(peers, c.open(fmt.Sprint("C", i+1)))
-	}
-	c.together(clients*each, func(i int, _ *rand.Rand) {
-		p := peers[i%clients]
-		a := p.lock(name, 2*bound, distlock.TTL(c.long()))
-		if a.err != nil {
-			c.Failf("%s was not served: it asked for %q at %s, %d others did too and held it for 5ms each, and at %s it was told %v",
-				p.who, name, millis(a.call), clients*each-1, millis(a.ret), a.err)
-		}
-		c.sleep(5 * time.Millisecond)
-		a.free()
-	})
 }
 
 func waitDeadline(c *C) {

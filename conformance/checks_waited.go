@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -215,17 +214,10 @@ func (c *C) ask(p, rival *client, rounds int) {
 
 // countLabelled counts the goroutines with this label.
 func countLabelled(label string) (n int) {
-	var profile bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1) // a Buffer takes everything
-	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
-		if !strings.Contains(stack, strconv.Quote(label)) {
-			continue
-		}
-		for line := range strings.Lines(stack) { // "3 @ 0x..." stands for three alike
-			if count, _, ok := strings.Cut(line, " @ "); ok {
-				k, _ := strconv.Atoi(count)
-				n += k
-			}
+	for line := range strings.Lines(labelled(label)) { // "3 @ 0x..." stands for three alike
+		if count, _, ok := strings.Cut(line, " @ "); ok {
+			k, _ := strconv.Atoi(count)
+			n += k
 		}
 	}
 	return n

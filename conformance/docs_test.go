@@ -52,7 +52,7 @@ func renderChecks() string {
 
 %d checks, %d of them mandatory (★): a driver that does not pass those does not implement
 the [contract](../contract.md). The others are skipped where a capability that they need is declared absent.
-An ID is also the name of the sub-test: `+"`go test -run 'TestConformance/owner/double-unlock'`"+`.
+An ID is also the name of the sub-test: `+"`go test -run 'TestConformance/core/exclusive'`"+`.
 A check marked "alone" disturbs the server, and runs when no other does; one marked "heavy" loads it, and runs beside one such at the most.
 `, len(checks), mandatory)
 	group := ""

@@ -109,6 +109,10 @@ func (c *C) fateManners(f fate, op pairing, k int) []manner {
 func (s *pairScene) suffer(f fate, w way) {
 	c := s.c
 	s.op.prepare(s)
+	var deadline time.Duration
+	if s.held != nil {
+		deadline = s.held.Ends()
+	}
 	limit := patience
 	if w.silent || s.op.waits {
 		limit = c.Unit() / 4
@@ -127,6 +131,9 @@ func (s *pairScene) suffer(f fate, w way) {
 	s.got, s.err = s.op.run(s, ctx)
 	close(s.told)
 	because := fmt.Sprintf("%s by A%s had returned %s (%s, k = %d)", s.op.what, s.manner.what, describe(s.err), f.what, s.k)
+	if s.held != nil && s.err != nil && !s.manner.renewed && !f.late && s.held.Ends() > deadline {
+		c.breach("H3", "A had %q until %s, by its Deadline, which is %s now: nothing confirms that: %s", s.name, millis(deadline), millis(s.held.Ends()), because)
+	}
 	var next answer
 	if w.between {
 		next = s.b.try(s.name, distlock.TTL(c.long()))
@@ -145,9 +152,17 @@ func (s *pairScene) suffer(f fate, w way) {
 		s.intact(next.lease, because)
 	}
 	s.gate.heal()
+	if s.op.handed {
+		s.mustBeHanded(w, limit, because)
+	}
+	s.judgeFate(f, because)
+}
+
+// judgeFate judges what A was told, by what another sees.
+func (s *pairScene) judgeFate(f fate, because string) {
+	c := s.c
 	switch {
 	case s.op.handed:
-		s.mustBeHanded(w, limit, because)
 	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):

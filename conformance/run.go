@@ -10,7 +10,7 @@ import (
 )
 
 // Run examines a driver in go test: one sub-test for every check, named by its ID,
-// so that "go test -run 'TestX/owner/double-unlock'" runs one. An inconclusive
+// so that "go test -run 'TestX/core/exclusive'" runs one. An inconclusive
 // check is reported as skipped, with its reason.
 //
 // At its end it prints Report.Summary to standard output: how many checks passed, failed

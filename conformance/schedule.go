@@ -90,11 +90,11 @@ func queue(checks []*future) <-chan *future {
 var longest = []string{
 	"after/lives", "after/extends", "after/inherits", "after/expires", "after/woken",
 	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "batch/own-ttl",
-	"elect/one-leader", "time/company", "fault/black-hole",
+	"elect/one-leader", "fault/black-hole",
 	"fault/lapse-and-return", "fence/over-idle", "handover/lease",
 	"cancel/race-with-grant", "expiry/killed-holder", "close/dead-server", "once/long-run", "isolate/stuck-name",
 	"batch/late-answer", "time/extend-fractions", "batch/late-request", "batch/each-renewed", "batch/one-lost",
-	"expiry/wait-not-deducted", "fault/conn-cut-idle", "lost/before-successor", "handover/deadline",
+	"handover/deadline",
 	"owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
 	"stress/boundary-history", "lost/paused-client", "time/untouched", "time/months", "renew/late-request",
 	"pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 func examine(t *testing.T, selected func(conformance.Check) bool) {
 	t.Helper()
 	h := harness.New(t, servers.Etcd, openURL)
-	o := harness.Pinned(h.Server, "fence/over-cleanup", "isolate/stuck-name", "isolate/stuck-holder")
+	o := harness.Pinned(h.Server, "sweep/held", "isolate/stuck-name", "isolate/stuck-holder")
 	if o == nil {
 		o = new(conformance.Options)
 	}

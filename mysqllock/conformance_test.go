@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 	h := harness.New(t, servers.MySQL, openURL)
 	// MySQL has no queue over all processes: the first to ask gets the name.
 	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
-		"after/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped",
+		"after/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped",
 		"handover/order-kept", "handover/lock-does-not-barge", "sweep/waited-only"))
 }
 
@@ -34,7 +34,7 @@ func TestPolling(t *testing.T) {
 	}}
 	if h.Server.Controlled() {
 		options.Skips = []string{
-			"fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped",
+			"fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped",
 			// They count the wake-ups of those who are woken.
 			"stress/herd", "wait/two-take-turns", "wait/three-take-turns", "wait/four-take-turns",
 		}

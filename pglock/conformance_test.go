@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 
 // unfair are the checks about a queue over all processes. There is none: the first to ask gets the name.
 var unfair = []string{
-	"after/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped",
+	"after/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped",
 	"handover/order-kept", "handover/lock-does-not-barge", "sweep/waited-only",
 }
 

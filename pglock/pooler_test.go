@@ -16,7 +16,7 @@ func TestPooler(t *testing.T) {
 	server := servers.ForTest(t, servers.Postgres)
 	h := harness.On(t, servers.PoolerForTest(t, server), openURL)
 	options := harness.Pinned(h.Server, "stress/herd", "wait/two-take-turns", "wait/three-take-turns", "wait/four-take-turns",
-		"fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped", "fair/dead-skipped")
+		"fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped")
 	groups := []string{"core", "names", "wait", "fair", "fence", "batch", "stress", "lost", "break"}
 	options.Filter = func(k conformance.Check) bool { return slices.Contains(groups, k.Group()) }
 	options.Skips = slices.DeleteFunc(options.Skips, func(id string) bool {

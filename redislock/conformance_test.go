@@ -24,7 +24,7 @@ func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	h := pin.New(t, servers.Redis, openURL)
-	o := pin.Pinned(h.Server, "fence/over-cleanup")
+	o := pin.Pinned(h.Server, "sweep/held")
 	o.Parallel = sideBySide
 	conformance.Run(t, harness{h, client(t, h.URL())}, o)
 }

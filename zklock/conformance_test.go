@@ -52,7 +52,7 @@ func conform(t *testing.T, s *servers.Server, filter func(conformance.Check) boo
 	testkit.Must(t, err)
 	caps := l.Capabilities()
 	testkit.Must(t, l.Close())
-	o := cmp.Or(pin.Pinned(s, "fence/over-cleanup"), &conformance.Options{})
+	o := cmp.Or(pin.Pinned(s, "sweep/held"), &conformance.Options{})
 	o.Filter = filter
 	conformance.Run(t, harness{s, connectTo(t, s.Addr()), caps}, o)
 }

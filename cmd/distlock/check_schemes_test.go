@@ -18,7 +18,7 @@ import (
 )
 
 // suspects are checks that use what only some deployments have: a proxy, child processes.
-const suspects = "^(core/(acquire-release|cross-process|down-is-not-held|stale-residue)|owner/stale-unlock-free)$"
+const suspects = "^(core/(acquire-release|cross-process|down-is-not-held)|expiry/not-early|owner/stale-unlock-free)$"
 
 // A correct backend is not accused, by whatever URL it is reached.
 func TestCheckAccusesNobody(t *testing.T) {
@@ -80,7 +80,7 @@ func innocent(t *testing.T, rawURL string) {
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	if !strings.Contains(string(out), "passed   E1  core/stale-residue") {
+	if !strings.Contains(string(out), "passed   E1  expiry/not-early") {
 		t.Errorf("not checked: %s", out)
 	}
 	for _, line := range strings.Split(string(out), "\n") {

@@ -247,7 +247,7 @@ func Pinned(s *servers.Server, skips ...string) *conformance.Options {
 	// What goes over a TCP proxy shares connections, and there is one server.
 	skips = append(skips, "isolate/hung-request", "isolate/hung-renewal", "isolate/stuck-server",
 		"fault/repeated-request", "fault/repeated-release", "fault/never-returns")
-	if slices.Contains(skips, "fence/over-cleanup") { // the driver is no Sweeper
+	if slices.Contains(skips, "sweep/held") { // the driver is no Sweeper
 		for _, k := range conformance.Checks() {
 			if k.Group() == "sweep" || k.ID == "pair/sweep" {
 				skips = append(skips, k.ID)

@@ -27,13 +27,13 @@ func lateMutants() []Mutant {
 		{
 			Name: "StaleAnswer", Flaw: "takes the late answer to one batch for that to the next",
 			KilledBy: []Kill{{"batch/late-answer", "no renewal has told it so"}},
-			MayTrip:  []string{"fault/*", "lost/*", "batch/*", "close/*"}, Why: "answers come late, or never, in them",
+			MayTrip:  []string{"fault/*", "batch/*", "close/*"}, Why: "answers come late, or never, in them",
 			design: design{driver: pipelining},
 		},
 		{
 			Name: "BatchFromReply", Flaw: "counts the deadlines of a batch from its reply",
 			KilledBy: []Kill{{"batch/counted-from-request", "before the lease of its dead holder can have ended"}},
-			MayTrip:  []string{"fault/*", "lost/*", "expiry/*"}, Why: "replies take long in them",
+			MayTrip:  []string{"fault/*", "expiry/*"}, Why: "replies take long in them",
 			design: design{driver: countingFromReply},
 		},
 	}

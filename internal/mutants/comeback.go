@@ -31,12 +31,12 @@ func comebackMutants() []Mutant {
 		{
 			Name: "LongNameDeaf", Flaw: "does not wake those who wait for names of more than 200 bytes",
 			Seen:     "channels and lock names that have a shorter limit",
-			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
+			KilledBy: []Kill{{"handover/many-names", "is still waiting"}, {"after/woken", "is still waiting"}},
 			design:   deafTo(func(c *claim) bool { return len(c.asked.Name) > 200 }),
 		},
 		{
 			Name: "TermsDeaf", Flaw: "does not wake those who wait for a fixed term",
-			KilledBy: []Kill{{"wait/any-name", "is still waiting"}},
+			KilledBy: []Kill{{"handover/many-names", "is still waiting"}, {"after/woken", "is still waiting"}},
 			MayTrip:  []string{"expiry/*", "wait/*", "fair/*", "inspect/*", "list/*", "leak/*", "batch/*", "stress/*"}, Why: "fixed terms are waited for in them",
 			design: deafTo(func(c *claim) bool { return c.asked.NoRenewal }),
 		},

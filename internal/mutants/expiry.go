@@ -10,7 +10,7 @@ import (
 )
 
 // timers is what a flaw in an expiry may trip besides: checks where a lease runs out.
-var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "lost/*", "fault/*", "auto/*", "core/stale-residue", "close/dead-server",
+var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "fault/*", "auto/*", "close/dead-server",
 	"batch/*", "break/*", "inspect/*", "isolate/*"}
 
 func expiryMutants() []Mutant {
@@ -24,7 +24,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "EarlyExpiry", Flaw: "rounds the TTL down to whole seconds",
 			Seen:     "columns and options in seconds, filled by integer division",
-			KilledBy: []Kill{{"expiry/not-early", "before the lease of A could have ended"}, {"expiry/granted-honest", "the store kept it for less than was asked for"}},
+			KilledBy: []Kill{{"expiry/not-early", "before the lease of A could end"}, {"expiry/granted-honest", "the store kept it for less than was asked for"}},
 			MayTrip:  timers,
 			Why:      "every other TTL that is no multiple of a second ends early as well",
 			design: inside(flaw{
@@ -36,7 +36,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "NeverExpires", Flaw: "ignores the TTL",
 			Seen:     "lock rows and files that only their owner removes",
-			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "it had to be free by"}, {"core/stale-residue", "nobody had touched it since"}},
+			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "it had to be free by"}, {"time/untouched", "was the first who asked"}},
 			MayTrip:  timers,
 			Why:      "a lease has to run out in them",
 			design: inside(flaw{
@@ -48,7 +48,7 @@ func expiryMutants() []Mutant {
 		{
 			Name: "StickyTTL", Flaw: "lets a grant end when the one before it would have ended",
 			Seen:     "an upsert that leaves the column of the expiry out",
-			KilledBy: []Kill{{"expiry/short-then-long", "although B held it until"}},
+			KilledBy: []Kill{{"handover/lease", "it had to be free by"}, {"after/frees", "although B held it until"}},
 			MayTrip:  timers,
 			Why:      "a name is taken again in them",
 			design:   inside(flaw{try: trySticky}),
@@ -70,7 +70,7 @@ func clockMutants() []Mutant {
 		{
 			Name: "StatementTime", Flaw: "counts the TTL from when it began to wait for the name",
 			Seen:     "NOW() in a statement that waits for a row lock, measured on MySQL",
-			KilledBy: []Kill{{"expiry/wait-not-deducted", "the time that B waited was taken off its TTL"}},
+			KilledBy: []Kill{{"handover/lease", "two holders at once"}, {"after/inherits", "before the lease of A could end"}},
 			MayTrip:  []string{"stress/*"},
 			Why:      "fixed terms are waited for in them",
 			design:   inside(flaw{try: tryFromStatement}),

@@ -38,7 +38,7 @@ func refusalMutants() []Mutant {
 		{
 			Name: "HeldForDays", Flaw: "says with a refusal that the name stays taken for as long as a lock may last",
 			KilledBy: []Kill{{"after/told", "that can be"}},
-			MayTrip:  []string{"wait/*", "batch/*", "lost/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
+			MayTrip:  []string{"wait/*", "batch/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
 			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining = distlock.MaxTTL }),
 		},
 		{

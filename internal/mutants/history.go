@@ -157,7 +157,7 @@ func toldRowMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "RestOfHolder", Flaw: "tells a waiter what is left of the holder's lease, and nothing of those before it",
-			KilledBy: []Kill{{"fair/dead-skipped", "which was before C in the queue"}},
+			KilledBy: []Kill{{"handover/dead-waiter", "which was before C in the queue"}},
 			design: ledger(ledgerFlaw{told: func(r *row, _ *ledgerClaim, held *driver.Held) {
 				if r.hold != nil {
 					held.Remaining = time.Until(r.hold.expires)
@@ -211,7 +211,7 @@ func failedMutants() []Mutant {
 		},
 		{
 			Name: "WaiterNeverFails", Flaw: "says held to a waiter whose look has failed",
-			KilledBy: []Kill{{"fault/black-hole", "outlives that for its TTL"}}, MayTrip: []string{"fault/*", "batch/*", "lost/*"}, Why: "clients are cut off in them",
+			KilledBy: []Kill{{"fault/black-hole", "outlives that for its TTL"}}, MayTrip: []string{"fault/*", "batch/*"}, Why: "clients are cut off in them",
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)
 				if c.refused && err != nil {

@@ -68,21 +68,21 @@ func waiterMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "CountsHolder", Flaw: "counts the holder among those who wait",
-			KilledBy: []Kill{{"inspect/waiters", "processes wait for"}},
+			KilledBy: []Kill{{"after/shows", "clients wait for"}},
 			design: inside(flaw{status: heldStatus(func(st *distlock.Status) {
 				st.Waiters++
 			})}),
 		},
 		{
 			Name: "CountsTwo", Flaw: "counts one waiter at the most",
-			KilledBy: []Kill{{"inspect/waiters", "processes wait for"}},
+			KilledBy: []Kill{{"after/shows", "clients wait for"}},
 			design: inside(flaw{status: heldStatus(func(st *distlock.Status) {
 				st.Waiters = min(st.Waiters, 1)
 			})}),
 		},
 		{
 			Name: "LatestToken", Flaw: "shows the token that the first waiter will have for the holder's",
-			KilledBy: []Kill{{"inspect/waiters", "but Inspect says"}},
+			KilledBy: []Kill{{"after/shows", "was told that its token is"}},
 			design: inside(flaw{status: heldStatus(func(st *distlock.Status) {
 				if st.Waiters > 0 {
 					st.Token++

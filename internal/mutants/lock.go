@@ -29,7 +29,7 @@ func lockMutants() []Mutant {
 		},
 		{
 			Name: "UnlockIsLoss", Flaw: "reports its own Unlock as a loss",
-			KilledBy: []Kill{{"lost/not-on-unlock", "must match ErrUnlocked and not ErrLost"}, {"core/acquire-release", "must match ErrUnlocked"}},
+			KilledBy: []Kill{{"core/acquire-release", "must match ErrUnlocked and not ErrLost"}},
 			MayTrip:  []string{"owner/*", "renew/*", "close/*"}, Why: "they ask what became of a lock that was unlocked",
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return grumbling{h} }}),
 		},
@@ -41,7 +41,7 @@ func extendMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "ExtendRevives", Flaw: "acquires the name anew if it is extended after its end",
-			KilledBy: []Kill{{"renew/expired-free", "the answer must match ErrLost"}, {"after/frees", "the answer must match ErrUnlocked"}, {"after/expires", "but A's Extend returned"}},
+			KilledBy: []Kill{{"owner/stale-unlock-free", "the answer must match ErrLost"}, {"after/frees", "the answer must match ErrUnlocked"}, {"after/expires", "but A's Extend returned"}},
 			MayTrip:  []string{"owner/*", "renew/*", "stress/*", "break/*"}, Why: "locks are extended after their end",
 			design: inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return reviving{h, c} }}),
 		},
@@ -68,7 +68,7 @@ func extendMutants() []Mutant {
 		},
 		{
 			Name: "RenewsNine", Flaw: "renews nine locks of a client at a time, and the others in name only",
-			KilledBy: []Kill{{"stress/many-names", "was granted"}},
+			KilledBy: []Kill{{"batch/each-renewed", "was granted"}},
 			MayTrip:  []string{"stress/*", "renew/boundary", "auto/*", "batch/*", "break/only-that", "isolate/stuck-server"}, Why: "clients hold many names in them",
 			design: design{driver: renewingNine},
 		},
@@ -93,7 +93,7 @@ func sharingMutants() []Mutant {
 		{
 			Name: "SharedSession", Flaw: "has one session for all clients, which the first Close ends",
 			Seen:     "a client in a package variable",
-			KilledBy: []Kill{{"meta/clients-independent", "was granted"}, {"owner/unlock-by-stranger", "was granted"}},
+			KilledBy: []Kill{{"meta/clients-independent", "was granted"}, {"after/excludes", "two holders at once"}},
 			MayTrip:  []string{"close/*", "auto/*", "leak/*", "cancel/*", "stress/*"}, Why: "a client is closed while another holds a lock",
 			design: design{driver: sharing},
 		},

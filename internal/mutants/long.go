@@ -102,7 +102,7 @@ func lingerMutants() []Mutant {
 		{
 			Name: "OneLease", Flaw: "has all locks of a client live by one lease, of the longest TTL among them",
 			Seen:     "sessions that are shared",
-			KilledBy: []Kill{{"time/company", "it had to be free by"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", "it had to be free by"}}, MayTrip: timers, Why: runOut,
 			design: inside(flaw{try: tryShared}),
 		},
 	}
@@ -166,7 +166,7 @@ func extensionMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "ExtendFromEnd", Flaw: "counts an extension from the end of the lease, and not from the call",
-			KilledBy: []Kill{{"time/extend-fractions", "it had to be free by"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "lost/*", "fault/*", "wait/*", "close/dead-server", "handover/*"), Why: extended,
+			KilledBy: []Kill{{"time/extend-fractions", "it had to be free by"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "fault/*", "wait/*", "close/dead-server", "handover/*"), Why: extended,
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				st, _ := c.driver.mem.Inspect(ctx, c.asked.Name)
 				g, err := c.inner.Renew(ctx, min(st.Remaining+ttl, distlock.MaxTTL))
@@ -196,7 +196,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "RenewNineTenths", Flaw: "renews by nine tenths of the TTL",
-			KilledBy: []Kill{{"time/company", "before the lease of"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "lost/*", "auto/*", "wait/*", "fault/*"), Why: extended,
+			KilledBy: []Kill{{"batch/own-ttl", "the store keeps it for another"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "auto/*", "wait/*", "fault/*"), Why: extended,
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, ttl*9/10)
 				g.TTL = ttl
@@ -216,7 +216,7 @@ func ageMutants() []Mutant {
 		},
 		{
 			Name: "RenewRarely", Flaw: "asks the store for nothing while a lease that it was granted before has more left than the TTL",
-			KilledBy: []Kill{{"time/rhythm", "a renewal period of its own TTL"}}, MayTrip: extends, Why: extended,
+			KilledBy: []Kill{{"time/rhythm", "no renewal has told it so"}}, MayTrip: extends, Why: extended,
 			design: inside(flaw{renew: renewRarely}),
 		},
 		{

@@ -54,7 +54,7 @@ func likenessMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "BreaksTrimmed", Flaw: "takes the space off a name that nobody holds, and breaks that",
-			KilledBy: []Kill{{"break/alike", "nobody holds this name"}},
+			KilledBy: []Kill{{"break/only-that", "nobody holds this name"}},
 			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				if err := d.inner.Break(ctx, name, token); err == nil {
 					return nil
@@ -65,7 +65,7 @@ func likenessMutants() []Mutant {
 		{
 			Name: "BreaksByHalf", Flaw: "compares the lower half of the token",
 			Seen:     "a column or a script with numbers of 32 bits",
-			KilledBy: []Kill{{"break/alike", "in the bit"}},
+			KilledBy: []Kill{{"break/seen-token", "in the bit"}},
 			MayTrip:  []string{"break/seen-token"}, Why: "the greatest token there is may have the same lower half",
 			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				st, err := d.inner.Inspect(ctx, name)

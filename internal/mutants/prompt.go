@@ -27,7 +27,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "WaitHeedless", Flaw: "ignores the end of its context in Wait",
 			Seen:     "a blocking read of a subscription",
-			KilledBy: []Kill{{"cancel/prompt", "has not returned by"}, {"close/waiters", "have not returned"}}, MayTrip: []string{"*/*"}, Why: "calls that wait are cancelled in them",
+			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"close/waiters", "have not returned"}}, MayTrip: []string{"*/*"}, Why: "calls that wait are cancelled in them",
 			design: outside(flaw{wait: func(ctx context.Context, c *claim) error {
 				return c.inner.Wait(context.WithoutCancel(ctx))
 			}}),
@@ -51,7 +51,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "LooksLate", Flaw: "looks at its context every half a second",
 			Seen:     "polling",
-			KilledBy: []Kill{{"fault/black-hole", says}, {"cancel/prompt", "has not returned by"}}, MayTrip: []string{"*/*"}, Why: why,
+			KilledBy: []Kill{{"fault/black-hole", says}, {"after/leaves", "has not returned by"}}, MayTrip: []string{"*/*"}, Why: why,
 			design: outside(flaw{
 				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 					defer late(ctx)

@@ -68,7 +68,7 @@ func nobodyMutants() []Mutant {
 		},
 		{
 			Name: "WaitersStay", Flaw: "counts those who have waited for as long as nobody holds the name",
-			KilledBy: []Kill{{"inspect/waiters", "nobody holds"}},
+			KilledBy: []Kill{{"after/shows", "nobody holds"}},
 			design: inside(flaw{status: func(e *env, st *distlock.Status) {
 				e.with(st.Name, func(n *entry) {
 					if st.Held {

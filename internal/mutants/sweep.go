@@ -19,7 +19,7 @@ func sweepMutants() []Mutant {
 		},
 		{
 			Name: "SweepsByGrant", Flaw: "takes the time since the grant for that in which nobody has held a name",
-			KilledBy: []Kill{{"sweep/idle", "removed 3"}},
+			KilledBy: []Kill{{"sweep/exact", "the first of A's names was free"}},
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: sweeping(ways{since: acquired}),
 		},
@@ -31,7 +31,7 @@ func sweepMutants() []Mutant {
 		},
 		{
 			Name: "SweepsAll", Flaw: "removes the row of every name that is free, whenever that was held last",
-			KilledBy: []Kill{{"sweep/idle", "removed 3"}},
+			KilledBy: []Kill{{"sweep/exact", "the first of A's names was free"}},
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: sweeping(ways{since: func(*entry) time.Time { return time.Time{} }}),
 		},
@@ -56,7 +56,7 @@ func sweepMutants() []Mutant {
 		{
 			Name: "SweepResetsToken", Flaw: "counts the tokens of a name from one again when its row was removed",
 			Seen:     "rows that are deleted with the counter in them",
-			KilledBy: []Kill{{"sweep/tokens", "a sweep"}, {"fence/over-cleanup", "a sweep"}},
+			KilledBy: []Kill{{"sweep/tokens", "a sweep"}, {"after/tokens", "token"}},
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: sweeping(ways{since: released, forgets: true}),
 		},

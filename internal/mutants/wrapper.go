@@ -60,8 +60,8 @@ func wrapperMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "TimeoutIsHeld", Flaw: "says that the name is held, and not that the context has ended",
-			KilledBy: []Kill{{"core/error-taxonomy", "context.DeadlineExceeded"}, {"wait/deadline", "context.DeadlineExceeded"}, {"cancel/prompt", "context.Canceled"}},
-			MayTrip:  []string{"cancel/*", "reent/*", "leak/*", "fault/*", "close/*", "inspect/waiters"}, Why: "contexts end while a call waits",
+			KilledBy: []Kill{{"core/error-taxonomy", "context.DeadlineExceeded"}, {"wait/deadline", "context.DeadlineExceeded"}, {"after/leaves", "context.Canceled"}},
+			MayTrip:  []string{"cancel/*", "reent/*", "leak/*", "fault/*", "close/*"}, Why: "contexts end while a call waits",
 			design: wrapper{lock: lockOrHeld}.in(),
 		},
 		{
@@ -93,8 +93,8 @@ func wrapperMutants() []Mutant {
 		{
 			Name: "DeafToCancel", Flaw: "looks at its context once in five seconds",
 			Seen:     "sleeping between two attempts",
-			KilledBy: []Kill{{"cancel/prompt", "has not returned by"}, {"fault/black-hole", "has not returned"}},
-			MayTrip:  []string{"cancel/*", "wait/*", "fault/*", "close/*", "reent/*", "leak/*", "stress/*", "core/error-taxonomy", "isolate/*", "core/down-is-not-held", "inspect/waiters"},
+			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"fault/black-hole", "has not returned"}},
+			MayTrip:  []string{"cancel/*", "wait/*", "fault/*", "close/*", "reent/*", "leak/*", "stress/*", "core/error-taxonomy", "isolate/*", "core/down-is-not-held"},
 			Why:      "contexts end while a call waits",
 			design:   wrapper{lock: lockSlowly}.in(),
 		},

@@ -21,7 +21,7 @@ var (
 		"pair/reply-lost", "stress/counter", "stress/random-history", "stress/boundary-history",
 	}
 	cancelChecks = []string{
-		"cancel/leaves-nothing", "cancel/race-with-grant", "pair/left-late", "cancel/middle-of-queue", "handover/woken-leaves",
+		"after/leaves", "cancel/race-with-grant", "pair/left-late", "handover/woken-leaves",
 	}
 	orderChecks = []string{"after/order", "fair/cancelled-skipped"}
 	herdChecks  = []string{"stress/herd", "wait/no-busy-loop"}
