@@ -78,7 +78,6 @@ func Checks() []Check {
 		fairChecks,
 		timeChecks,
 		handoverChecks,
-		unicodeChecks,
 		stressChecks,
 		faultChecks,
 		roughChecks,

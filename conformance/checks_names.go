@@ -13,35 +13,28 @@ import (
 
 func namesChecks() []Check {
 	const apart = "different names never meet: holding all of them at once works, and each Unlock frees its own"
-	return []Check{
-		{
-			ID: "names/case-accent", Clause: "N1", Mandatory: true, Run: distinct(caseAccent),
-			Rule: apart + " (upper and lower case, accents, the two Unicode spellings of one letter)",
-		},
-		{
-			ID: "names/spaces", Clause: "N1", Mandatory: true, Run: distinct(spaces),
-			Rule: apart + " (white space at either end, control characters)",
-		},
-		{
-			ID: "names/path", Clause: "N1", Mandatory: true, Run: distinct(paths),
-			Rule: apart + " (slashes: no name contains another)",
-		},
-		{
-			ID: "names/escape", Clause: "N1", Mandatory: true, Run: distinct(escapes),
-			Rule: apart + " (what an encoding may use, quotes, wildcards, braces)",
-		},
-		{
-			ID: "names/numbers", Clause: "N1", Mandatory: true, Run: func(c *C) { c.apart(numbers(c.Rand())) },
-			Rule: apart + " (names that are nothing but a number, and read as the same one)",
-		},
-		{
-			ID: "names/internals", Clause: "N1", Mandatory: true, Run: distinct(internals),
-			Rule: apart + " (names like those that a driver makes for its own use)",
-		},
-		{
-			ID: "names/long", Clause: "N1", Mandatory: true, Run: distinct(long),
-			Rule: apart + " (every length up to 512 bytes, also if only the last byte differs)",
-		},
+	var all []Check
+	for _, k := range []struct {
+		id, what string
+		run      func(*C)
+	}{
+		{"case-accent", "upper and lower case, accents, the two Unicode spellings of one letter", distinct(caseAccent)},
+		{"spaces", "white space at either end, control characters", distinct(spaces)},
+		{"path", "slashes: no name contains another", distinct(paths)},
+		{"escape", "what an encoding may use, quotes, wildcards, braces", distinct(escapes)},
+		{"numbers", "names that are nothing but a number, and read as the same one", func(c *C) { c.apart(numbers(c.Rand())) }},
+		{"internals", "names like those that a driver makes for its own use", distinct(internals)},
+		{"long", "every length up to 512 bytes, also if only the last byte differs", distinct(long)},
+		{"beyond-bmp", "characters beyond U+FFFF, which some collations take for one, and some encodings cannot have", distinct(beyondBMP)},
+		{"scripts", "cases, widths and compositions of other scripts, which collations and normal forms fold", distinct(scripts)},
+		{"middle", "names that differ in one byte, wherever it stands", distinct(middle)},
+		{"terminated", "texts that end early for a driver that stops at a NUL, a newline, a separator or an escape", distinct(terminated)},
+		{"hashes", "names of which a common hash of 32 bits is the same", hashCollisions},
+		{"many", "so many that two of them share a hash of 16 bits", manyNames},
+	} {
+		all = append(all, Check{ID: "names/" + k.id, Clause: "N1", Mandatory: true, Run: k.run, Rule: apart + " (" + k.what + ")"})
+	}
+	return append(all, []Check{
 		{
 			ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
 			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is",
@@ -54,7 +47,11 @@ func namesChecks() []Check {
 			ID: "names/isolation", Clause: "N1", Needs: []Cap{capNamespaces}, Run: isolation,
 			Rule: "the same name in two namespaces is two locks",
 		},
-	}
+		{
+			ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
+			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\"",
+		},
+	}...)
 }
 
 // distinct makes a check of a set of names: all can be held at the same time.
@@ -66,18 +63,7 @@ func distinct(set func(base string) []string) func(*C) {
 // have one after the other: the freed name must be free, all others must not.
 func (c *C) apart(names []string) {
 	a, b, d := c.open("A"), c.open("B"), c.open("C")
-	held := make([]*lease, len(names))
-	for i, name := range names {
-		p := []*client{a, b}[i%2]
-		got := p.try(name, distlock.TTL(c.long()))
-		if got.err != nil {
-			c.met(p, got, name, held[:i])
-		}
-		if got.Name() != name {
-			c.Failf("the lock on %s says that its name is %s", oracle.Quote(name), oracle.Quote(got.Name()))
-		}
-		held[i] = got.lease
-	}
+	held := c.holdAll(names, a, b)
 	var ended []string
 	for _, i := range c.Rand().Perm(len(names)) {
 		c.stillHeld(d, held[i], ended) // what an earlier Unlock has done to it shows here
@@ -89,6 +75,22 @@ func (c *C) apart(names []string) {
 		c.stillHeld(a, h, names[:i])
 		h.free()
 	}
+}
+
+// holdAll has clients take names in turns, one after the other.
+func (c *C) holdAll(names []string, peers ...*client) (held []*lease) {
+	for i, name := range names {
+		p := peers[i%len(peers)]
+		got := p.try(name, distlock.TTL(c.long()))
+		if got.err != nil {
+			c.met(p, got, name, held)
+		}
+		if got.Name() != name {
+			c.Failf("the lock on %s says that its name is %s", oracle.Quote(name), oracle.Quote(got.Name()))
+		}
+		held = append(held, got.lease)
+	}
+	return held
 }
 
 // stillHeld probes a held name after locks on others have been ended.
@@ -209,17 +211,8 @@ func oddBytes(c *C) {
 		names = append(names, c.Name(string(b)))
 	}
 	names = append(names, c.Name("\u0080"), c.Name("\uffff"), c.Name("\U0010ffff"), c.Name("\ufffd"))
-	var held []*lease
-	for _, name := range names {
-		got := a.try(name, distlock.TTL(c.long()))
-		if got.err != nil {
-			c.met(a, got, name, held)
-		}
-		held = append(held, got.lease)
-	}
-	for _, h := range held {
-		h.free()
-	}
+	held := c.holdAll(names, a)
+	c.freeAll(held)
 }
 
 func listed(c *C) {
@@ -234,14 +227,7 @@ func listed(c *C) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	var held []*lease
-	for _, name := range names {
-		got := a.try(name, distlock.TTL(c.long()))
-		if got.err != nil {
-			c.met(a, got, name, held)
-		}
-		held = append(held, got.lease)
-	}
+	held := c.holdAll(names, a)
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
 	list, err := b.listed(ctx, c.Name(""))
@@ -264,9 +250,7 @@ func listed(c *C) {
 			c.Failf("A holds %q with token %d, but Inspect returned %+v and %s", name, held[i].Token(), st, describe(err))
 		}
 	}
-	for _, h := range held {
-		h.free()
-	}
+	c.freeAll(held)
 }
 
 // without returns the elements of a without those of b.

@@ -12,46 +12,13 @@ import (
 	"hash/fnv"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
 )
-
-func unicodeChecks() []Check {
-	const apart = "different names never meet: holding all of them at once works, and each Unlock frees its own"
-	return []Check{
-		{
-			ID: "names/beyond-bmp", Clause: "N1", Mandatory: true, Run: distinct(beyondBMP),
-			Rule: apart + " (characters beyond U+FFFF, which some collations take for one, and some encodings cannot have)",
-		},
-		{
-			ID: "names/scripts", Clause: "N1", Mandatory: true, Run: distinct(scripts),
-			Rule: apart + " (cases, widths and compositions of other scripts, which collations and normal forms fold)",
-		},
-		{
-			ID: "names/middle", Clause: "N1", Mandatory: true, Run: distinct(middle),
-			Rule: apart + " (names that differ in one byte, wherever it stands)",
-		},
-		{
-			ID: "names/terminated", Clause: "N1", Mandatory: true, Run: distinct(terminated),
-			Rule: apart + " (texts that end early for a driver that stops at a NUL, a newline, a separator or an escape)",
-		},
-		{
-			ID: "names/hashes", Clause: "N1", Mandatory: true, Run: hashCollisions,
-			Rule: apart + " (names of which a common hash of 32 bits is the same)",
-		},
-		{
-			ID: "names/many", Clause: "N1", Mandatory: true, Run: manyNames,
-			Rule: apart + " (so many that two of them share a hash of 16 bits)",
-		},
-		{
-			ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
-			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\"",
-		},
-	}
-}
 
 func beyondBMP(base string) []string {
 	return append(with(base, "\U0001f600", "\U0001f601", "\U0001f602", "\U0001f363", "\U0001f37a", "\U00010000", "\U00010ffff", "\U0010fffd",
@@ -85,15 +52,8 @@ func scripts(base string) []string {
 			names = append(names, base+"u-"+text)
 		}
 	}
-	slicesCompact := make(map[string]bool)
-	var once []string
-	for _, name := range names {
-		if !slicesCompact[name] {
-			slicesCompact[name] = true
-			once = append(once, name)
-		}
-	}
-	return once
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // middle returns names of the greatest length that differ in one byte each, in places
@@ -287,18 +247,12 @@ func manyNames(c *C) {
 		n = 1000
 	}
 	a, b := c.open("A"), c.open("B")
-	ttl := distlock.TTL(c.long())
 	rng := c.Rand()
-	held := make([]*lease, n)
-	for i := range held {
-		name := c.Name(fmt.Sprintf("many %d %x", i, rng.Uint64()))
-		got := a.try(name, ttl)
-		if got.err != nil {
-			c.met(a, got, name, held[:i])
-		}
-		held[i] = got.lease
+	var names []string
+	for i := range n {
+		names = append(names, c.Name(fmt.Sprintf("many %d %x", i, rng.Uint64())))
 	}
-	for i, h := range held {
+	for i, h := range c.holdAll(names, a) {
 		if i%10 == 0 {
 			c.stillHeld(b, h, nil)
 		}
