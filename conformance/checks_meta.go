@@ -32,7 +32,7 @@ func metaChecks() []Check {
 		},
 		{
 			ID: "meta/inspector-as-declared", Clause: "meta", Mandatory: true, Run: inspectorAsDeclared,
-			Rule: "Inspect, List, Break and Sweep either work or return ErrUnsupported and change nothing",
+			Rule: "Inspect, List, Break and Sweep either work or return ErrUnsupported and change nothing, whatever the holder and its token",
 		},
 	}
 }
@@ -166,10 +166,33 @@ func inspectorAsDeclared(c *C) {
 	if _, err := a.sweepIdle(ctx, 365*24*time.Hour); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
 		c.Failf("Sweep returned neither nil nor ErrUnsupported: %v", err)
 	}
-	free := c.Name("free")
-	if err := a.breakHold(ctx, free, 0); !errors.Is(err, distlock.ErrUnsupported) && !errors.Is(err, distlock.ErrLost) {
-		c.Failf("Break of %q, which nobody holds, returned %s; it must be ErrLost, or ErrUnsupported", free, describe(err))
-	}
 	c.open("B").mustBeBusy(name, h)
-	h.free()
+	c.mustBreakAlways(a, h)
+}
+
+// mustBreakAlways demands that Break is either supported or not, whatever the holder and its token.
+func (c *C) mustBreakAlways(a *client, h *lease) {
+	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
+	ctx, cancel := c.patiently()
+	defer cancel()
+	free := a.breakHold(ctx, c.Name("free"), h.Token())
+	answers := map[string]error{
+		"of a name that is free":         free,
+		"with another token":             a.breakHold(ctx, h.Name(), h.Token()+1),
+		"with the token of who holds it": a.breakHold(ctx, h.Name(), h.Token()),
+		"with that token once more":      a.breakHold(ctx, h.Name(), h.Token()),
+	}
+	unsupported := 0
+	for _, err := range answers {
+		if errors.Is(err, distlock.ErrUnsupported) {
+			unsupported++
+		}
+	}
+	switch {
+	case unsupported != 0 && unsupported != len(answers):
+		c.Failf("Break is supported at some times and not at others: %v", answers)
+	case unsupported == 0 && !errors.Is(free, distlock.ErrLost):
+		c.Failf("Break of a name that nobody holds returned %s; it must be ErrLost, or ErrUnsupported", describe(free))
+	}
+	_ = h.unlock()
 }

@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -12,10 +10,6 @@ import (
 // older, longer and more alike than most.
 func operateChecks() []Check {
 	return []Check{
-		{
-			ID: "break/one-answer", Clause: "meta", Mandatory: true, Run: breakOneAnswer,
-			Rule: "Break is either supported or not, whatever the holder and its token",
-		},
 		{
 			ID: "sweep/exact", Clause: "O4", Mandatory: true, Run: sweepExact, span: 40 * day,
 			Rule: "Sweep counts the idle time in full, from the end of the last hold, and removes what has been idle for as long",
@@ -55,39 +49,6 @@ func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began, know
 			c.Failf("%s says at %s that %v remain of the lease of %q, although %s may believe in it until %s", by.what, millis(began), by.said, h.Name(), h.p.who, millis(by.ends))
 		}
 	}
-}
-
-func breakOneAnswer(c *C) {
-	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
-	a, b := c.open("A"), c.open("B")
-	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	answers := map[string]error{
-		"of a name that is free":         b.breakHold(ctx, c.Name("free"), h.Token()),
-		"with a token that is too low":   b.breakHold(ctx, h.Name(), lower(h.Token())),
-		"with a token that is too high":  b.breakHold(ctx, h.Name(), h.Token()+1),
-		"with the token of who holds it": b.breakHold(ctx, h.Name(), h.Token()),
-		"with that token once more":      b.breakHold(ctx, h.Name(), h.Token()),
-	}
-	unsupported := 0
-	for _, err := range answers {
-		if errors.Is(err, distlock.ErrUnsupported) {
-			unsupported++
-		}
-	}
-	if unsupported != 0 && unsupported != len(answers) {
-		c.Failf("Break is supported at some times and not at others: %v", answers)
-	}
-	_ = h.unlock()
-}
-
-// lower returns a lower token, if there is one, and else a higher one.
-func lower(token int64) int64 {
-	if token > 1 {
-		return token - 1
-	}
-	return token + 2
 }
 
 func sweepExact(c *C) {

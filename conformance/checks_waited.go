@@ -7,7 +7,6 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -152,13 +151,7 @@ func isolateStuckHolder(c *C) {
 	a, b := c.open("A"), c.open("B")
 	held := c.takeAll(a, c.labels(12), "which is fresh")
 	c.sleep(c.Unit() / 2) // let them be renewed before
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	unblock, err := blocker.BlockName(ctx, held[0].Name())
-	if err != nil {
-		c.Inconclusivef("the harness could not make %q stuck: %v", held[0].Name(), err)
-	}
-	unblock = sync.OnceValue(unblock)
+	unblock := c.blockNames(blocker, held[0].Name())
 	defer func() { _ = unblock() }()
 	blocked := c.now()
 	c.sleepUntil(blocked + c.atMost(c.Unit()) + c.timing.ExpiryLag + c.soon())

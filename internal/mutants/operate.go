@@ -77,7 +77,7 @@ func likenessMutants() []Mutant {
 		},
 		{
 			Name: "BreakAtTimes", Flaw: "says that it cannot break, when there is nothing to break",
-			KilledBy: []Kill{{"break/one-answer", "supported at some times"}},
+			KilledBy: []Kill{{"meta/inspector-as-declared", "supported at some times"}},
 			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				err := d.inner.Break(ctx, name, token)
 				if errors.Is(err, distlock.ErrLost) {
