@@ -10,14 +10,10 @@ import (
 // againChecks come back to a name, after a long time and again and again.
 func againChecks() []Check {
 	return []Check{
-		{
-			ID: "fence/over-idle", Clause: "F1", Mandatory: true, Run: fenceOverIdle, span: 400 * day,
-			Rule: "the token rises over any time in which nobody has held the name",
-		},
-		{
-			ID: "fence/many", Clause: "F1", Mandatory: true, Run: fenceMany, span: day,
-			Rule: "the token rises over any number of grants, also beyond what a small integer can count",
-		},
+		{ID: "fence/over-idle", Clause: "F1", Mandatory: true, Run: fenceOverIdle, span: 400 * day,
+			Rule: "the token rises over any time in which nobody has held the name"},
+		{ID: "fence/many", Clause: "F1", Mandatory: true, Run: fenceMany, span: day,
+			Rule: "the token rises over any number of grants, also beyond what a small integer can count"},
 	}
 }
 

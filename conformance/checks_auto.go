@@ -10,14 +10,10 @@ import (
 
 func autoChecks() []Check {
 	return []Check{
-		{
-			ID: "auto/stops-on-unlock", Clause: "H5", Mandatory: true, Run: autoStopsOnUnlock,
-			Rule: "renewal ends before the release is sent: the entry does not come back, and no request is sent for it any more",
-		},
-		{
-			ID: "auto/stops-on-close", Clause: "C1", Mandatory: true, Needs: []Cap{capProxy}, Run: autoStopsOnClose,
-			Rule: "nothing is sent to the server for a client that has been closed",
-		},
+		{ID: "auto/stops-on-unlock", Clause: "H5", Mandatory: true, Run: autoStopsOnUnlock,
+			Rule: "renewal ends before the release is sent: the entry does not come back, and no request is sent for it any more"},
+		{ID: "auto/stops-on-close", Clause: "C1", Mandatory: true, Needs: []Cap{capProxy}, Run: autoStopsOnClose,
+			Rule: "nothing is sent to the server for a client that has been closed"},
 	}
 }
 

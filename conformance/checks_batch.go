@@ -12,42 +12,24 @@ import (
 // promised to a lock is the same, however many there are.
 func batchChecks() []Check {
 	return []Check{
-		{
-			ID: "batch/each-renewed", Clause: "H5", Mandatory: true, Heavy: true, Run: batchEachRenewed,
-			Rule: "a client that holds more locks than fit into one request has every one of them renewed, in the store and for its holder",
-		},
-		{
-			ID: "batch/one-lost", Clause: "H4", Mandatory: true, Run: batchOneLost,
-			Rule: "of many locks of a client one is lost: its holder learns of it within a renewal period, and all others are renewed as before",
-		},
-		{
-			ID: "batch/old-and-new", Clause: "H4", Mandatory: true, Run: batchOldAndNew,
-			Rule: "a client that has lost a name and acquired it again is told so of the old lock, and keeps the new one",
-		},
-		{
-			ID: "batch/own-ttl", Clause: "E1", Mandatory: true, Run: batchOwnTTL,
-			Rule: "locks of one client with different TTLs are renewed for their own each: when the client dies, each name is free after its own",
-		},
-		{
-			ID: "batch/fresh-beside-old", Clause: "E1", Mandatory: true, Run: batchFreshBesideOld,
-			Rule: "a lock that is taken while others of the client are about to be renewed has its whole TTL, and no more",
-		},
-		{
-			ID: "batch/others-unmoved", Clause: "H6", Mandatory: true, Run: batchOthersUnmoved,
-			Rule: "the end of one lock of a client, by Unlock or by expiry, does not end the others, nor do they keep it alive",
-		},
-		{
-			ID: "batch/counted-from-request", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: batchFromRequest,
-			Rule: "a renewal in the background counts from its request, never from its reply",
-		},
-		{
-			ID: "batch/late-request", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: batchLateRequest,
-			Rule: "a renewal in the background that reaches the store late revives nothing and does not touch the next holder",
-		},
-		{
-			ID: "batch/late-answer", Clause: "H4", Mandatory: true, Needs: []Cap{capProxy}, Run: batchLateAnswer,
-			Rule: "the answer to a renewal that was given up is not taken for that to a later one",
-		},
+		{ID: "batch/each-renewed", Clause: "H5", Mandatory: true, Heavy: true, Run: batchEachRenewed,
+			Rule: "a client that holds more locks than fit into one request has every one of them renewed, in the store and for its holder"},
+		{ID: "batch/one-lost", Clause: "H4", Mandatory: true, Run: batchOneLost,
+			Rule: "of many locks of a client one is lost: its holder learns of it within a renewal period, and all others are renewed as before"},
+		{ID: "batch/old-and-new", Clause: "H4", Mandatory: true, Run: batchOldAndNew,
+			Rule: "a client that has lost a name and acquired it again is told so of the old lock, and keeps the new one"},
+		{ID: "batch/own-ttl", Clause: "E1", Mandatory: true, Run: batchOwnTTL,
+			Rule: "locks of one client with different TTLs are renewed for their own each: when the client dies, each name is free after its own"},
+		{ID: "batch/fresh-beside-old", Clause: "E1", Mandatory: true, Run: batchFreshBesideOld,
+			Rule: "a lock that is taken while others of the client are about to be renewed has its whole TTL, and no more"},
+		{ID: "batch/others-unmoved", Clause: "H6", Mandatory: true, Run: batchOthersUnmoved,
+			Rule: "the end of one lock of a client, by Unlock or by expiry, does not end the others, nor do they keep it alive"},
+		{ID: "batch/counted-from-request", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: batchFromRequest,
+			Rule: "a renewal in the background counts from its request, never from its reply"},
+		{ID: "batch/late-request", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: batchLateRequest,
+			Rule: "a renewal in the background that reaches the store late revives nothing and does not touch the next holder"},
+		{ID: "batch/late-answer", Clause: "H4", Mandatory: true, Needs: []Cap{capProxy}, Run: batchLateAnswer,
+			Rule: "the answer to a renewal that was given up is not taken for that to a later one"},
 	}
 }
 

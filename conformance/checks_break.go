@@ -14,18 +14,12 @@ import (
 
 func breakChecks() []Check {
 	return []Check{
-		{
-			ID: "break/seen-token", Clause: "O2", Mandatory: true, Run: breakSeenToken,
-			Rule: "Break with another token than the holder's, be it alike in a part, or of a name that nobody holds, is ErrLost and changes nothing",
-		},
-		{
-			ID: "break/waiters-stay", Clause: "O3", Mandatory: true, Run: breakWaitersStay,
-			Rule: "a broken lock goes to the next waiter, as after an Unlock: nobody loses a place, and nobody overtakes",
-		},
-		{
-			ID: "break/only-that", Clause: "O2", Mandatory: true, Run: breakOnlyThat,
-			Rule: "Break ends no other lock, neither of the same client nor on names that are alike: a name counts in whole",
-		},
+		{ID: "break/seen-token", Clause: "O2", Mandatory: true, Run: breakSeenToken,
+			Rule: "Break with another token than the holder's, be it alike in a part, or of a name that nobody holds, is ErrLost and changes nothing"},
+		{ID: "break/waiters-stay", Clause: "O3", Mandatory: true, Run: breakWaitersStay,
+			Rule: "a broken lock goes to the next waiter, as after an Unlock: nobody loses a place, and nobody overtakes"},
+		{ID: "break/only-that", Clause: "O2", Mandatory: true, Run: breakOnlyThat,
+			Rule: "Break ends no other lock, neither of the same client nor on names that are alike: a name counts in whole"},
 	}
 }
 

@@ -13,14 +13,10 @@ import (
 
 func cancelChecks() []Check {
 	return []Check{
-		{
-			ID: "cancel/race-with-grant", Clause: "A4", Mandatory: true, Run: cancelRacesGrant,
-			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back",
-		},
-		{
-			ID: "cancel/ctx-not-retained", Clause: "A2", Mandatory: true, Run: ctxNotRetained,
-			Rule: "the end of the context that a lock was acquired with changes nothing once Lock has returned",
-		},
+		{ID: "cancel/race-with-grant", Clause: "A4", Mandatory: true, Run: cancelRacesGrant,
+			Rule: "a call that is cancelled just as it is granted the name either returns the lock or gives it back"},
+		{ID: "cancel/ctx-not-retained", Clause: "A2", Mandatory: true, Run: ctxNotRetained,
+			Rule: "the end of the context that a lock was acquired with changes nothing once Lock has returned"},
 	}
 }
 

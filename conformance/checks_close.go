@@ -13,30 +13,18 @@ import (
 
 func closeChecks() []Check {
 	return []Check{
-		{
-			ID: "close/idempotent", Clause: "C1", Mandatory: true, Run: closeIdempotent,
-			Rule: "Close may be called several times, also at once, and succeeds each time; the names are free when any of them returns",
-		},
-		{
-			ID: "close/frees-held", Clause: "C1", Mandatory: true, Run: closeFreesHeld,
-			Rule: "Close unlocks what the client holds: the names are free when it returns, and Unlock says so afterwards",
-		},
-		{
-			ID: "close/waiters", Clause: "C1", Mandatory: true, Run: closeWaiters,
-			Rule: "Close makes waiting calls fail with ErrClosed, promptly, and leaves nothing of them",
-		},
-		{
-			ID: "close/use-after-close", Clause: "C1", Mandatory: true, Run: useAfterClose,
-			Rule: "Lock, TryLock, Inspect, List and Break on a closed client fail with ErrClosed",
-		},
-		{
-			ID: "close/race-with-grant", Clause: "C1", Mandatory: true, Run: closeRacesGrant,
-			Rule: "a call that is in flight when its client is closed leaves nothing held",
-		},
-		{
-			ID: "close/dead-server", Clause: "C1", Mandatory: true, Needs: []Cap{capProxy}, Run: closeDeadServer,
-			Rule: "Close returns within some ten seconds although the server does not answer, and says what it could not release",
-		},
+		{ID: "close/idempotent", Clause: "C1", Mandatory: true, Run: closeIdempotent,
+			Rule: "Close may be called several times, also at once, and succeeds each time; the names are free when any of them returns"},
+		{ID: "close/frees-held", Clause: "C1", Mandatory: true, Run: closeFreesHeld,
+			Rule: "Close unlocks what the client holds: the names are free when it returns, and Unlock says so afterwards"},
+		{ID: "close/waiters", Clause: "C1", Mandatory: true, Run: closeWaiters,
+			Rule: "Close makes waiting calls fail with ErrClosed, promptly, and leaves nothing of them"},
+		{ID: "close/use-after-close", Clause: "C1", Mandatory: true, Run: useAfterClose,
+			Rule: "Lock, TryLock, Inspect, List and Break on a closed client fail with ErrClosed"},
+		{ID: "close/race-with-grant", Clause: "C1", Mandatory: true, Run: closeRacesGrant,
+			Rule: "a call that is in flight when its client is closed leaves nothing held"},
+		{ID: "close/dead-server", Clause: "C1", Mandatory: true, Needs: []Cap{capProxy}, Run: closeDeadServer,
+			Rule: "Close returns within some ten seconds although the server does not answer, and says what it could not release"},
 	}
 }
 

@@ -15,42 +15,24 @@ import (
 
 func coreChecks() []Check {
 	return []Check{
-		{
-			ID: "core/acquire-release", Clause: "A1", Mandatory: true, Run: acquireRelease,
-			Rule: "a free name is granted as a held lock, and after Unlock nothing of it is left",
-		},
-		{
-			ID: "core/exclusive", Clause: "H1", Mandatory: true, Run: exclusive,
-			Rule: "while a name is held, everybody else is told ErrHeld, and nothing but that",
-		},
-		{
-			ID: "core/independent-names", Clause: "N1", Mandatory: true, Run: independentNames,
-			Rule: "a lock on one name neither blocks nor delays a lock on another",
-		},
-		{
-			ID: "core/same-client-contends", Clause: "H2", Mandatory: true, Run: sameClientContends,
-			Rule: "locks are not re-entrant: a second acquisition by the same client contends like any other",
-		},
-		{
-			ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: crossProcess,
-			Rule: "a lock held by one process excludes all others, and is free for them once it is unlocked",
-		},
-		{
-			ID: "core/cold-start", Clause: "A1", Mandatory: true, Run: coldStart,
-			Rule: "the first locks ever taken in a store, by many clients at the same time, work like all later ones",
-		},
-		{
-			ID: "core/error-taxonomy", Clause: "A6", Mandatory: true, Run: errorTaxonomy,
-			Rule: "errors say which: held, the context's end, an argument that is not allowed",
-		},
-		{
-			ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{capProxy}, Run: downIsNotHeld,
-			Rule: "a server that does not answer is never reported as a name that is held, nor as a client that is closed",
-		},
-		{
-			ID: "core/pre-cancelled", Clause: "A2", Mandatory: true, Run: preCancelled,
-			Rule: "a context that is already done fails the call, even if the name is free, and nothing is left in the store",
-		},
+		{ID: "core/acquire-release", Clause: "A1", Mandatory: true, Run: acquireRelease,
+			Rule: "a free name is granted as a held lock, and after Unlock nothing of it is left"},
+		{ID: "core/exclusive", Clause: "H1", Mandatory: true, Run: exclusive,
+			Rule: "while a name is held, everybody else is told ErrHeld, and nothing but that"},
+		{ID: "core/independent-names", Clause: "N1", Mandatory: true, Run: independentNames,
+			Rule: "a lock on one name neither blocks nor delays a lock on another"},
+		{ID: "core/same-client-contends", Clause: "H2", Mandatory: true, Run: sameClientContends,
+			Rule: "locks are not re-entrant: a second acquisition by the same client contends like any other"},
+		{ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: crossProcess,
+			Rule: "a lock held by one process excludes all others, and is free for them once it is unlocked"},
+		{ID: "core/cold-start", Clause: "A1", Mandatory: true, Run: coldStart,
+			Rule: "the first locks ever taken in a store, by many clients at the same time, work like all later ones"},
+		{ID: "core/error-taxonomy", Clause: "A6", Mandatory: true, Run: errorTaxonomy,
+			Rule: "errors say which: held, the context's end, an argument that is not allowed"},
+		{ID: "core/down-is-not-held", Clause: "A6", Mandatory: true, Needs: []Cap{capProxy}, Run: downIsNotHeld,
+			Rule: "a server that does not answer is never reported as a name that is held, nor as a client that is closed"},
+		{ID: "core/pre-cancelled", Clause: "A2", Mandatory: true, Run: preCancelled,
+			Rule: "a context that is already done fails the call, even if the name is free, and nothing is left in the store"},
 	}
 }
 

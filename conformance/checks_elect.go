@@ -12,14 +12,10 @@ import (
 
 func electChecks() []Check {
 	return []Check{
-		{
-			ID: "elect/one-leader", Clause: "P1", Mandatory: true, Run: electOneLeader,
-			Rule: "at any time there is one leader at the most, also over terms longer than the TTL; each term has a higher number, and one that resigns makes room for another",
-		},
-		{
-			ID: "elect/never-stale", Clause: "P1", Mandatory: true, Run: electNeverStale,
-			Rule: "a leader that has lost its term is told by its context, and Leader says no, although its function still runs",
-		},
+		{ID: "elect/one-leader", Clause: "P1", Mandatory: true, Run: electOneLeader,
+			Rule: "at any time there is one leader at the most, also over terms longer than the TTL; each term has a higher number, and one that resigns makes room for another"},
+		{ID: "elect/never-stale", Clause: "P1", Mandatory: true, Run: electNeverStale,
+			Rule: "a leader that has lost its term is told by its context, and Leader says no, although its function still runs"},
 	}
 }
 

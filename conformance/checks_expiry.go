@@ -12,42 +12,24 @@ import (
 
 func expiryChecks() []Check {
 	return []Check{
-		{
-			ID: "expiry/not-early", Clause: "E1", Mandatory: true, Run: notEarly,
-			Rule: "a holder that dies blocks the others for its whole TTL, whatever they try",
-		},
-		{
-			ID: "expiry/granted-honest", Clause: "E2", Mandatory: true, Run: grantedHonest,
-			Rule: "what is granted is at least what was asked for, and Deadline, counted from before the request, never lies after the end that the store sees",
-		},
-		{
-			ID: "expiry/ttl-atomic", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: ttlAtomic,
-			Rule: "wherever a client dies on its way to a lock, the name is free again after the TTL: ownership and expiry are written in one step",
-		},
-		{
-			ID: "expiry/odd-ttl", Clause: "E2", Mandatory: true, Run: oddTTL,
-			Rule: "a TTL is granted, rounded up at the most, or refused with ErrInvalid: never for ever, never less",
-		},
-		{
-			ID: "expiry/granted-unheard", Clause: "E2", Mandatory: true, Needs: []Cap{capProxy}, Run: grantedUnheard,
-			Rule: "a grant that is heard of late, since its first reply was lost, has its whole TTL from then on in the store as well",
-		},
-		{
-			ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{capServerClock}, Alone: true, Run: serverClockJudges,
-			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other",
-		},
-		{
-			ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{capChild}, Run: killedHolder,
-			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before",
-		},
-		{
-			ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Heavy: true, Run: massExpiry,
-			Rule: "the bound on expiry holds as well for a client that dies with hundreds of locks",
-		},
-		{
-			ID: "expiry/past-deadline-grant", Clause: "H3", Needs: []Cap{capProxy}, Run: pastDeadlineGrant,
-			Rule: "a grant whose reply took longer than its lease is not a lock",
-		},
+		{ID: "expiry/not-early", Clause: "E1", Mandatory: true, Run: notEarly,
+			Rule: "a holder that dies blocks the others for its whole TTL, whatever they try"},
+		{ID: "expiry/granted-honest", Clause: "E2", Mandatory: true, Run: grantedHonest,
+			Rule: "what is granted is at least what was asked for, and Deadline, counted from before the request, never lies after the end that the store sees"},
+		{ID: "expiry/ttl-atomic", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: ttlAtomic,
+			Rule: "wherever a client dies on its way to a lock, the name is free again after the TTL: ownership and expiry are written in one step"},
+		{ID: "expiry/odd-ttl", Clause: "E2", Mandatory: true, Run: oddTTL,
+			Rule: "a TTL is granted, rounded up at the most, or refused with ErrInvalid: never for ever, never less"},
+		{ID: "expiry/granted-unheard", Clause: "E2", Mandatory: true, Needs: []Cap{capProxy}, Run: grantedUnheard,
+			Rule: "a grant that is heard of late, since its first reply was lost, has its whole TTL from then on in the store as well"},
+		{ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{capServerClock}, Alone: true, Run: serverClockJudges,
+			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other"},
+		{ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{capChild}, Run: killedHolder,
+			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before"},
+		{ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Heavy: true, Run: massExpiry,
+			Rule: "the bound on expiry holds as well for a client that dies with hundreds of locks"},
+		{ID: "expiry/past-deadline-grant", Clause: "H3", Needs: []Cap{capProxy}, Run: pastDeadlineGrant,
+			Rule: "a grant whose reply took longer than its lease is not a lock"},
 	}
 }
 

@@ -11,22 +11,14 @@ import (
 
 func fairChecks() []Check {
 	return []Check{
-		{
-			ID: "fair/within-client", Clause: "W2", Mandatory: true, Run: fairWithinClient,
-			Rule: "goroutines that wait on one client get the name in the order in which they came",
-		},
-		{
-			ID: "fair/try-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: tryDoesNotBarge,
-			Rule: "a TryLock does not overtake the queue",
-		},
-		{
-			ID: "fair/cancelled-skipped", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: fairCancelledSkipped,
-			Rule: "waiters that leave the queue do not change the order of the others",
-		},
-		{
-			ID: "fair/no-starvation", Clause: "A3", Mandatory: true, Run: noStarvation,
-			Rule: "under steady contention nobody waits for ever; how evenly the name goes round is reported, not judged",
-		},
+		{ID: "fair/within-client", Clause: "W2", Mandatory: true, Run: fairWithinClient,
+			Rule: "goroutines that wait on one client get the name in the order in which they came"},
+		{ID: "fair/try-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: tryDoesNotBarge,
+			Rule: "a TryLock does not overtake the queue"},
+		{ID: "fair/cancelled-skipped", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: fairCancelledSkipped,
+			Rule: "waiters that leave the queue do not change the order of the others"},
+		{ID: "fair/no-starvation", Clause: "A3", Mandatory: true, Run: noStarvation,
+			Rule: "under steady contention nobody waits for ever; how evenly the name goes round is reported, not judged"},
 	}
 }
 

@@ -15,26 +15,16 @@ import (
 // the client had worked before, and it works again afterwards (warm).
 func faultChecks() []Check {
 	return append([]Check{
-		{
-			ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: blackHole,
-			Rule: "calls into a network that swallows everything end with their contexts, and are not reported as held",
-		},
-		{
-			ID: "fault/half-open", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: halfOpen,
-			Rule: "renewals that reach the server, but are never confirmed, do not prolong the belief in a lock",
-		},
-		{
-			ID: "fault/latency", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: latency,
-			Rule: "a slow and uneven network changes no answer",
-		},
-		{
-			ID: "fault/fragmented", Clause: "A6", Needs: []Cap{capProxy}, Run: fragmented,
-			Rule: "bytes that arrive one by one change no answer",
-		},
-		{
-			ID: "fault/lapse-and-return", Clause: "H1", Mandatory: true, Needs: []Cap{capProxy}, Run: lapseAndReturn,
-			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before",
-		},
+		{ID: "fault/black-hole", Clause: "A4", Mandatory: true, Needs: []Cap{capProxy}, Run: blackHole,
+			Rule: "calls into a network that swallows everything end with their contexts, and are not reported as held"},
+		{ID: "fault/half-open", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: halfOpen,
+			Rule: "renewals that reach the server, but are never confirmed, do not prolong the belief in a lock"},
+		{ID: "fault/latency", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: latency,
+			Rule: "a slow and uneven network changes no answer"},
+		{ID: "fault/fragmented", Clause: "A6", Needs: []Cap{capProxy}, Run: fragmented,
+			Rule: "bytes that arrive one by one change no answer"},
+		{ID: "fault/lapse-and-return", Clause: "H1", Mandatory: true, Needs: []Cap{capProxy}, Run: lapseAndReturn,
+			Rule: "a client that comes back after its lease has ended competes like any other, and never holds by what it had before"},
 	}, serverFaultChecks()...)
 }
 

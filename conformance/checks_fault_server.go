@@ -12,30 +12,18 @@ import (
 // serverFaultChecks disturb the server itself. They run alone.
 func serverFaultChecks() []Check {
 	return []Check{
-		{
-			ID: "fault/paused-server-short", Clause: "H5", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerShort,
-			Rule: "a lock survives a server that hangs for a part of its TTL",
-		},
-		{
-			ID: "fault/paused-server-long", Clause: "H4", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerLong,
-			Rule: "a holder whose server hangs for longer than its TTL learns of the loss meanwhile, and the name is to be had afterwards",
-		},
-		{
-			ID: "fault/killed-server", Clause: "H1", Needs: []Cap{capProcess}, Alone: true, Run: killedServer,
-			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case",
-		},
-		{
-			ID: "fault/long-outage", Clause: "H6", Needs: []Cap{capProxy}, Alone: true, Run: longOutage,
-			Rule: "after an outage longer than a TTL and the lag, every name that was given up meanwhile, by Unlock, a loss, a cancelled wait or Close, is free within a TTL and the lag, and no entry is left",
-		},
-		{
-			ID: "fault/failover", Clause: "H1", Needs: []Cap{capFailover}, Alone: true, Run: failover,
-			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case",
-		},
-		{
-			ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{capServerClock}, Alone: true, Run: clockJump,
-			Rule: "names can be locked and tokens rise although the server's clock jumps",
-		},
+		{ID: "fault/paused-server-short", Clause: "H5", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerShort,
+			Rule: "a lock survives a server that hangs for a part of its TTL"},
+		{ID: "fault/paused-server-long", Clause: "H4", Needs: []Cap{capProcess}, Alone: true, Run: pausedServerLong,
+			Rule: "a holder whose server hangs for longer than its TTL learns of the loss meanwhile, and the name is to be had afterwards"},
+		{ID: "fault/killed-server", Clause: "H1", Needs: []Cap{capProcess}, Alone: true, Run: killedServer,
+			Rule: "a server that was killed and restarted still has its locks, if the driver declares so, and serves again in any case"},
+		{ID: "fault/long-outage", Clause: "H6", Needs: []Cap{capProxy}, Alone: true, Run: longOutage,
+			Rule: "after an outage longer than a TTL and the lag, every name that was given up meanwhile, by Unlock, a loss, a cancelled wait or Close, is free within a TTL and the lag, and no entry is left"},
+		{ID: "fault/failover", Clause: "H1", Needs: []Cap{capFailover}, Alone: true, Run: failover,
+			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case"},
+		{ID: "fault/clock-jump", Clause: "F1", Needs: []Cap{capServerClock}, Alone: true, Run: clockJump,
+			Rule: "names can be locked and tokens rise although the server's clock jumps"},
 	}
 }
 

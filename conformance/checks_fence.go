@@ -6,10 +6,8 @@ import (
 
 func fenceChecks() []Check {
 	return []Check{
-		{
-			ID: "fence/over-restart", Clause: "F1", Needs: []Cap{capProcess}, Alone: true, Run: fenceOverRestart,
-			Rule: "the token rises over a restart of the server",
-		},
+		{ID: "fence/over-restart", Clause: "F1", Needs: []Cap{capProcess}, Alone: true, Run: fenceOverRestart,
+			Rule: "the token rises over a restart of the server"},
 	}
 }
 

@@ -12,42 +12,24 @@ import (
 // wake-up decides about the successor.
 func handoverChecks() []Check {
 	return []Check{
-		{
-			ID: "handover/lease", Clause: "E2", Mandatory: true, Run: handoverLease, span: day,
-			Rule: "a waiter gets a lease of its own TTL, counted from its grant: not that of the holder before, and not what was left of it",
-		},
-		{
-			ID: "handover/deadline", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverDeadline,
-			Rule: "the Deadline of a waiter is counted from before the store granted it the name, not from when it heard of that",
-		},
-		{
-			ID: "handover/chain", Clause: "W1", Mandatory: true, Run: handoverChain, span: time.Hour,
-			Rule: "releases that follow each other at once each wake the next waiter",
-		},
-		{
-			ID: "handover/many-names", Clause: "W1", Mandatory: true, Run: handoverManyNames,
-			Rule: "releases of many names at the same moment wake the waiters of all of them, whatever the name is, and whatever term they have asked for",
-		},
-		{
-			ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
-			Rule: "a wake-up that comes to a waiter on its way out is passed on to the next",
-		},
-		{
-			ID: "handover/dead-waiter", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: deadWaiter,
-			Rule: "a waiter that has died neither delays the release nor keeps the name from those behind it for longer than its own lease",
-		},
-		{
-			ID: "handover/crowd", Clause: "A3", Mandatory: true, Heavy: true, Run: handoverCrowd, span: time.Hour,
-			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came",
-		},
-		{
-			ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: 12 * time.Hour,
-			Rule: "waiters are served in the order in which they came, however long they wait, and although some leave or die",
-		},
-		{
-			ID: "handover/lock-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: lockDoesNotBarge,
-			Rule: "a Lock that comes while the name is handed over does not overtake the queue",
-		},
+		{ID: "handover/lease", Clause: "E2", Mandatory: true, Run: handoverLease, span: day,
+			Rule: "a waiter gets a lease of its own TTL, counted from its grant: not that of the holder before, and not what was left of it"},
+		{ID: "handover/deadline", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverDeadline,
+			Rule: "the Deadline of a waiter is counted from before the store granted it the name, not from when it heard of that"},
+		{ID: "handover/chain", Clause: "W1", Mandatory: true, Run: handoverChain, span: time.Hour,
+			Rule: "releases that follow each other at once each wake the next waiter"},
+		{ID: "handover/many-names", Clause: "W1", Mandatory: true, Run: handoverManyNames,
+			Rule: "releases of many names at the same moment wake the waiters of all of them, whatever the name is, and whatever term they have asked for"},
+		{ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
+			Rule: "a wake-up that comes to a waiter on its way out is passed on to the next"},
+		{ID: "handover/dead-waiter", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: deadWaiter,
+			Rule: "a waiter that has died neither delays the release nor keeps the name from those behind it for longer than its own lease"},
+		{ID: "handover/crowd", Clause: "A3", Mandatory: true, Heavy: true, Run: handoverCrowd, span: time.Hour,
+			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came"},
+		{ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: 12 * time.Hour,
+			Rule: "waiters are served in the order in which they came, however long they wait, and although some leave or die"},
+		{ID: "handover/lock-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector}, Run: lockDoesNotBarge,
+			Rule: "a Lock that comes while the name is handed over does not overtake the queue"},
 	}
 }
 

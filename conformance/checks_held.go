@@ -12,10 +12,8 @@ import (
 // heldChecks look at what a refusal says besides "held".
 func heldChecks() []Check {
 	return []Check{
-		{
-			ID: "held/woken", Clause: "W1", Needs: []Cap{capPush}, Run: heldWoken,
-			Rule: "a driver with notifications says to a waiter that it will be woken, as long as the store is in order",
-		},
+		{ID: "held/woken", Clause: "W1", Needs: []Cap{capPush}, Run: heldWoken,
+			Rule: "a driver with notifications says to a waiter that it will be woken, as long as the store is in order"},
 	}
 }
 

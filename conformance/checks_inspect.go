@@ -12,14 +12,10 @@ import (
 
 func inspectChecks() []Check {
 	return []Check{
-		{
-			ID: "inspect/free", Clause: "O1", Mandatory: true, Run: inspectFree,
-			Rule: "a name that was never held, was unlocked, has expired or was broken is not held for Inspect, and not in List; to look changes nothing",
-		},
-		{
-			ID: "inspect/holder-text", Clause: "O1", Mandatory: true, Run: inspectHolderText,
-			Rule: "the holder text comes back whole: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL",
-		},
+		{ID: "inspect/free", Clause: "O1", Mandatory: true, Run: inspectFree,
+			Rule: "a name that was never held, was unlocked, has expired or was broken is not held for Inspect, and not in List; to look changes nothing"},
+		{ID: "inspect/holder-text", Clause: "O1", Mandatory: true, Run: inspectHolderText,
+			Rule: "the holder text comes back whole: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL"},
 	}
 }
 

@@ -12,22 +12,14 @@ import (
 
 func isolateChecks() []Check {
 	return []Check{
-		{
-			ID: "isolate/hung-request", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRequest,
-			Rule: "requests that hang, on their way for other names, hold up neither renewals nor new calls",
-		},
-		{
-			ID: "isolate/hung-renewal", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRenewal,
-			Rule: "a renewal that hangs is sent again in time, and holds up neither other renewals nor new calls",
-		},
-		{
-			ID: "isolate/stuck-name", Clause: "I1", Mandatory: true, Run: isolateStuckName,
-			Rule: "a name whose entry is stuck in the store neither delays nor loses the other names of its client",
-		},
-		{
-			ID: "isolate/stuck-server", Clause: "I1", Mandatory: true, Alone: true, Run: isolateStuckServer,
-			Rule: "of several servers one is stuck: only what it alone decides of is lost or refused",
-		},
+		{ID: "isolate/hung-request", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRequest,
+			Rule: "requests that hang, on their way for other names, hold up neither renewals nor new calls"},
+		{ID: "isolate/hung-renewal", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRenewal,
+			Rule: "a renewal that hangs is sent again in time, and holds up neither other renewals nor new calls"},
+		{ID: "isolate/stuck-name", Clause: "I1", Mandatory: true, Run: isolateStuckName,
+			Rule: "a name whose entry is stuck in the store neither delays nor loses the other names of its client"},
+		{ID: "isolate/stuck-server", Clause: "I1", Mandatory: true, Alone: true, Run: isolateStuckServer,
+			Rule: "of several servers one is stuck: only what it alone decides of is lost or refused"},
 	}
 }
 

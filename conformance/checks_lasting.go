@@ -13,14 +13,10 @@ import (
 // client is busy with something else.
 func lastingChecks() []Check {
 	return []Check{
-		{
-			ID: "time/months", Clause: "H5", Mandatory: true, Run: renewedForMonths, span: 70 * day,
-			Rule: "a lock is renewed for as long as nobody unlocks it, be it two months, and can be broken or unlocked as on the first day",
-		},
-		{
-			ID: "wait/for-days", Clause: "A3", Mandatory: true, Run: waitForDays, span: 10 * day,
-			Rule: "Lock waits for as long as its context allows, be it days, and is served then",
-		},
+		{ID: "time/months", Clause: "H5", Mandatory: true, Run: renewedForMonths, span: 70 * day,
+			Rule: "a lock is renewed for as long as nobody unlocks it, be it two months, and can be broken or unlocked as on the first day"},
+		{ID: "wait/for-days", Clause: "A3", Mandatory: true, Run: waitForDays, span: 10 * day,
+			Rule: "Lock waits for as long as its context allows, be it days, and is served then"},
 	}
 }
 

@@ -14,18 +14,12 @@ import (
 
 func leakChecks() []Check {
 	return []Check{
-		{
-			ID: "leak/goroutines", Clause: "C1", Mandatory: true, Run: leakGoroutines,
-			Rule: "no goroutine of a client outlives its Close",
-		},
-		{
-			ID: "leak/connections", Clause: "C1", Needs: []Cap{capProxy}, Run: leakConnections,
-			Rule: "connections do not pile up with the locks taken, and none outlives Close",
-		},
-		{
-			ID: "leak/records", Clause: "A4", Needs: []Cap{capInspector}, Run: leakRecords,
-			Rule: "locks that were unlocked and waits that were cancelled leave no live entry in the store",
-		},
+		{ID: "leak/goroutines", Clause: "C1", Mandatory: true, Run: leakGoroutines,
+			Rule: "no goroutine of a client outlives its Close"},
+		{ID: "leak/connections", Clause: "C1", Needs: []Cap{capProxy}, Run: leakConnections,
+			Rule: "connections do not pile up with the locks taken, and none outlives Close"},
+		{ID: "leak/records", Clause: "A4", Needs: []Cap{capInspector}, Run: leakRecords,
+			Rule: "locks that were unlocked and waits that were cancelled leave no live entry in the store"},
 	}
 }
 

@@ -11,18 +11,12 @@ import (
 
 func listChecks() []Check {
 	return []Check{
-		{
-			ID: "list/literal-prefix", Clause: "O1", Mandatory: true, Run: listLiteral,
-			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing",
-		},
-		{
-			ID: "list/many", Clause: "O1", Mandatory: true, Heavy: true, Run: listMany,
-			Rule: "List returns all that are held, thousands as well, while other names come and go",
-		},
-		{
-			ID: "list/namespaces", Clause: "O1", Needs: []Cap{capNamespaces}, Run: listNamespaces,
-			Rule: "List shows the names of its own namespace only",
-		},
+		{ID: "list/literal-prefix", Clause: "O1", Mandatory: true, Run: listLiteral,
+			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing"},
+		{ID: "list/many", Clause: "O1", Mandatory: true, Heavy: true, Run: listMany,
+			Rule: "List returns all that are held, thousands as well, while other names come and go"},
+		{ID: "list/namespaces", Clause: "O1", Needs: []Cap{capNamespaces}, Run: listNamespaces,
+			Rule: "List shows the names of its own namespace only"},
 	}
 }
 

@@ -10,14 +10,10 @@ import (
 
 func lostChecks() []Check {
 	return []Check{
-		{
-			ID: "lost/quiet-when-healthy", Clause: "H5", Needs: []Cap{capProxy}, Run: quietWhenHealthy,
-			Rule: "slow replies and a broken connection, for less than a TTL, do not lose a lock",
-		},
-		{
-			ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Run: pausedClient,
-			Rule: "a holder that was stopped for longer than its TTL is told of its loss at its first look after it goes on",
-		},
+		{ID: "lost/quiet-when-healthy", Clause: "H5", Needs: []Cap{capProxy}, Run: quietWhenHealthy,
+			Rule: "slow replies and a broken connection, for less than a TTL, do not lose a lock"},
+		{ID: "lost/paused-client", Clause: "H4", Needs: []Cap{capChild}, Run: pausedClient,
+			Rule: "a holder that was stopped for longer than its TTL is told of its loss at its first look after it goes on"},
 	}
 }
 

@@ -8,14 +8,10 @@ import (
 
 func maxHoldChecks() []Check {
 	return []Check{
-		{
-			ID: "maxhold/cap", Clause: "P3", Mandatory: true, Run: maxHoldCap,
-			Rule: "a lock that is renewed ends at its cap, its holder is told a tenth before, and nobody else has the name until then",
-		},
-		{
-			ID: "maxhold/unnoticed", Clause: "P3", Mandatory: true, Run: maxHoldUnnoticed,
-			Rule: "a lock under a cap that it does not reach is renewed and unlocked like any other",
-		},
+		{ID: "maxhold/cap", Clause: "P3", Mandatory: true, Run: maxHoldCap,
+			Rule: "a lock that is renewed ends at its cap, its holder is told a tenth before, and nobody else has the name until then"},
+		{ID: "maxhold/unnoticed", Clause: "P3", Mandatory: true, Run: maxHoldUnnoticed,
+			Rule: "a lock under a cap that it does not reach is renewed and unlocked like any other"},
 	}
 }
 

@@ -14,26 +14,16 @@ import (
 
 func metaChecks() []Check {
 	return []Check{
-		{
-			ID: "meta/caps-declared", Clause: "meta", Mandatory: true, Run: capsDeclared,
-			Rule: "the harness declares every capability as present or absent, and has the interface of each that is present",
-		},
-		{
-			ID: "meta/timing-declared", Clause: "meta", Mandatory: true, Run: timingDeclared,
-			Rule: "the harness declares bounds that can be judged by",
-		},
-		{
-			ID: "meta/driver-agrees", Clause: "meta", Mandatory: true, Run: driverAgrees,
-			Rule: "what the harness declares is what the driver itself declares",
-		},
-		{
-			ID: "meta/clients-independent", Clause: "meta", Mandatory: true, Run: clientsIndependent,
-			Rule: "two clients of the harness share nothing: closing one does not touch the other",
-		},
-		{
-			ID: "meta/inspector-as-declared", Clause: "meta", Mandatory: true, Run: inspectorAsDeclared,
-			Rule: "Inspect, List, Break and Sweep either work or return ErrUnsupported and change nothing, whatever the holder and its token",
-		},
+		{ID: "meta/caps-declared", Clause: "meta", Mandatory: true, Run: capsDeclared,
+			Rule: "the harness declares every capability as present or absent, and has the interface of each that is present"},
+		{ID: "meta/timing-declared", Clause: "meta", Mandatory: true, Run: timingDeclared,
+			Rule: "the harness declares bounds that can be judged by"},
+		{ID: "meta/driver-agrees", Clause: "meta", Mandatory: true, Run: driverAgrees,
+			Rule: "what the harness declares is what the driver itself declares"},
+		{ID: "meta/clients-independent", Clause: "meta", Mandatory: true, Run: clientsIndependent,
+			Rule: "two clients of the harness share nothing: closing one does not touch the other"},
+		{ID: "meta/inspector-as-declared", Clause: "meta", Mandatory: true, Run: inspectorAsDeclared,
+			Rule: "Inspect, List, Break and Sweep either work or return ErrUnsupported and change nothing, whatever the holder and its token"},
 	}
 }
 

@@ -35,22 +35,14 @@ func namesChecks() []Check {
 		all = append(all, Check{ID: "names/" + k.id, Clause: "N1", Mandatory: true, Run: k.run, Rule: apart + " (" + k.what + ")"})
 	}
 	return append(all, []Check{
-		{
-			ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
-			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is",
-		},
-		{
-			ID: "names/listed", Clause: "N1", Needs: []Cap{capInspector}, Run: listed,
-			Rule: "names come back from List and Inspect exactly as they were passed to Lock",
-		},
-		{
-			ID: "names/isolation", Clause: "N1", Needs: []Cap{capNamespaces}, Run: isolation,
-			Rule: "the same name in two namespaces is two locks",
-		},
-		{
-			ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
-			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\"",
-		},
+		{ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
+			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is"},
+		{ID: "names/listed", Clause: "N1", Needs: []Cap{capInspector}, Run: listed,
+			Rule: "names come back from List and Inspect exactly as they were passed to Lock"},
+		{ID: "names/isolation", Clause: "N1", Needs: []Cap{capNamespaces}, Run: isolation,
+			Rule: "the same name in two namespaces is two locks"},
+		{ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
+			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\""},
 	}...)
 }
 

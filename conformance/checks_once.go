@@ -9,18 +9,12 @@ import (
 
 func onceChecks() []Check {
 	return []Check{
-		{
-			ID: "once/per-period", Clause: "P2", Mandatory: true, Run: oncePerPeriod,
-			Rule: "a job that has run does not run again within its period, less a tenth, in whatever process; then it does",
-		},
-		{
-			ID: "once/failed-run", Clause: "P2", Mandatory: true, Run: onceFailedRun,
-			Rule: "a run that has failed does not use up the period",
-		},
-		{
-			ID: "once/long-run", Clause: "P2", Mandatory: true, Run: onceLongRun,
-			Rule: "a run that takes longer than the period keeps others from running until it is over",
-		},
+		{ID: "once/per-period", Clause: "P2", Mandatory: true, Run: oncePerPeriod,
+			Rule: "a job that has run does not run again within its period, less a tenth, in whatever process; then it does"},
+		{ID: "once/failed-run", Clause: "P2", Mandatory: true, Run: onceFailedRun,
+			Rule: "a run that has failed does not use up the period"},
+		{ID: "once/long-run", Clause: "P2", Mandatory: true, Run: onceLongRun,
+			Rule: "a run that takes longer than the period keeps others from running until it is over"},
 	}
 }
 

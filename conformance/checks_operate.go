@@ -10,10 +10,8 @@ import (
 // older, longer and more alike than most.
 func operateChecks() []Check {
 	return []Check{
-		{
-			ID: "sweep/exact", Clause: "O4", Mandatory: true, Run: sweepExact, span: 40 * day,
-			Rule: "Sweep counts the idle time in full, from the end of the last hold, and removes what has been idle for as long",
-		},
+		{ID: "sweep/exact", Clause: "O4", Mandatory: true, Run: sweepExact, span: 40 * day,
+			Rule: "Sweep counts the idle time in full, from the end of the last hold, and removes what has been idle for as long"},
 	}
 }
 

@@ -10,22 +10,14 @@ import (
 
 func ownerChecks() []Check {
 	return []Check{
-		{
-			ID: "owner/stale-unlock-free", Clause: "H6", Mandatory: true, Run: staleUnlockFree,
-			Rule: "Unlock and Extend of a lock that has run out return ErrLost, also if nobody has taken the name since, revive nothing, and Err and Done say so",
-		},
-		{
-			ID: "owner/same-client-stale", Clause: "H6", Mandatory: true, Run: sameClientStale,
-			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one",
-		},
-		{
-			ID: "owner/unlock-cancelled-ctx", Clause: "H6", Mandatory: true, Run: unlockCancelledCtx,
-			Rule: "Unlock with a context that is already done returns at once and releases all the same",
-		},
-		{
-			ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{capChild}, Run: twinProcesses,
-			Rule: "processes that look alike, with the same program, environment and user, are different owners",
-		},
+		{ID: "owner/stale-unlock-free", Clause: "H6", Mandatory: true, Run: staleUnlockFree,
+			Rule: "Unlock and Extend of a lock that has run out return ErrLost, also if nobody has taken the name since, revive nothing, and Err and Done say so"},
+		{ID: "owner/same-client-stale", Clause: "H6", Mandatory: true, Run: sameClientStale,
+			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one"},
+		{ID: "owner/unlock-cancelled-ctx", Clause: "H6", Mandatory: true, Run: unlockCancelledCtx,
+			Rule: "Unlock with a context that is already done returns at once and releases all the same"},
+		{ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{capChild}, Run: twinProcesses,
+			Rule: "processes that look alike, with the same program, environment and user, are different owners"},
 	}
 }
 

@@ -14,14 +14,10 @@ import (
 // several goroutines.
 func plainChecks() []Check {
 	return []Check{
-		{
-			ID: "core/no-options", Clause: "E2", Mandatory: true, Run: noOptions,
-			Rule: "a call without options gives a lock with a TTL of the Locker's own, which is kept like one that was asked for",
-		},
-		{
-			ID: "renew/at-once", Clause: "H5", Mandatory: true, Run: callsAtOnce,
-			Rule: "calls on one lock at the same time do what each would do alone: every Extend extends, and no Unlock returns nil before the name is free",
-		},
+		{ID: "core/no-options", Clause: "E2", Mandatory: true, Run: noOptions,
+			Rule: "a call without options gives a lock with a TTL of the Locker's own, which is kept like one that was asked for"},
+		{ID: "renew/at-once", Clause: "H5", Mandatory: true, Run: callsAtOnce,
+			Rule: "calls on one lock at the same time do what each would do alone: every Extend extends, and no Unlock returns nil before the name is free"},
 	}
 }
 

@@ -10,10 +10,8 @@ import (
 
 func reentChecks() []Check {
 	return []Check{
-		{
-			ID: "reent/counted", Clause: "H2", Mandatory: true, Run: reentCounted,
-			Rule: "through patterns.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before",
-		},
+		{ID: "reent/counted", Clause: "H2", Mandatory: true, Run: reentCounted,
+			Rule: "through patterns.Reentrant, an owner gets its own name again, others do not, and the name is free after the last Unlock and not before"},
 	}
 }
 

@@ -13,18 +13,12 @@ import (
 // proxy can stand in for it.
 func roughChecks() []Check {
 	return []Check{
-		{
-			ID: "fault/repeated-request", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRequest,
-			Rule: "a request that arrives a second time, however late, changes nothing that belongs to another",
-		},
-		{
-			ID: "fault/never-returns", Clause: "A4", Needs: []Cap{capProxy}, Run: neverReturns,
-			Rule: "a request that is never answered holds up neither its caller beyond its context nor any other lock",
-		},
-		{
-			ID: "wrap/own-lock", Clause: "A1", Mandatory: true, Run: wrapOwnLock,
-			Rule: "each acquisition has a lock of its own that tells of itself, also where the driver wraps those of the engine",
-		},
+		{ID: "fault/repeated-request", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRequest,
+			Rule: "a request that arrives a second time, however late, changes nothing that belongs to another"},
+		{ID: "fault/never-returns", Clause: "A4", Needs: []Cap{capProxy}, Run: neverReturns,
+			Rule: "a request that is never answered holds up neither its caller beyond its context nor any other lock"},
+		{ID: "wrap/own-lock", Clause: "A1", Mandatory: true, Run: wrapOwnLock,
+			Rule: "each acquisition has a lock of its own that tells of itself, also where the driver wraps those of the engine"},
 	}
 }
 

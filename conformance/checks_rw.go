@@ -10,18 +10,12 @@ import (
 
 func rwChecks() []Check {
 	return []Check{
-		{
-			ID: "rw/exclusive", Clause: "P5", Mandatory: true, Run: rwExclusive,
-			Rule: "readers hold a name together, a writer alone, and tokens rise over both",
-		},
-		{
-			ID: "rw/writer-served", Clause: "P5", Mandatory: true, Run: rwWriterServed,
-			Rule: "a writer gets its lock among readers that come and go without a gap",
-		},
-		{
-			ID: "rw/dead-holder", Clause: "P5", Mandatory: true, Run: rwDeadHolder,
-			Rule: "readers are let in up to the bound; what a reader or a writer that has died held is free for all with the end of its lease",
-		},
+		{ID: "rw/exclusive", Clause: "P5", Mandatory: true, Run: rwExclusive,
+			Rule: "readers hold a name together, a writer alone, and tokens rise over both"},
+		{ID: "rw/writer-served", Clause: "P5", Mandatory: true, Run: rwWriterServed,
+			Rule: "a writer gets its lock among readers that come and go without a gap"},
+		{ID: "rw/dead-holder", Clause: "P5", Mandatory: true, Run: rwDeadHolder,
+			Rule: "readers are let in up to the bound; what a reader or a writer that has died held is free for all with the end of its lease"},
 	}
 }
 

@@ -6,14 +6,10 @@ import (
 
 func semChecks() []Check {
 	return []Check{
-		{
-			ID: "sem/bounded", Clause: "P4", Mandatory: true, Run: semBounded,
-			Rule: "of a semaphore of n, n are held at a time, over all processes, and no more; one that comes back goes to one that waits",
-		},
-		{
-			ID: "sem/dead-holder", Clause: "P4", Mandatory: true, Run: semDeadHolder,
-			Rule: "the permit of a holder that has died comes back with the end of its lease, also to one that waits for it already",
-		},
+		{ID: "sem/bounded", Clause: "P4", Mandatory: true, Run: semBounded,
+			Rule: "of a semaphore of n, n are held at a time, over all processes, and no more; one that comes back goes to one that waits"},
+		{ID: "sem/dead-holder", Clause: "P4", Mandatory: true, Run: semDeadHolder,
+			Rule: "the permit of a holder that has died comes back with the end of its lease, also to one that waits for it already"},
 	}
 }
 

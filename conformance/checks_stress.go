@@ -11,30 +11,18 @@ import (
 
 func stressChecks() []Check {
 	return []Check{
-		{
-			ID: "stress/counter", Clause: "H1", Mandatory: true, Heavy: true, Run: stressCounter,
-			Rule: "a counter that is read and written under the lock loses no addition",
-		},
-		{
-			ID: "stress/random-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressRandom,
-			Rule: "whatever clients do at random, every answer can be explained by one lock with leases",
-		},
-		{
-			ID: "stress/boundary-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressBoundary,
-			Rule: "the same holds where locks are unlocked and extended within milliseconds of their end",
-		},
-		{
-			ID: "stress/sequence", Clause: "H1", Mandatory: true, Run: stressSequence,
-			Rule: "the same holds for calls that do not overlap, where only one answer is right",
-		},
-		{
-			ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Heavy: true, Run: stressPool,
-			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds",
-		},
-		{
-			ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Heavy: true, Run: stressHerd,
-			Rule: "a release wakes the next waiter alone: the requests per hand-off do not grow with the waiters",
-		},
+		{ID: "stress/counter", Clause: "H1", Mandatory: true, Heavy: true, Run: stressCounter,
+			Rule: "a counter that is read and written under the lock loses no addition"},
+		{ID: "stress/random-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressRandom,
+			Rule: "whatever clients do at random, every answer can be explained by one lock with leases"},
+		{ID: "stress/boundary-history", Clause: "H1", Mandatory: true, Heavy: true, Run: stressBoundary,
+			Rule: "the same holds where locks are unlocked and extended within milliseconds of their end"},
+		{ID: "stress/sequence", Clause: "H1", Mandatory: true, Run: stressSequence,
+			Rule: "the same holds for calls that do not overlap, where only one answer is right"},
+		{ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Heavy: true, Run: stressPool,
+			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds"},
+		{ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Heavy: true, Run: stressHerd,
+			Rule: "a release wakes the next waiter alone: the requests per hand-off do not grow with the waiters"},
 	}
 }
 

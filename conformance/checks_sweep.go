@@ -12,22 +12,14 @@ import (
 
 func sweepChecks() []Check {
 	return []Check{
-		{
-			ID: "sweep/held", Clause: "O4", Mandatory: true, Run: sweepHeld,
-			Rule: "Sweep touches nothing that is held or waited for, however short the idle time and however long ago it was acquired",
-		},
-		{
-			ID: "sweep/tokens", Clause: "O4", Mandatory: true, Run: sweepTokens,
-			Rule: "no token falls, whatever was swept and however short a time before",
-		},
-		{
-			ID: "sweep/waited-only", Clause: "O4", Needs: []Cap{capFair, capInspector, capProxy}, Run: sweepWaitedOnly,
-			Rule: "Sweep touches nothing of a name that has waiters and no holder: they keep their places",
-		},
-		{
-			ID: "sweep/beside-traffic", Clause: "O4", Mandatory: true, Run: sweepBesideTraffic,
-			Rule: "names that are taken and freed while the store is swept stay exclusive, and their tokens rise",
-		},
+		{ID: "sweep/held", Clause: "O4", Mandatory: true, Run: sweepHeld,
+			Rule: "Sweep touches nothing that is held or waited for, however short the idle time and however long ago it was acquired"},
+		{ID: "sweep/tokens", Clause: "O4", Mandatory: true, Run: sweepTokens,
+			Rule: "no token falls, whatever was swept and however short a time before"},
+		{ID: "sweep/waited-only", Clause: "O4", Needs: []Cap{capFair, capInspector, capProxy}, Run: sweepWaitedOnly,
+			Rule: "Sweep touches nothing of a name that has waiters and no holder: they keep their places"},
+		{ID: "sweep/beside-traffic", Clause: "O4", Mandatory: true, Run: sweepBesideTraffic,
+			Rule: "names that are taken and freed while the store is swept stay exclusive, and their tokens rise"},
 	}
 }
 

@@ -21,30 +21,18 @@ const (
 // be it a year; on a server they look at what can be seen at once.
 func timeChecks() []Check {
 	return []Check{
-		{
-			ID: "time/long-terms", Clause: "E2", Mandatory: true, Run: longTerms, span: ages,
-			Rule: "a TTL of an hour, of weeks, of the longest that is allowed lasts as long as was asked for, rounded up by the declared granularity at the most",
-		},
-		{
-			ID: "time/deadline-shows", Clause: "E2", Mandatory: true, Run: deadlineShows,
-			Rule: "Deadline shows what was asked for, whatever TTL that is, and no more than the granularity on top",
-		},
-		{
-			ID: "time/untouched", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: untouchedExpiry,
-			Rule: "a lease ends by itself: the first request for the name after its end gets it, though nobody has asked since",
-		},
-		{
-			ID: "time/long-renewed", Clause: "H5", Mandatory: true, Run: longRenewed, span: ages,
-			Rule: "a lock is renewed for as long as nobody unlocks it, be it a day, be it a thousand renewals",
-		},
-		{
-			ID: "time/extend-fractions", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: extendFractions, span: ages,
-			Rule: "Extend, at whatever moment of the lease and by whatever TTL, makes it last from the call on for that TTL, or for what was left if that is more",
-		},
-		{
-			ID: "time/rhythm", Clause: "H5", Needs: []Cap{capInspector}, Run: renewalRhythm,
-			Rule: "after a long Extend the lock is renewed as often as before: a loss is noticed within a period of its own TTL",
-		},
+		{ID: "time/long-terms", Clause: "E2", Mandatory: true, Run: longTerms, span: ages,
+			Rule: "a TTL of an hour, of weeks, of the longest that is allowed lasts as long as was asked for, rounded up by the declared granularity at the most"},
+		{ID: "time/deadline-shows", Clause: "E2", Mandatory: true, Run: deadlineShows,
+			Rule: "Deadline shows what was asked for, whatever TTL that is, and no more than the granularity on top"},
+		{ID: "time/untouched", Clause: "E1", Mandatory: true, Needs: []Cap{capProxy}, Run: untouchedExpiry,
+			Rule: "a lease ends by itself: the first request for the name after its end gets it, though nobody has asked since"},
+		{ID: "time/long-renewed", Clause: "H5", Mandatory: true, Run: longRenewed, span: ages,
+			Rule: "a lock is renewed for as long as nobody unlocks it, be it a day, be it a thousand renewals"},
+		{ID: "time/extend-fractions", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: extendFractions, span: ages,
+			Rule: "Extend, at whatever moment of the lease and by whatever TTL, makes it last from the call on for that TTL, or for what was left if that is more"},
+		{ID: "time/rhythm", Clause: "H5", Needs: []Cap{capInspector}, Run: renewalRhythm,
+			Rule: "after a long Extend the lock is renewed as often as before: a loss is noticed within a period of its own TTL"},
 	}
 }
 

@@ -13,26 +13,16 @@ import (
 
 func waitChecks() []Check {
 	return append([]Check{
-		{
-			ID: "wait/deadline", Clause: "A4", Mandatory: true, Run: waitDeadline,
-			Rule: "Lock gives up when its context ends, neither before nor long after, and says that the context ended and that the name was held",
-		},
-		{
-			ID: "wait/try-does-not-wait", Clause: "A3", Mandatory: true, Run: tryDoesNotWait,
-			Rule: "TryLock on a held name answers at once and leaves no place in the queue",
-		},
-		{
-			ID: "wait/release-vs-register", Clause: "W1", Mandatory: true, Run: releaseVsRegister,
-			Rule: "an unlock that comes while a waiter is just beginning to wait is not missed by it",
-		},
-		{
-			ID: "wait/notification-lost", Clause: "W1", Needs: []Cap{capProxy}, Run: notificationLost,
-			Rule: "a waiter whose notification was lost on the way finds out by itself that the name is free",
-		},
-		{
-			ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{capProxy}, Run: noBusyLoop,
-			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name",
-		},
+		{ID: "wait/deadline", Clause: "A4", Mandatory: true, Run: waitDeadline,
+			Rule: "Lock gives up when its context ends, neither before nor long after, and says that the context ended and that the name was held"},
+		{ID: "wait/try-does-not-wait", Clause: "A3", Mandatory: true, Run: tryDoesNotWait,
+			Rule: "TryLock on a held name answers at once and leaves no place in the queue"},
+		{ID: "wait/release-vs-register", Clause: "W1", Mandatory: true, Run: releaseVsRegister,
+			Rule: "an unlock that comes while a waiter is just beginning to wait is not missed by it"},
+		{ID: "wait/notification-lost", Clause: "W1", Needs: []Cap{capProxy}, Run: notificationLost,
+			Rule: "a waiter whose notification was lost on the way finds out by itself that the name is free"},
+		{ID: "wait/no-busy-loop", Clause: "W2", Needs: []Cap{capProxy}, Run: noBusyLoop,
+			Rule: "waiting costs the server next to nothing, however many goroutines of a client wait for one name"},
 	}, turnChecks()...)
 }
 

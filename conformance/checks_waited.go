@@ -17,26 +17,16 @@ import (
 // are stuck behind the back of their holder.
 func waitedChecks() []Check {
 	return []Check{
-		{
-			ID: "names/waited-apart", Clause: "N1", Mandatory: true, Run: waitedApart,
-			Rule: "a waiter for a name does not keep others from one alike",
-		},
-		{
-			ID: "fair/expiry-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: expiryDoesNotBarge,
-			Rule: "a TryLock does not overtake the queue when a lease has run out, before the first of them has heard of it",
-		},
-		{
-			ID: "fault/repeated-release", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRelease,
-			Rule: "a release that arrives a second time, when the name has gone to the next in the queue, ends nothing and hands nothing on",
-		},
-		{
-			ID: "isolate/stuck-holder", Clause: "H3", Mandatory: true, Run: isolateStuckHolder,
-			Rule: "a lock whose entry is stuck is not taken for renewed because others of its client were",
-		},
-		{
-			ID: "leak/pile", Clause: "C1", Mandatory: true, Run: leakPile,
-			Rule: "goroutines do not pile up with the locks taken",
-		},
+		{ID: "names/waited-apart", Clause: "N1", Mandatory: true, Run: waitedApart,
+			Rule: "a waiter for a name does not keep others from one alike"},
+		{ID: "fair/expiry-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: expiryDoesNotBarge,
+			Rule: "a TryLock does not overtake the queue when a lease has run out, before the first of them has heard of it"},
+		{ID: "fault/repeated-release", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRelease,
+			Rule: "a release that arrives a second time, when the name has gone to the next in the queue, ends nothing and hands nothing on"},
+		{ID: "isolate/stuck-holder", Clause: "H3", Mandatory: true, Run: isolateStuckHolder,
+			Rule: "a lock whose entry is stuck is not taken for renewed because others of its client were"},
+		{ID: "leak/pile", Clause: "C1", Mandatory: true, Run: leakPile,
+			Rule: "goroutines do not pile up with the locks taken"},
 	}
 }
 

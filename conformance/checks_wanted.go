@@ -6,14 +6,10 @@ import (
 
 func wantedChecks() []Check {
 	return []Check{
-		{
-			ID: "wanted/told", Clause: "P6", Needs: []Cap{capPush, capInspector}, Run: wantedTold,
-			Rule: "a holder that asks is told within its interval that another client waits, and keeps the name until it unlocks",
-		},
-		{
-			ID: "wanted/nobody", Clause: "P6", Needs: []Cap{capInspector}, Run: wantedByNobody,
-			Rule: "a holder is not told that it is wanted by a TryLock that was refused, by a waiter for another name, or by one that had given up before it came",
-		},
+		{ID: "wanted/told", Clause: "P6", Needs: []Cap{capPush, capInspector}, Run: wantedTold,
+			Rule: "a holder that asks is told within its interval that another client waits, and keeps the name until it unlocks"},
+		{ID: "wanted/nobody", Clause: "P6", Needs: []Cap{capInspector}, Run: wantedByNobody,
+			Rule: "a holder is not told that it is wanted by a TryLock that was refused, by a waiter for another name, or by one that had given up before it came"},
 	}
 }
 
