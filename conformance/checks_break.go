@@ -112,6 +112,9 @@ func breakSeenToken(c *C) {
 	for _, bit := range []int{8, 16, 31, 32, 33, 40, 48, 53, 62} {
 		tokens[h.Token()^1<<bit] = fmt.Sprintf("which differs from that of the holder in the bit %d", bit)
 	}
+	if h.Token() < math.MaxInt64/10 {
+		tokens[h.Token()*10] = "ten times that of the holder"
+	}
 	delete(tokens, h.Token()) // two names may have the same
 	maps.DeleteFunc(tokens, func(token int64, _ string) bool { return token <= 0 })
 	for token, why := range tokens {
@@ -175,7 +178,7 @@ func breakOnlyThat(c *C) {
 		held = append(held, a.mustTry(c.Name(label), "which is fresh"))
 	}
 	for _, of := range []*lease{held[0], held[4]} {
-		for _, name := range []string{of.Name() + "\t", " " + of.Name(), strings.ToUpper(of.Name()), of.Name()[:len(of.Name())-1] + "?", of.Name() + "\x00\x00"} {
+		for _, name := range []string{of.Name() + "\t", " " + of.Name(), strings.ToUpper(of.Name()), of.Name()[:len(of.Name())-1] + "?", of.Name() + "\x00\x00", of.Name() + "//"} {
 			b.mustNotBreak(name, of.Token(), fmt.Sprintf("that of %q, which A holds; nobody holds this name", of.Name()))
 		}
 	}

@@ -28,7 +28,7 @@ func tokenBreakers() []Mutant {
 		{
 			Name: "BreaksNothing", Flaw: "answers that a lock was broken, and does nothing",
 			KilledBy: []Kill{{"after/breaks", "was broken"}},
-			MayTrip:  []string{"break/*", "inspect/free"}, Why: "locks are broken in them",
+			MayTrip:  []string{"break/*", "inspect/free", "meta/inspector-as-declared"}, Why: "locks are broken in them",
 			design: inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
 		},
 		{

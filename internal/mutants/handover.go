@@ -9,7 +9,7 @@ import (
 // successorMutants hand the name on wrongly.
 func successorMutants() []Mutant {
 	const why = "waiters are granted the name by a release in them"
-	successors := []string{"handover/*", "wait/*", "stress/*", "fault/*", "fair/no-starvation", "cancel/*", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
+	successors := []string{"handover/*", "expiry/granted-unheard", "wait/*", "stress/*", "fault/*", "fair/no-starvation", "cancel/*", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
 	return []Mutant{
 		{
 			Name: "SuccessorTTL", Flaw: "gives who comes next a lease of the length that the one before had",
