@@ -14,8 +14,8 @@ const (
 	// maxEarly is what the period of OncePer ends early by, at the most.
 	maxEarly = 30 * time.Second
 
-	// leastSpare is what is left of a record for its next extension, if the period ends early by less
-	// than twice that.
+	// leastSpare is what is left of a record for its next extension, if two thirds of what the period ends
+	// early by are less.
 	leastSpare = 2 * time.Second
 )
 
@@ -58,7 +58,7 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if err != nil {
 		return false, err
 	}
-	return true, once(ctx, lock, term, max(early/2, leastSpare), fn)
+	return true, once(ctx, lock, term, max(early*2/3, leastSpare), fn)
 }
 
 // recordTTL returns the lease of a record that is kept for term. It is longer by what
@@ -132,19 +132,20 @@ func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration, end time.T
 			return
 		case <-timer.C:
 		}
-		step := ttl
-		left := time.Until(end)
-		short := left > spare && left < ttl
-		if short {
-			step = left
+		step, short := ttl, false
+		if left := time.Until(end); left > spare && left < ttl {
+			step, short = left, true
 		}
-		switch err := lock.Extend(ctx, step); {
+		asked := time.Now()
+		err := lock.Extend(ctx, step)
+		switch slow := time.Since(asked) > spare/4 || end.Sub(lock.Deadline()) > spare/4; {
 		case err != nil:
 			// Tried again soon, and ever sooner as the deadline comes nearer.
 			timer.Reset(max(time.Until(lock.Deadline())/4, time.Millisecond))
-		case short:
+		case short && !slow:
 			timer.Reset(time.Until(end) - spare)
 		default:
+			end = time.Time{} // a slow store may need more than what is spare
 			timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
 		}
 	}

@@ -228,6 +228,26 @@ func TestOncePerEveryTick(t *testing.T) {
 	}
 }
 
+// A store may take seconds for an answer, which count against the lease: a run beyond its period keeps the name all the same.
+func TestOncePerSlowStore(t *testing.T) {
+	for slow := range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, _ memlock.Call, apply func()) error {
+				apply()
+				time.Sleep(time.Duration(slow) * time.Second)
+				return nil
+			}})
+			_, err := run(t, open(t, store), time.Minute, func(ctx context.Context) error {
+				time.Sleep(2 * time.Minute)
+				return context.Cause(ctx)
+			})
+			if err != nil {
+				t.Errorf("with answers after %d s: %v", slow, err)
+			}
+		})
+	}
+}
+
 // The end of a record is no loss, also if the process is too busy to end it in time.
 func TestRecordIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
