@@ -78,10 +78,12 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) && c.rev != 0:
 		err = errDequeued
 	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
-		c.withdraw(ctx)
+		if left := c.withdraw(ctx); left != nil {
+			err = left
+		}
 	case errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrClosed):
 	case c.rev == 0 && c.unsure == nil && driver.FateOf(err) != driver.Unknown:
-		c.withdraw(ctx) // nothing was written, so nobody need call Release
+		_ = c.withdraw(ctx) // nothing was written, so nobody need call Release
 	case !owed:
 		// Something may have been written, or has been, whatever the last request was told.
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
@@ -129,8 +131,9 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		// It may be our own after all: something between us and the servers may
 		// have sent a put twice.
 		c.mayCome()
-		c.withdraw(ctx)
-		c.unsure = nil
+		if left := c.withdraw(ctx); left != nil {
+			err = left
+		}
 	}
 	return err
 }
@@ -141,7 +144,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 //	condition                           then              else
 //	Lock: the key is absent             put, read queue   read the key: a reply was lost
 //	TryLock: the queue is empty         put, read queue   read the oldest key: refused
-//	both, on a shared lease: no tombstone
+//	both: the key has no tombstone
 //
 // The server takes it as one step in its log, so no other claim comes between the put
 // and the read. The create revision of the key is the revision of the transaction.
@@ -155,15 +158,12 @@ func (c *claim) put(ctx context.Context) error {
 		state = clientv3.OpGet(c.queue, oldest...)
 	}
 	put := txn{
-		conditions: []clientv3.Cmp{free},
+		conditions: []clientv3.Cmp{free, clientv3.Compare(clientv3.CreateRevision(c.tombstone()), "=", 0)},
 		then: []clientv3.Op{
 			clientv3.OpPut(c.key, c.request.Holder, clientv3.WithLease(c.lease.id)),
 			clientv3.OpGet(c.queue, lastThree...),
 		},
 		otherwise: []clientv3.Op{state},
-	}
-	if c.lease.shared {
-		put.conditions = append(put.conditions, clientv3.Compare(clientv3.CreateRevision(c.tombstone()), "=", 0))
 	}
 	did, err := c.store.claims.send(ctx, c.queue, put)
 	if did.unsure {
@@ -180,8 +180,6 @@ func (c *claim) put(ctx context.Context) error {
 		return c.judge(did.read[1])
 	}
 	switch own := did.read[0].first(); {
-	case own == nil && !c.lease.shared:
-		return errGarbled // nothing has refused it
 	case own != nil && string(own.Key) != c.key:
 		return heldBy(own)
 	case own == nil || c.unsure == nil || clientv3.LeaseID(own.Lease) != c.lease.id:
@@ -214,6 +212,7 @@ func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 // key: it would meet the write.
 func (c *claim) mayCome() {
 	c.unsure = c.lease
+	c.lease.late.Store(true)
 	c.store.keys.abandon(c.queue, c.key)
 }
 
@@ -221,21 +220,22 @@ func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
 	return &distlock.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
 }
 
-// withdraw gives back what a refused claim has taken. Nothing of it was written, unless
-// mayCome. It is done by the caller, who has just been answered: in the background it would be
-// work without a bound.
-func (c *claim) withdraw(ctx context.Context) {
-	if c.lease != nil {
+// withdraw gives back what a refused claim has taken. It is done by the caller, who has just been answered: in the
+// background it would be work without a bound. Mostly nothing was written. Else it has to be undone now, as nobody calls
+// Release after a refusal; an error says that it was not.
+func (c *claim) withdraw(ctx context.Context) error {
+	if c.unsure != nil {
+		if err := c.Release(ctx); err != nil {
+			return &driver.Fault{Fate: driver.Unknown, Err: err}
+		}
+		c.unsure, c.removed = nil, false
+	} else if c.lease != nil {
 		c.lease.leave(c.key)
 		c.lease.end(ctx)
-		if c.unsure != nil && c.unsure.shared {
-			if _, err := c.store.txn(ctx, steady(ctx), c.removal(true)); err != nil {
-				c.unsure.replace()
-			}
-		}
-		c.lease = nil
 	}
+	c.lease = nil
 	c.freeKey()
+	return nil
 }
 
 func (c *claim) freeKey() {
@@ -250,8 +250,8 @@ func (c *claim) freeKey() {
 // again: it must not delete the key of a later claim. A copy of this process, made with
 // its machine, must not delete the key of the original.
 //
-// A put without an answer may still be applied after that. On a shared lease a tombstone of the
-// key refuses it. The claim's own lease is revoked, and that does the same:
+// A put without an answer may still be applied after that. A tombstone of the key refuses it. The claim's own
+// lease is revoked, and that does the same:
 //
 //	claim                              a member              the others
 //	  |-- put, unless a tombstone is there ->| stops                 |
@@ -274,8 +274,10 @@ func (c *claim) Release(ctx context.Context) error {
 		held, err := c.remove(ctx)
 		for _, l := range leases {
 			l.leave(c.key)
+			l.deletes(c.key, c.request.TTL, err)
 		}
 		if err != nil {
+			c.store.keys.abandon(c.queue, c.key)
 			if c.unsure != nil {
 				c.unsure.replace() // if the last try fails as well, a put may still come
 			}
@@ -285,7 +287,7 @@ func (c *claim) Release(ctx context.Context) error {
 		c.store.keys.free(c.queue, c.key)
 	}
 	for _, l := range leases {
-		if !l.shared {
+		if l.revocable() {
 			if err := l.revoke(ctx); err != nil {
 				return err
 			}
@@ -312,7 +314,7 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	if c.unsure == nil {
 		did, err = c.store.releases.send(ctx, c.queue, c.removal(false))
 	} else {
-		did, err = c.store.txn(ctx, once, c.removal(c.unsure.shared))
+		did, err = c.store.txn(ctx, once, c.removal(!c.unsure.revocable()))
 	}
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the tombstone, and no put on it comes any more
@@ -320,9 +322,10 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	case errors.Is(err, rpctypes.ErrNoSpace) && c.unsure != nil:
 		// It may have been applied, and have filled the store up. A deletion is allowed.
 		c.unsure.replace()
-		if did, err = c.store.txn(ctx, once, c.removal(false)); err != nil && !errors.Is(err, distlock.ErrClosed) {
+		if _, err = c.store.txn(ctx, once, c.removal(false)); err != nil && !errors.Is(err, distlock.ErrClosed) {
 			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
+		did.succeeded = true // by one of the two
 	}
 	return err == nil && did.succeeded, err
 }

@@ -167,7 +167,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 	life, end := context.WithCancel(context.Background())
 	s := &store{
 		client:    client,
-		granter:   clientv3.RetryLeaseClient(client),
+		granter:   pb.NewLeaseClient(client.ActiveConnection()),
 		prefix:    prefix,
 		owned:     owned,
 		keys:      newKeys(),

@@ -39,16 +39,19 @@ const (
 // claim had ended. It would block its name for as long as other locks keep the lease
 // alive. Two things prevent that:
 //
-//   - A put on a shared lease is applied only if its key has no tombstone. The clean-up behind
-//     a put without an answer makes that tombstone, a key on the same lease. So a stopped
-//     member, with the put in its buffers, does not apply it later.
-//   - A shared lease is replaced: after changePeriod, and at once if such a clean-up fails. Its
-//     keys move to the next lease, a few with each renewal. The strays stay behind and end with
-//     it. Something between us and the servers that sends a put twice can make one.
+//   - A put is applied only if its key has no tombstone. The clean-up behind a put without an
+//     answer makes that tombstone, a key on the same lease. So a stopped member, with the put in
+//     its buffers, does not apply it later.
+//   - A shared lease is replaced: after changePeriod, at once if such a clean-up fails, and if a key
+//     could not be deleted for as long as its TTL. Its keys move to the next lease, a few with each
+//     renewal. The strays stay behind and end with it. Something between us and the servers that
+//     sends a put twice can make one.
 type lease struct {
 	store *store
 	id    clientv3.LeaseID
 	kind
+	grants  atomic.Int32 // requests for it that were sent
+	late    atomic.Bool  // a put of a key on it may still come
 	granted atomic.Bool
 	dead    atomic.Bool // the server has said so
 
@@ -60,7 +63,8 @@ type lease struct {
 	peeks   []*peek       // to be sent
 	peeking bool
 
-	members    map[string]struct{} // the keys that claims want on the lease
+	members    map[string]struct{}  // the keys that claims want on the lease
+	stuck      map[string]time.Time // those of claims that could not delete them, and until when they may try
 	tombstones int
 	bytes      int // of both
 }
@@ -106,6 +110,7 @@ func newLease(s *store, k kind) *lease {
 		kind:    k,
 		change:  time.Now().Add(s.change),
 		members: make(map[string]struct{}),
+		stuck:   make(map[string]time.Time),
 	}
 }
 
@@ -195,7 +200,9 @@ func (l *lease) needed(ctx context.Context, until time.Time) (r *request, err er
 		var seconds int64
 		r.err = l.within(ctx, func(ctx context.Context) error {
 			a := send(ctx, l.store, interval, l.renew)
-			seconds = a.got
+			if seconds = a.got; driver.FateOf(a.err) == driver.Unknown && !l.granted.Load() && !ended(a.err) {
+				return &driver.Fault{Fate: driver.Again, Err: a.err} // nobody has a key on it
+			}
 			return a.err
 		})
 		l.mu.Lock()
@@ -236,6 +243,7 @@ func (l *lease) within(call context.Context, request func(context.Context) error
 func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 	granter := l.store.granter
 	if !l.granted.Load() {
+		l.grants.Add(1)
 		resp, err := granter.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(l.id), TTL: l.seconds}, grpc.WaitForReady(true))
 		if err == nil {
 			l.granted.Store(true)
@@ -265,7 +273,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 func (l *lease) join(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
+	if l.dead.Load() || l.shared && l.ending() || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
 		return false
 	}
 	l.members[key] = struct{}{}
@@ -302,7 +310,33 @@ func (l *lease) lasts(until time.Time) bool {
 func (l *lease) old() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shared && time.Now().After(l.change)
+	return l.shared && l.ending()
+}
+
+// ending reports whether the lease has had its time, or may have a stray. l.mu is held.
+func (l *lease) ending() bool {
+	now := time.Now()
+	if now.After(l.change) {
+		return true
+	}
+	for _, until := range l.stuck {
+		if now.After(until) {
+			return true
+		}
+	}
+	return false
+}
+
+// deletes notes whether a key of the lease could be deleted by its claim, which has left. If not, the
+// claim may try for as long as its TTL.
+func (l *lease) deletes(key string, ttl time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		delete(l.stuck, key)
+	} else if _, known := l.stuck[key]; !known {
+		l.stuck[key] = time.Now().Add(ttl)
+	}
 }
 
 // replace has another lease take the place of this one, because it may have a stray.
@@ -329,13 +363,18 @@ func (l *lease) over() bool {
 // end revokes the lease if it was for one claim alone, and that wants it no more. If it cannot be
 // revoked now, it ends with Close, or with its TTL.
 func (l *lease) end(ctx context.Context) {
-	if l == nil || l.shared || !l.granted.Load() || l.revoke(ctx) == nil {
+	if l == nil || !l.revocable() || l.grants.Load() == 0 || l.revoke(ctx) == nil {
 		return
 	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	l.store.leases = append(slices.DeleteFunc(l.store.leases, (*lease).over), l)
 }
+
+// revocable reports whether a revocation ends for good all that the lease is for. It does not end what other claims
+// want. Nor does it if the lease was asked for more than once, and a put on it may still come: a late request would grant
+// the lease again. Then it stays until its TTL is over, with a tombstone.
+func (l *lease) revocable() bool { return !l.shared && (l.grants.Load() <= 1 || !l.late.Load()) }
 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
 func (l *lease) revoke(ctx context.Context) error {

@@ -147,6 +147,114 @@ func testStrayAfterCleanUp(t *testing.T, s *servers.Server) {
 	st.release(holder, nil)
 }
 
+// A member has stopped with a grant, and another has granted the lease. Then the put of the key had no answer, and all was
+// given back. When the first goes on, and the put comes, no key is left.
+func testLateGrant(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	for name, end := range map[string]func(*claim){
+		"released": func(c *claim) { st.release(c, nil) },
+		"refused": func(c *claim) {
+			rival := storeAt(t, s, st.prefix).won("x", nil)
+			st.held(c)
+			st.release(rival, nil)
+		},
+		"moved": func(c *claim) {
+			st.grant(c)
+			if _, err := c.Renew(t.Context(), 2*time.Minute); err != nil {
+				t.Error("Extend:", err)
+			}
+			st.release(c, nil)
+		},
+	} {
+		c := st.claim("x", func(r *driver.Request) { r.NoRenewal, r.NoWait = true, name == "refused" })
+		seen := make(map[string]bool)
+		st.wire.faults(func(method string) fault {
+			f := map[string]fault{"LeaseGrant": stopped, "Txn": late}[method]
+			if seen[method] {
+				f = pass
+			}
+			seen[method] = true
+			return f
+		})
+		if _, err := c.Try(t.Context()); driver.FateOf(err) != driver.Unknown {
+			t.Fatalf("%s: Try: %v, want an unknown fate", name, err)
+		}
+		end(c)
+		st.wire.deliver()
+		if n := len(st.keys()); n != 0 {
+			t.Errorf("%s: %d keys, want none", name, n)
+		}
+	}
+}
+
+// A put had no answer, the next attempt was refused, and the clean-up as well: the engine is told, and calls Release.
+func testRefusedWithoutCleanUp(t *testing.T, s *servers.Server) {
+	for name, with := range map[string]func(*driver.Request){"shared": noWait, "fixed term": noRenewal} {
+		st := newStore(t, s)
+		c := st.claim("x", with)
+		c.request.NoWait = true
+		st.wire.next("Txn", late)
+		if _, err := st.try(c); err == nil || errors.Is(err, distlock.ErrHeld) {
+			t.Fatalf("%s: Try: %v, want the client's error", name, err)
+		}
+		rival := storeAt(t, s, st.prefix).won("x", nil)
+		tries := 0
+		st.wire.faults(func(method string) fault {
+			if method == "Txn" {
+				tries++
+			}
+			if tries > 1 {
+				return denied
+			}
+			return pass
+		})
+		if _, err := st.try(c); errors.Is(err, distlock.ErrHeld) || driver.FateOf(err) != driver.Unknown {
+			t.Errorf("%s: Try: %v, want an unknown fate", name, err)
+		}
+		st.wire.faults(nil)
+		st.release(c, nil)
+		st.release(rival, nil)
+		st.wire.deliver()
+		st.wantKeys(0)
+	}
+}
+
+// A key that its claim could not delete does not stay for as long as others keep its lease alive.
+func testStuckKey(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	of := func(r *driver.Request) { r.TTL = time.Second }
+	other, c := st.won("other", of), st.won("x", of)
+	st.wire.next("Txn", denied)
+	if err := c.Release(t.Context()); err == nil {
+		t.Fatal("Release has ended well without its request")
+	}
+	st.eventually("the key is gone", func() bool {
+		if err := st.renew(other)[0]; err != nil {
+			t.Fatal("the renewal:", err)
+		}
+		return len(st.keys()) == 1
+	})
+	if c = st.won("x", of); c.key == other.key {
+		t.Error("two claims have one key")
+	}
+	st.release(c, nil)
+	st.release(other, nil)
+}
+
+// A release that has filled the store up is applied, and refused all the same.
+func testReleaseFillsStore(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.claim("x", nil)
+	st.wire.next("Txn", loseReply)
+	if _, err := c.Try(t.Context()); err == nil {
+		t.Fatal("Try has won without its reply")
+	}
+	st.grant(c)
+	st.wire.next("Txn", overQuota)
+	st.release(c, nil)
+	st.wantKeys(0)
+}
+
 // A full store deletes all the same, even a key from a put without an answer, and renews what
 // another lease cannot take.
 func TestReleaseOnFullStore(t *testing.T) {

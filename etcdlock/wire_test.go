@@ -28,6 +28,7 @@ const (
 	late            // the client is told so at once, the server gets it when wire.deliver is called
 	silent          // the server has done it, and the client is never told
 	hang            // nobody gets anything, like that to a stopped member
+	stopped         // like hang, and the member goes on when wire.deliver is called
 	overQuota       // the server has done it, the client is told that there is no space left
 	timedOut        // like hang, but the server is the first to say that the time is over
 	refuse          // nobody gets it, and the client is told at once, as by a host where nobody listens
@@ -116,19 +117,23 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 	if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) == 0 && txn.Success[0].GetRequestTxn() == nil {
 		seen = "Peek"
 	}
-	switch w.see(seen) {
+	switch f := w.see(seen); f {
 	case loseReply:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 			return err
 		}
 		return errUnavailable
-	case late:
+	case late, stopped:
 		w.mu.Lock()
-		defer w.mu.Unlock()
 		detached := context.WithoutCancel(ctx)
 		unheard := reflect.New(reflect.TypeOf(reply).Elem()).Interface() // what the server says to it then
 		// Without the options: one of them is written with the answer, and its caller has it.
 		w.delayed = append(w.delayed, func() { _ = invoke(detached, method, req, unheard, cc) })
+		w.mu.Unlock()
+		if f == stopped {
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		}
 		return errUnavailable
 	case overQuota:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
