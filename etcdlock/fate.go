@@ -32,6 +32,9 @@ func (s *store) fault(err error) error {
 	case ended(err):
 		return err
 	}
+	if _, known := errors.AsType[*driver.Fault](err); known {
+		return err
+	}
 	return &driver.Fault{Fate: fate(err), Err: err}
 }
 

@@ -200,9 +200,7 @@ func (l *lease) needed(ctx context.Context, until time.Time) (r *request, err er
 		var seconds int64
 		r.err = l.within(ctx, func(ctx context.Context) error {
 			a := send(ctx, l.store, interval, l.renew)
-			if seconds = a.got; driver.FateOf(a.err) == driver.Unknown && !l.granted.Load() && !ended(a.err) {
-				return &driver.Fault{Fate: driver.Again, Err: a.err} // nobody has a key on it
-			}
+			seconds = a.got
 			return a.err
 		})
 		l.mu.Lock()
@@ -249,7 +247,12 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 			l.granted.Store(true)
 			return resp.TTL, nil
 		}
-		if err = clientv3.ContextError(ctx, err); !errors.Is(err, rpctypes.ErrLeaseExist) {
+		err = clientv3.ContextError(ctx, err)
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseExist):
+		case fate(err) == driver.Unknown && !ended(err):
+			return 0, &driver.Fault{Fate: driver.Again, Err: err} // it may be there, but no key is on it
+		default:
 			return 0, err
 		}
 		// An earlier request has granted it, and its reply was lost. The keep-alive
