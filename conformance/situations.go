@@ -249,18 +249,27 @@ func (s *scene) crowd(peers ...*client) {
 }
 
 // changesGoroutines has a client wait for the name by one goroutine after the other. What the one that leaves has left
-// is removed while the next is there already.
+// is removed when the next is there already. That was there before, or comes now: then it is certain which request is held.
 func (s *scene) changesGoroutines() {
 	p := s.openMortal(fmt.Sprint("B", s.n))
 	w := s.waits(p)
-	for range 4 {
-		next := p.begin(s.name, distlock.TTL(s.long()), distlock.Holder("waiter"))
-		s.sleep(s.poll())
+	for i := range 4 {
+		var next *pending
+		begin := func() {
+			next = p.begin(s.name, distlock.TTL(s.long()), distlock.Holder("waiter"))
+			s.sleep(s.poll())
+		}
+		if i%2 == 0 {
+			begin()
+		}
 		if p.link != nil && s.Virtual() {
 			p.link.HoldRequest(1)
 		}
 		w.giveUp()
 		s.sleep(s.poll())
+		if i%2 == 1 {
+			begin()
+		}
 		if p.link != nil && s.Virtual() {
 			p.link.Release()
 		}
