@@ -110,8 +110,7 @@ func crowdMutants() []Mutant {
 		},
 		{
 			Name: "Requeue", Flaw: "puts a waiter that looks again to the end of the line",
-			// One that has died may be the first in such a line: then nobody gets the name in time.
-			KilledBy: []Kill{{"handover/order-kept", "number 5 had died before"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/order-kept", "number 5 had died before"}}, MayTrip: waits, Why: why, // that may be the first then, and nobody has the name in time
 			design: relayed(relayFlaw{requeue: true}),
 		},
 		{
