@@ -81,9 +81,7 @@ func (d *store) classOf(ask time.Duration) *class {
 func (c *class) use(ctx context.Context) (*session, error) {
 	c.mu.Lock()
 	c.users++
-	if c.idle != nil {
-		c.idle.Stop()
-	}
+	c.stopIdle()
 	s, ready := c.session, c.ready
 	c.mu.Unlock()
 	if ready {
@@ -106,8 +104,15 @@ func (c *class) use(ctx context.Context) (*session, error) {
 func (c *class) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.users--; c.users == 0 && !c.keep && c.session != nil {
+	if c.users--; c.users == 0 && !c.keep && c.session != nil && !c.closed {
 		c.idle = time.AfterFunc(c.store.idleTime, c.closeIdle)
+	}
+}
+
+// stopIdle stops the timer, which keeps the store and all its buffers in memory. c.mu is held.
+func (c *class) stopIdle() {
+	if c.idle != nil {
+		c.idle.Stop()
 	}
 }
 
@@ -157,6 +162,7 @@ func (c *class) closeIdle() {
 func (c *class) close(patience time.Duration) {
 	c.mu.Lock()
 	c.closed = true
+	c.stopIdle()
 	s := c.session
 	c.mu.Unlock()
 	if s != nil {

@@ -3,8 +3,12 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -144,4 +148,32 @@ func TestExtendBeyondTheSession(t *testing.T) {
 	}
 	unlock(t, held)
 	unlock(t, fixed)
+}
+
+// TestClosedIsForgotten: nothing keeps a closed Locker in memory, such as a timer of a session without users. Each session
+// has a buffer of 1.5 MiB.
+func TestClosedIsForgotten(t *testing.T) {
+	t.Parallel()
+	var store weak.Pointer[store]
+	var conns []weak.Pointer[zk.Conn]
+	func() {
+		d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=2s", nil)
+		testkit.Must(t, err)
+		d.idleTime = 24 * time.Hour
+		testkit.Must(t, d.open(t.Context()))
+		first, last := d.classFor(10*time.Second), d.classFor(60*time.Second)
+		for _, c := range []*class{d.main, first, last} {
+			s, err := c.use(t.Context())
+			testkit.Must(t, err)
+			conns = append(conns, weak.Make(s.conn.Conn))
+		}
+		first.leave()
+		testkit.Must(t, d.Close())
+		last.leave()
+		store = weak.Make(d)
+	}()
+	testkit.Until(t, "the store is forgotten", func() bool { runtime.GC(); return store.Value() == nil })
+	for i := range conns {
+		testkit.Until(t, "the session is forgotten", func() bool { runtime.GC(); return conns[i].Value() == nil })
+	}
 }
