@@ -34,7 +34,8 @@ type class struct {
 	ready   bool     // the servers have granted it
 	closed  bool     // by Close
 	users   int
-	idle    *time.Timer // running while there are no users
+	idle    *time.Timer    // running while there are no users
+	ending  sync.WaitGroup // what closeIdle has begun; it begins nothing once closed is set
 }
 
 // idleTime is how long a session without users is kept: a new one costs two writes on
@@ -145,20 +146,17 @@ func (c *class) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// closeIdle closes the session if it has no users.
+// closeIdle closes the session if it has no users, and does not wait for that.
 func (c *class) closeIdle() {
 	c.mu.Lock()
-	s := c.session
-	if c.users > 0 || s == nil {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	if s := c.session; s != nil && c.users == 0 && !c.closed {
+		c.session, c.ready = nil, false
+		c.ending.Go(func() { s.conn.Close(closeTime) })
 	}
-	c.session, c.ready = nil, false
-	c.mu.Unlock()
-	s.conn.Close(closeTime)
 }
 
-// close ends the class, with the patience of wire.Conn.Close.
+// close ends the class, with the patience of wire.Conn.Close. It waits for closeIdle, too.
 func (c *class) close(patience time.Duration) {
 	c.mu.Lock()
 	c.closed = true
@@ -168,4 +166,5 @@ func (c *class) close(patience time.Duration) {
 	if s != nil {
 		s.conn.Close(patience)
 	}
+	c.ending.Wait()
 }

@@ -75,7 +75,7 @@ func (d *store) open(ctx context.Context) error {
 		}
 		d.longest = s.conn.Timeout()
 		probe.leave()
-		go probe.closeIdle() // Close does so, too, if it comes first
+		probe.closeIdle()
 	}
 	tick = tickOf(o.TickTime, d.longest)
 	d.ttl = min(d.defaultTTL(), longestTTL(d.longest, tick))

@@ -1,8 +1,10 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -175,5 +177,29 @@ func TestClosedIsForgotten(t *testing.T) {
 	testkit.Until(t, "the store is forgotten", func() bool { runtime.GC(); return store.Value() == nil })
 	for i := range conns {
 		testkit.Until(t, "the session is forgotten", func() bool { runtime.GC(); return conns[i].Value() == nil })
+	}
+}
+
+// TestCloseWaitsForIdle: a session is being closed for want of use, and the server does not answer that. Close returns when
+// nothing of it runs any more.
+func TestCloseWaitsForIdle(t *testing.T) {
+	t.Parallel()
+	w := newProxy(t)
+	d := openDriver(t, server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=2s")
+	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { // of sessions from now on
+		return new(net.Dialer).DialContext(ctx, network, w.addr)
+	}
+	c := d.classFor(20 * time.Second)
+	s, err := c.use(t.Context())
+	testkit.Must(t, err)
+	c.leave()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	defer close(answer)
+	w.before(opClose, func() { close(asked); <-answer })
+	c.closeIdle()
+	<-asked
+	testkit.Must(t, d.Close())
+	if state := s.conn.State(); state != zk.StateDisconnected {
+		t.Error("the Locker was closed, and the connection was", state)
 	}
 }
