@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -143,4 +148,49 @@ func TestMuteServer(t *testing.T) {
 	}
 	w.gate.Unlock()
 	l.Close()
+}
+
+// TestRebuilt: the servers have lost all they had, and count from the beginning. They refuse a client that has seen more
+// than they have. Its locks are lost with its session, and the next session is one of theirs.
+func TestRebuilt(t *testing.T) {
+	t.Parallel()
+	before, after, conn := newProxy(t), servers.ForTest(t, servers.ZooKeeper), connect(t)
+	if !after.Controlled() {
+		t.Skip("needs two servers")
+	}
+	d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=2s", nil)
+	testkit.Must(t, err)
+	var addr atomic.Value
+	addr.Store(before.addr)
+	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+	}
+	testkit.Must(t, d.open(t.Context()))
+	l, err := newLocker(d)
+	testkit.Must(t, err)
+	defer l.Close()
+	for range 500 { // more than the other server will have counted
+		_, err := conn.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1})
+		testkit.Must(t, err)
+	}
+	held := lock(t, l, "x")
+	addr.Store(after.Addr())
+	before.cut()
+	<-held.Done()
+	if err := held.Err(); !errors.Is(err, distlock.ErrLost) {
+		t.Error("the holder was told", err)
+	}
+	eventually(t, func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // for the text of the error
+		defer cancel()
+		next, err := l.TryLock(ctx, "x")
+		if err != nil {
+			return err.Error()
+		}
+		if next.Token() >= held.Token() {
+			t.Errorf("token %d after %d: the servers have not forgotten", next.Token(), held.Token())
+		}
+		_ = next.Unlock(t.Context()) // a machine that is late may have lost it
+		return ""
+	})
 }

@@ -25,7 +25,7 @@ type dialer struct {
 
 	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
-	zxid    atomic.Int64 // the last one seen, over all connections
+	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
 
 	mu      sync.Mutex
 	current net.Conn
@@ -59,6 +59,10 @@ func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()
 // By then nobody relies on the session any more. Then the next connection asks for a new
 // one. Requests may reach the servers while no answer comes back. Each attempt to take up
 // the old session would then keep it alive, with all its nodes.
+//
+// The new one is asked for as if nothing had been seen, as by a new process. Servers refuse
+// a client that has seen a higher zxid than theirs. For a session that lives on, that keeps
+// it from servers which are behind. But servers that were rebuilt would refuse for ever.
 func (d *dialer) forsaken() bool {
 	return d.timeout() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
 }

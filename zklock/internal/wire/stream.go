@@ -48,7 +48,7 @@ type stream struct {
 
 	// Of the goroutine that writes.
 	asked bool
-	since int64 // the last zxid before this connection
+	since int64 // the last zxid before this connection; 0 if it asks for a new session
 
 	// Of the goroutine that reads.
 	in   *bufio.Reader
@@ -90,11 +90,12 @@ func (s *stream) Write(p []byte) (int, error) {
 	switch {
 	case !s.asked:
 		s.asked, s.since = true, s.dialer.zxid.Load()
-		p = withZxid(p, lastSeenAt, s.since)
 		if s.dialer.forsaken() && len(p) >= passwordEnd {
+			p, s.since = bytes.Clone(p), 0
 			clear(p[takeUpAt : takeUpAt+8])
 			clear(p[passwordAt:passwordEnd])
 		}
+		p = withZxid(p, lastSeenAt, s.since)
 	case len(p) >= opAt+4 && binary.BigEndian.Uint32(p[opAt:]) == opSetWatches:
 		// Not the present zxid: the replies of this connection say nothing of what the
 		// watches have missed before it.
@@ -208,6 +209,8 @@ func (s *stream) answered() {
 		var granted time.Duration
 		if binary.BigEndian.Uint64(s.head[sessionAt:]) != 0 { // 0: the session has expired
 			granted = time.Duration(binary.BigEndian.Uint32(s.head[timeoutAt:])) * time.Millisecond
+			// Not when it is asked for: without an answer, the old session may yet be taken up.
+			s.dialer.zxid.Store(s.since)
 		}
 		s.dialer.succeed(granted)
 		s.greeted, s.silence = true, s.dialer.silence()
@@ -239,7 +242,7 @@ func (s *stream) failed(err error) error {
 	case timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("it accepts connections, but has not answered within %v", s.limit))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		s.dialer.fail(s.addr, fmt.Errorf("it closes the connection without an answer (as many connections from here as maxClientCnxns allows, a port for TLS, or not ZooKeeper?): %w", err))
+		s.dialer.fail(s.addr, fmt.Errorf("it closes the connection without an answer (as many connections from here as maxClientCnxns allows, less data than this client has seen, a port for TLS, or not ZooKeeper?): %w", err))
 	default:
 		s.dialer.fail(s.addr, err)
 	}

@@ -65,6 +65,62 @@ func TestZxids(t *testing.T) {
 	}
 }
 
+// TestForsakenSeesAnew: servers refuse a client that has seen more than they have, and rebuilt ones always would. So where
+// nothing relies on the session any more, another is asked for as if nothing had been seen. It is never taken up like that:
+// servers that have seen less may not know yet that it has lost a node.
+func TestForsakenSeesAnew(t *testing.T) {
+	t.Parallel()
+	frame := func(n int) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), bytes.Repeat([]byte{1}, n)...)
+	}
+	const seen = 0x500000003
+	d := newDialer(Target{Lease: func(lease time.Duration) time.Duration { return lease }})
+	d.zxid.Store(seen)
+	// connect sends a request for a session, reads an answer, and returns what was asked for.
+	connect := func(answer []byte) (lastSeen, session uint64) {
+		sent := &script{Reader: bytes.NewReader(answer)}
+		s := newStream(sent, d, "", 0)
+		request := frame(passwordEnd - 4)
+		if _, err := s.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadAll(s)
+		asked := sent.Bytes()
+		if fresh := bytes.Count(asked[passwordAt:passwordEnd], []byte{0}) == 16; fresh != (binary.BigEndian.Uint64(asked[takeUpAt:]) == 0) {
+			t.Errorf("a session and another's password: %x", asked)
+		}
+		watches := frame(40)
+		binary.BigEndian.PutUint32(watches[opAt:], opSetWatches)
+		if _, err := s.Write(watches); err != nil {
+			t.Fatal(err)
+		}
+		lastSeen = binary.BigEndian.Uint64(asked[lastSeenAt:])
+		if since := binary.BigEndian.Uint64(sent.Bytes()[len(asked)+relativeAt:]); since != lastSeen {
+			t.Errorf("watches since %#x, and %#x seen", since, lastSeen)
+		}
+		return lastSeen, binary.BigEndian.Uint64(asked[takeUpAt:])
+	}
+	expect := func(what string, answer []byte, wantSeen uint64, wantFresh bool) {
+		t.Helper()
+		if lastSeen, session := connect(answer); lastSeen != wantSeen || (session == 0) != wantFresh {
+			t.Errorf("%s: asked for session %x, having seen %#x", what, session, lastSeen)
+		}
+	}
+	granted := frame(36)
+	binary.BigEndian.PutUint32(granted[timeoutAt:], uint32(24*time.Hour/time.Millisecond))
+	silent := func() { d.heard.Store(-int64(48 * time.Hour)) }
+	expect("the first", nil, seen, false)
+	expect("the second", granted, seen, false)
+	expect("just after an answer", nil, seen, false)
+	silent()
+	expect("after a lease", nil, 0, true)
+	expect("after a lease, once more", granted[:30], 0, true)
+	expect("after half an answer", nil, seen, false)
+	silent()
+	expect("after another lease", granted, 0, true)
+	expect("in the new session", nil, 0, false)
+}
+
 // script is a connection that says what it was given, and notes what it is told.
 type script struct {
 	net.Conn
