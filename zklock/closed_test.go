@@ -3,7 +3,6 @@ package zklock
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,23 +52,20 @@ func TestGrantedWhileClosed(t *testing.T) {
 	told(late)
 }
 
-// TestArmAll: all of many are called, and a few at once.
-func TestArmAll(t *testing.T) {
+// TestEach: all of many are called, and a few at once.
+func TestEach(t *testing.T) {
 	var running, most, done atomic.Int64
-	armAll(slices.Repeat([]func(){func() {
+	each(make([]int, 1000), func(int) {
 		if n := running.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		time.Sleep(10 * time.Microsecond)
 		running.Add(-1)
 		done.Add(1)
-	}}, 1000))
-	eventually(t, func() string {
-		if n := done.Load(); n != 1000 {
-			return fmt.Sprintf("%d of 1000 done", n)
-		}
-		return ""
 	})
+	if n := done.Load(); n != 1000 {
+		t.Errorf("%d of 1000 done", n)
+	}
 	if n := most.Load(); n > atOnce {
 		t.Errorf("%d at once", n)
 	}

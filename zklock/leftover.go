@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -113,20 +114,15 @@ func (s *session) deleteLeftovers() {
 func (s *session) deleteSome(due []claim) (progress bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	errs := make([]error, len(due))
-	var all sync.WaitGroup
-	for i := range due {
-		all.Go(func() { _, errs[i] = due[i].remove(ctx) })
-	}
-	all.Wait()
-	for i, err := range errs {
-		c := &due[i]
+	var gone atomic.Bool
+	each(due, func(c claim) {
+		_, err := c.remove(ctx)
 		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && !s.lives(c.id) {
-			progress = true
+			gone.Store(true)
 			if s.leftovers.drop(c.stem) {
 				c.class.leave()
 			}
 		}
-	}
-	return progress
+	})
+	return gone.Load()
 }

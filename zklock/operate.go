@@ -12,9 +12,6 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// listLanes is how many names List looks at side by side.
-const listLanes = 16
-
 // upToDate returns the session of operators' requests, after its server has caught up
 // with the leader. It is the main session, because that one is never closed while idle.
 func (d *store) upToDate(ctx context.Context) (*session, error) {
@@ -104,39 +101,29 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 	return held, nil
 }
 
-// inspectAll returns the names that are held. Each is two round trips, so some are under way at a time, on the one
-// connection: a thousand names one after the other took seconds on a busy server.
+// inspectAll returns the names that are held. Each is two round trips: a thousand names one after the other took seconds
+// on a busy server.
 func (s *session) inspectAll(ctx context.Context, names []string) ([]distlock.Status, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
 	var held []distlock.Status
-	next := make(chan string)
-	var all sync.WaitGroup
-	for range min(listLanes, len(names)) {
-		all.Go(func() {
-			for name := range next {
-				status, err := s.inspect(ctx, name)
-				switch {
-				case errors.Is(err, zk.ErrNoAuth):
-					s.store.opts.Logger.WarnContext(ctx, "a name may not be read, and is not listed", "lock", name)
-				case err != nil:
-					cancel(err) // the first one stays
-				case status.Held:
-					mu.Lock()
-					held = append(held, status)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, name := range names {
-		if ctx.Err() == nil {
-			next <- name
+	each(names, func(name string) {
+		if ctx.Err() != nil {
+			return
 		}
-	}
-	close(next)
-	all.Wait()
+		status, err := s.inspect(ctx, name)
+		switch {
+		case errors.Is(err, zk.ErrNoAuth):
+			s.store.opts.Logger.WarnContext(ctx, "a name may not be read, and is not listed", "lock", name)
+		case err != nil:
+			cancel(err) // the first one stays
+		case status.Held:
+			mu.Lock()
+			held = append(held, status)
+			mu.Unlock()
+		}
+	})
 	return held, context.Cause(ctx)
 }
 

@@ -22,10 +22,6 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	}
 	var all sync.WaitGroup
 	for s, part := range bySession {
-		if len(bySession) == 1 {
-			s.renew(ctx, part)
-			return
-		}
 		all.Go(func() { s.renew(ctx, part) })
 	}
 	all.Wait()
@@ -52,7 +48,7 @@ func (s *session) renew(ctx context.Context, part []*driver.Renewal) {
 			unarmed = append(unarmed, arm)
 		}
 	}
-	armAll(unarmed)
+	go each(unarmed, func(arm func()) { arm() })
 	for _, r := range part {
 		c := r.Claim.(*claim)
 		ttl, err := c.promise(ctx, began, r.TTL, r.TTL/sharing)
@@ -87,16 +83,18 @@ func (c *claim) check(ctx context.Context) error {
 	return s.fault(err)
 }
 
-// atOnce bounds the watches that one batch arms at once.
+// atOnce bounds the requests that one call has under way, on the one connection.
 const atOnce = 16
 
-// armAll calls all functions, a few side by side, and does not wait for them.
-func armAll(all []func()) {
+// each calls f for all elements, some side by side, and returns when all calls have.
+func each[T any](all []T, f func(T)) {
+	var lanes sync.WaitGroup
 	for i := range min(atOnce, len(all)) {
-		go func() {
+		lanes.Go(func() {
 			for ; i < len(all); i += atOnce {
-				all[i]()
+				f(all[i])
 			}
-		}()
+		})
 	}
+	lanes.Wait()
 }
