@@ -20,60 +20,43 @@ func (d *store) upToDate(ctx context.Context) (*session, error) {
 	return s, err
 }
 
-// holder is the first claim on a name.
-type holder struct {
-	path    string
-	data    []byte
-	stat    *zk.Stat // nil if the name is free
-	waiters int
-}
-
-// holder returns the first claim on a name.
-func (s *session) holder(ctx context.Context, name string) (holder, error) {
-	parent := s.store.nodeOf(name)
-	queue, err := s.queue(ctx, parent)
-	if err != nil {
-		return holder{}, err
-	}
-	for i, n := range queue {
-		path := parent + "/" + n.name
-		h, err := request(ctx, s, func() (holder, error) {
-			data, stat, err := s.conn.Get(path)
-			return holder{path, data, stat, len(queue) - i - 1}, err
-		})
-		if errors.Is(err, zk.ErrNoAuth) {
-			// Everybody may know that it is there, and since when.
-			h = holder{path: path, waiters: len(queue) - i - 1}
-			if h.stat, err = s.exists(ctx, path); err == nil && h.stat == nil {
-				err = zk.ErrNoNode
-			}
-		}
-		if !errors.Is(err, zk.ErrNoNode) { // it has just left; the next one has the name now
-			return h, err
-		}
-	}
-	return holder{}, nil
-}
-
 // Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	s, err := d.upToDate(ctx)
 	if err != nil {
 		return distlock.Status{}, err
 	}
-	return s.inspect(ctx, name)
+	status, _, err := s.inspect(ctx, name)
+	return status, err
 }
 
-func (s *session) inspect(ctx context.Context, name string) (distlock.Status, error) {
-	status := distlock.Status{Name: name}
-	h, err := s.holder(ctx, name)
-	if err == nil && h.stat != nil {
-		status.Held = true
-		status.Holder = string(h.data)
-		status.Token = h.stat.Czxid
-		status.Waiters = h.waiters
+// inspect returns what is known of a name, and the path of the first claim on it.
+func (s *session) inspect(ctx context.Context, name string) (distlock.Status, string, error) {
+	free, parent := distlock.Status{Name: name}, s.store.nodeOf(name)
+	queue, err := s.queue(ctx, parent)
+	if err != nil {
+		return free, "", err
 	}
-	return status, err
+	for i, n := range queue {
+		path := parent + "/" + n.name
+		status, err := request(ctx, s, func() (distlock.Status, error) {
+			data, stat, err := s.conn.Get(path)
+			if errors.Is(err, zk.ErrNoAuth) { // everybody may know that it is there, and since when
+				var there bool
+				if there, stat, err = s.conn.Exists(path); err == nil && !there {
+					err = zk.ErrNoNode
+				}
+			}
+			if err != nil {
+				return free, err
+			}
+			return distlock.Status{Name: name, Held: true, Holder: string(data), Token: stat.Czxid, Waiters: len(queue) - i - 1}, nil
+		})
+		if !errors.Is(err, zk.ErrNoNode) { // it has just left; the next one has the name now
+			return status, path, err
+		}
+	}
+	return free, "", nil
 }
 
 // List implements driver.Inspector. A name that may not be read does not keep the
@@ -112,7 +95,7 @@ func (s *session) inspectAll(ctx context.Context, names []string) ([]distlock.St
 		if ctx.Err() != nil {
 			return
 		}
-		status, err := s.inspect(ctx, name)
+		status, _, err := s.inspect(ctx, name)
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			s.store.opts.Logger.WarnContext(ctx, "a name may not be read, and is not listed", "lock", name)
@@ -134,14 +117,14 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.holder(ctx, name)
+	status, path, err := s.inspect(ctx, name)
 	if err != nil {
 		return err
 	}
-	if h.stat == nil || h.stat.Czxid != token {
+	if !status.Held || status.Token != token {
 		return distlock.ErrLost
 	}
-	_, err = requestOnce(ctx, s, s.remove(h.path))
+	_, err = requestOnce(ctx, s, s.remove(path))
 	if errors.Is(err, zk.ErrNoNode) {
 		return distlock.ErrLost
 	}
