@@ -83,7 +83,6 @@ func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error
 		return nil, err
 	}
 	s := newStream(conn, d, addr, limit)
-	s.forget = context.AfterFunc(d.life, func() { conn.Close() })
 	d.mu.Lock()
 	last := d.current
 	d.current = s

@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -80,8 +81,9 @@ const (
 const opSetWatches = 101
 
 func newStream(conn net.Conn, d *dialer, addr string, limit time.Duration) *stream {
-	s := &stream{Conn: conn, dialer: d, addr: addr, limit: limit, forget: func() bool { return true }}
+	s := &stream{Conn: conn, dialer: d, addr: addr, limit: limit}
 	s.in = bufio.NewReader(progress{s})
+	s.forget = context.AfterFunc(d.life, func() { conn.Close() })
 	return s
 }
 
@@ -107,7 +109,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 	s.mu.Unlock()
 	if _, err := s.Conn.Write(p); err != nil {
-		s.lost(err)
+		_ = s.failed(err)
 		_ = s.Conn.Close()
 	}
 	return len(p), nil
@@ -221,16 +223,7 @@ func (s *stream) answered() {
 	s.expectAnswer()
 }
 
-// lost notes why writing has failed, if nothing has been heard yet.
-func (s *stream) lost(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.greeted {
-		s.dialer.fail(s.addr, err)
-	}
-}
-
-// failed notes why reading has failed.
+// failed notes why reading has failed, or writing. s.greeted changes before anything runs beside it.
 func (s *stream) failed(err error) error {
 	switch timeout := errors.Is(err, os.ErrDeadlineExceeded); {
 	case s.greeted && timeout:
