@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"flag"
+	"log/slog"
 	"net"
 	"os"
 	"testing"
@@ -88,6 +89,7 @@ func dial(ctx context.Context, addr string, session time.Duration, by func(ctx c
 		Hosts:       []string{addr},
 		Dial:        by,
 		DialTimeout: 3 * time.Second,
+		Logger:      slog.New(slog.DiscardHandler),
 		Lease:       func(time.Duration) time.Duration { return 24 * time.Hour },
 	}, session)
 	if err != nil {

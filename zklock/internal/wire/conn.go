@@ -8,7 +8,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"reflect"
@@ -52,7 +51,7 @@ type Conn struct {
 func Dial(t Target, ask time.Duration) (*Conn, error) {
 	d := newDialer(t)
 	conn, events, err := zk.Connect(t.Hosts, ask,
-		zk.WithDialer(d.connect), zk.WithHostProvider(&hosts{}), zk.WithLogger(debugLog{t.Logger}))
+		zk.WithDialer(d.connect), zk.WithHostProvider(&hosts{}), zk.WithLogger(slog.NewLogLogger(t.Logger.Handler(), slog.LevelDebug)))
 	if err != nil {
 		d.end()
 		return nil, err
@@ -177,15 +176,4 @@ func closedOf(conn *zk.Conn) <-chan struct{} {
 		return nil
 	}
 	return *(*chan struct{})(unsafe.Pointer(f.UnsafeAddr()))
-}
-
-// debugLog takes the messages of the library. They have but one level, and would go to
-// standard error otherwise.
-type debugLog struct{ *slog.Logger }
-
-// Printf implements zk.Logger.
-func (l debugLog) Printf(format string, args ...any) {
-	if l.Logger != nil {
-		l.Debug(fmt.Sprintf(format, args...))
-	}
 }
