@@ -80,12 +80,9 @@ func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
 		return nil, err
 	}
 	all := queueOf(children)
-	queue := all[:0]
-	var last int32
+	queue := make([]node, 0, len(all))
 	for i, n := range all {
-		tied := i > 0 && n.seq == last || i+1 < len(all) && n.seq == all[i+1].seq
-		last = n.seq
-		if tied {
+		if i > 0 && n.seq == all[i-1].seq || i+1 < len(all) && n.seq == all[i+1].seq {
 			stat, err := s.exists(ctx, parent+"/"+n.name)
 			if err != nil {
 				return nil, err

@@ -47,8 +47,7 @@ const (
 	minSilence = 500 * time.Millisecond
 )
 
-// silence is how long the servers may leave a request unanswered. The library would
-// wait for two thirds of the session, and no lease lasts that long.
+// silence is how long the servers may leave a request unanswered.
 func (d *dialer) silence() time.Duration { return max(d.lease()/silenceShare, minSilence) }
 
 func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
@@ -56,9 +55,8 @@ func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
 func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()) }
 
 // forsaken reports whether nothing has come from the servers for the length of a lease.
-// By then nobody relies on the session any more. Then the next connection asks for a new
-// one. Requests may reach the servers while no answer comes back. Each attempt to take up
-// the old session would then keep it alive, with all its nodes.
+// Requests may reach the servers while no answer comes back. Each attempt to take up the
+// old session would then keep it alive, with all its nodes.
 //
 // The new one is asked for as if nothing had been seen, as by a new process. Servers refuse
 // a client that has seen a higher zxid than theirs. For a session that lives on, that keeps

@@ -228,9 +228,7 @@ func (s *stream) failed(err error) error {
 	switch timeout := errors.Is(err, os.ErrDeadlineExceeded); {
 	case s.greeted && timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("no answer within %v", s.silence))
-		// A request may not fit into the buffers on the way: it is still being written.
-		// The library would wait for that for two thirds of the session.
-		_ = s.Conn.Close()
+		_ = s.Conn.Close() // a request may still be being written, as it does not fit into the buffers on the way
 	case s.greeted, errors.Is(err, net.ErrClosed): // by us
 	case timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("it accepts connections, but has not answered within %v", s.limit))
