@@ -45,9 +45,6 @@ func (s *session) addLeftover(c claim, due time.Time) {
 	l := &s.leftovers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.claims == nil {
-		l.claims = make(map[string]leftover)
-	}
 	if _, known := l.claims[c.stem]; !known {
 		l.claims[c.stem] = leftover{c, due}
 	}
@@ -69,7 +66,8 @@ func (l *leftovers) drop(stem string) bool {
 func (l *leftovers) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.claims, l.running = nil, false
+	clear(l.claims)
+	l.running = false
 }
 
 // some returns a few that are due, in any order, and whether there is nothing left at

@@ -99,10 +99,7 @@ func parse(rawURL string, o *Options) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
+	opts := *cmp.Or(o, new(Options))
 	u.Common(&opts.Options)
 	openurl.Merge(u, "prefix", strings.TrimSuffix(u.Path(), "/"), &opts.Prefix)
 	openurl.Merge(u, "session_timeout", u.Duration("session_timeout", 0, time.Millisecond, maxSession), &opts.SessionTimeout)
@@ -136,10 +133,7 @@ func parse(rawURL string, o *Options) (*store, error) {
 
 // checked returns o with the defaults that need no server, or an ErrInvalid.
 func (o *Options) checked() (Options, error) {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, new(Options))
 	out.Prefix = cmp.Or(out.Prefix, DefaultPrefix)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.ACL == nil {

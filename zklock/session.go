@@ -33,8 +33,8 @@ type confirmation struct {
 }
 
 func newSession(d *store, conn *wire.Conn) *session {
-	return &session{store: d, conn: conn,
-		watches: watches{byPath: make(map[string]*watch)}, confirming: make(semaphore, 1)}
+	return &session{store: d, conn: conn, watches: watches{byPath: make(map[string]*watch)},
+		leftovers: leftovers{claims: make(map[string]leftover)}, confirming: make(semaphore, 1)}
 }
 
 // greet makes the first requests of a connection, and again if it breaks under them. But
