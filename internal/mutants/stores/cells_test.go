@@ -143,7 +143,7 @@ func openRows(rawURL, table string) (cells, error) {
 		return nil, err
 	}
 	c := mysql.NewConfig()
-	c.Net, c.Addr, c.DBName, c.User, c.ClientFoundRows, c.Logger = "tcp", u.Host, strings.Trim(u.Path, "/"), u.User.Username(), true, &mysql.NopLogger{}
+	c.Net, c.Addr, c.DBName, c.User, c.ClientFoundRows, c.InterpolateParams, c.Logger = "tcp", u.Host, strings.Trim(u.Path, "/"), u.User.Username(), true, true, &mysql.NopLogger{}
 	c.Passwd, _ = u.User.Password()
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
