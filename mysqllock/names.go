@@ -116,6 +116,13 @@ func (s *statements) namedLock(name string) values {
 	return values{lock: hexOf("distlock:" + hexOf(string(sum[:20])))}
 }
 
+// namedLockOf returns those for the named lock of the name that a claim holds.
+func (s *statements) namedLockOf(c *claim) values {
+	v := c.values()
+	v.lock = s.namedLock(c.request.Name).lock
+	return v
+}
+
 func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }
 
 // newOwner returns an owner that no claim has.

@@ -112,12 +112,12 @@ func (s *sharedConn) work() {
 			s.ends = s.ends[1:]
 			s.taken--
 			if s.conn != nil { // else it has ended already: the connection is closed after an error
-				s.send("release-lock", name)
+				s.send("release-lock", s.sql.namedLock(name))
 			}
 		case len(s.takes) > 0:
 			c := s.takes[0]
 			s.takes = s.takes[1:]
-			if c.onShared == toBeTaken && s.taken < maxTaken && s.send("take-lock", c.request.Name) {
+			if c.onShared == toBeTaken && s.taken < maxTaken && s.send("take-lock", s.sql.namedLockOf(c)) {
 				s.taken++
 				if c.onShared == toBeTaken {
 					c.onShared = taken
@@ -136,11 +136,11 @@ func (s *sharedConn) work() {
 	}
 }
 
-// send makes a request about the named lock of a name, and reports whether the server says that the
+// send makes a request about a named lock, and reports whether the server says that the
 // connection has it, or had it. If the request fails, the connection is closed, and waiters poll. A server
 // that hangs is waited for once: named locks that were to be taken meanwhile are not. s.mu is held, but
 // not during the request.
-func (s *sharedConn) send(statement, name string) bool {
+func (s *sharedConn) send(statement string, lock values) bool {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
@@ -150,7 +150,7 @@ func (s *sharedConn) send(statement, name string) bool {
 	}
 	answer := 0
 	if err == nil {
-		if answer, err = s.sql.ask(ctx, s.conn, statement, s.sql.namedLock(name)); err != nil {
+		if answer, err = s.sql.ask(ctx, s.conn, statement, lock); err != nil {
 			s.discard()
 		}
 	}

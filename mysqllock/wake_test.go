@@ -26,3 +26,23 @@ func TestBreakKeepsOrder(t *testing.T) {
 		releases(t, c)
 	}
 }
+
+// TestBrokenTakesNoLock breaks a lock before its named lock was taken. Then nobody has that, and the next holder takes it.
+func TestBrokenTakesNoLock(t *testing.T) {
+	t.Parallel()
+	d := lockDriver(t)
+	resume := stalls(t, d.locks)
+	broken := d.claimOn("n", time.Minute)
+	token := grants(t, broken).Token
+	shared := &d.locks.shared
+	testkit.Until(t, "its named lock is to be taken", func() bool {
+		shared.mu.Lock()
+		defer shared.mu.Unlock()
+		return len(shared.takes) == 1
+	})
+	testkit.Must(t, d.Break(t.Context(), "n", token))
+	resume()
+	givesBack(t, d.locks)
+	lockIsFree(t, d.db, d.sql.namedLock("n").lock)
+	releases(t, holdsWithLock(t, d))
+}
