@@ -41,9 +41,11 @@ func TestMillisecondsAreRoundedUp(t *testing.T) {
 // scriptRuns returns how many scripts the server has run by their digest.
 func scriptRuns(t *testing.T, d *store) (n int) {
 	t.Helper()
-	_, stats, found := strings.Cut(d.client.Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls=")
-	if _, err := fmt.Sscanf(stats, "%d,", &n); err != nil || !found {
-		t.Fatal("the server does not count its commands")
+	info, err := d.client.Info(t.Context(), "commandstats").Result()
+	testkit.Must(t, err)
+	if _, stats, found := strings.Cut(info, "cmdstat_evalsha:calls="); found {
+		_, err = fmt.Sscanf(stats, "%d,", &n)
+		testkit.Must(t, err)
 	}
 	return n
 }
