@@ -115,7 +115,11 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 }
 
 func runOne(ctx context.Context, o options, p *part) result {
-	args := append([]string{"-test.paniconexit0", "-test.v", "-test.count=1", "-test.timeout=" + o.timeout.String(),
+	timeout := o.timeout
+	if p.idle {
+		timeout *= 2 // it gives way to all others, and what else the machine has to do
+	}
+	args := append([]string{"-test.paniconexit0", "-test.v", "-test.count=1", "-test.timeout=" + timeout.String(),
 		fmt.Sprintf("-test.parallel=%d", o.parallel)}, p.args...)
 	if o.short {
 		args = append(args, "-test.short")
