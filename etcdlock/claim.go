@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -78,9 +79,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) && c.rev != 0:
 		err = errDequeued
 	case errors.Is(err, distlock.ErrHeld) && c.request.NoWait:
-		if left := c.withdraw(ctx); left != nil {
-			err = left
-		}
+		err = cmp.Or(c.withdraw(ctx), err)
 	case errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrClosed):
 	case c.rev == 0 && c.unsure == nil && driver.FateOf(err) != driver.Unknown:
 		_ = c.withdraw(ctx) // nothing was written, so nobody need call Release
@@ -131,9 +130,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		// It may be our own after all: something between us and the servers may
 		// have sent a put twice.
 		c.mayCome()
-		if left := c.withdraw(ctx); left != nil {
-			err = left
-		}
+		err = cmp.Or(c.withdraw(ctx), err)
 	}
 	return err
 }
@@ -220,7 +217,7 @@ func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
 	return &distlock.HeldError{Holder: string(kv.Value), Token: kv.CreateRevision}
 }
 
-// withdraw gives back what a refused claim has taken. It is done by the caller, who has just been answered: in the
+// withdraw gives back what a refused claim has taken. It does so within the call, which has just been answered: in the
 // background it would be work without a bound. Mostly nothing was written. Else it has to be undone now, as nobody calls
 // Release after a refusal; an error says that it was not.
 func (c *claim) withdraw(ctx context.Context) error {

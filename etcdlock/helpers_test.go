@@ -174,6 +174,15 @@ func (st *fixture) grant(c *claim) driver.Grant {
 	return g
 }
 
+// unheard makes one attempt, and its transaction must have no answer.
+func (st *fixture) unheard(c *claim, f fault) {
+	st.t.Helper()
+	st.wire.next("Txn", f)
+	if _, err := c.Try(st.t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
+		st.t.Fatalf("Try: %v, want the client's error", err)
+	}
+}
+
 // held tries and must be told that the name is held.
 func (st *fixture) held(c *claim) {
 	st.t.Helper()

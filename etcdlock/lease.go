@@ -110,7 +110,6 @@ func newLease(s *store, k kind) *lease {
 		kind:    k,
 		change:  time.Now().Add(s.change),
 		members: make(map[string]struct{}),
-		stuck:   make(map[string]time.Time),
 	}
 }
 
@@ -338,6 +337,9 @@ func (l *lease) deletes(key string, ttl time.Duration, err error) {
 	if err == nil {
 		delete(l.stuck, key)
 	} else if _, known := l.stuck[key]; !known {
+		if l.stuck == nil { // as mostly
+			l.stuck = make(map[string]time.Time)
+		}
 		l.stuck[key] = time.Now().Add(ttl)
 	}
 }

@@ -35,10 +35,7 @@ func testLateTry(t *testing.T, s *servers.Server) {
 		st := newStore(t, s)
 		other := st.won("other", nil)
 		c := st.claim("x", tt.with)
-		st.wire.next("Txn", late)
-		if _, err := c.Try(t.Context()); err == nil {
-			t.Fatalf("%s: Try has won without its request", name)
-		}
+		st.unheard(c, late)
 		tt.end(st, c)
 		l := c.lease
 		st.release(c, nil)
@@ -60,10 +57,7 @@ func testLateTryThatWasRefused(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	rival := storeAt(t, s, st.prefix).won("x", nil)
 	c := st.claim("x", noWait)
-	st.wire.next("Txn", late)
-	if _, err := c.Try(t.Context()); err == nil || errors.Is(err, distlock.ErrHeld) {
-		t.Fatalf("Try: %v, want the client's error", err)
-	}
+	st.unheard(c, late)
 	st.held(c)
 	st.release(rival, nil)
 	st.wire.deliver()
@@ -74,10 +68,7 @@ func testLateTryThatWasRefused(t *testing.T, s *servers.Server) {
 func testReleaseWithoutLease(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.claim("x", nil)
-	st.wire.next("Txn", loseReply)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its reply")
-	}
+	st.unheard(c, loseReply)
 	st.grant(c)
 	st.revokeAsAdmin(c.lease)
 	st.release(c, distlock.ErrLost)
@@ -127,10 +118,7 @@ func testStrayAfterCleanUp(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	holder := st.won("other", nil)
 	c := st.claim("x", nil)
-	st.wire.next("Txn", late)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its request")
-	}
+	st.unheard(c, late)
 	st.wire.next("Txn", denied)
 	if err := c.Release(t.Context()); err == nil {
 		t.Fatal("Release has ended well without its request")
@@ -193,10 +181,7 @@ func testRefusedWithoutCleanUp(t *testing.T, s *servers.Server) {
 		st := newStore(t, s)
 		c := st.claim("x", with)
 		c.request.NoWait = true
-		st.wire.next("Txn", late)
-		if _, err := st.try(c); err == nil || errors.Is(err, distlock.ErrHeld) {
-			t.Fatalf("%s: Try: %v, want the client's error", name, err)
-		}
+		st.unheard(c, late)
 		rival := storeAt(t, s, st.prefix).won("x", nil)
 		tries := 0
 		st.wire.faults(func(method string) fault {
@@ -245,10 +230,7 @@ func testStuckKey(t *testing.T, s *servers.Server) {
 func testReleaseFillsStore(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	c := st.claim("x", nil)
-	st.wire.next("Txn", loseReply)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its reply")
-	}
+	st.unheard(c, loseReply)
 	st.grant(c)
 	st.wire.next("Txn", overQuota)
 	st.release(c, nil)
@@ -265,10 +247,7 @@ func TestReleaseOnFullStore(t *testing.T) {
 	}
 	st := newStore(t, s)
 	c := st.claim("x", nil)
-	st.wire.next("Txn", loseReply)
-	if _, err := c.Try(t.Context()); err == nil {
-		t.Fatal("Try has won without its reply")
-	}
+	st.unheard(c, loseReply)
 	st.grant(c)
 	other := st.won("other", nil)
 	members, err := st.admin.MemberList(t.Context())

@@ -113,14 +113,7 @@ func (s *statements) namedLock(name string) values {
 	// its schema or without.
 	table := s.table[strings.LastIndexByte(s.table, '.')+1:]
 	sum := sha256.Sum256([]byte(s.schema + "." + table + "\x00" + name))
-	return values{lock: hexOf("distlock:" + hexOf(string(sum[:20])))}
-}
-
-// namedLockOf returns those for the named lock of the name that a claim holds.
-func (s *statements) namedLockOf(c *claim) values {
-	v := c.values()
-	v.lock = s.namedLock(c.request.Name).lock
-	return v
+	return values{name: hexOf(name), lock: hexOf("distlock:" + hexOf(string(sum[:20])))}
 }
 
 func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }

@@ -112,12 +112,12 @@ func (s *sharedConn) work() {
 			s.ends = s.ends[1:]
 			s.taken--
 			if s.conn != nil { // else it has ended already: the connection is closed after an error
-				s.send("release-lock", s.sql.namedLock(name))
+				s.send("release-lock", name, "")
 			}
 		case len(s.takes) > 0:
 			c := s.takes[0]
 			s.takes = s.takes[1:]
-			if c.onShared == toBeTaken && s.taken < maxTaken && s.send("take-lock", s.sql.namedLockOf(c)) {
+			if c.onShared == toBeTaken && s.taken < maxTaken && s.send("take-lock", c.request.Name, c.request.Owner) {
 				s.taken++
 				if c.onShared == toBeTaken {
 					c.onShared = taken
@@ -136,12 +136,14 @@ func (s *sharedConn) work() {
 	}
 }
 
-// send makes a request about a named lock, and reports whether the server says that the
+// send makes a request about the named lock of a name, and of its owner, and reports whether the server says that the
 // connection has it, or had it. If the request fails, the connection is closed, and waiters poll. A server
 // that hangs is waited for once: named locks that were to be taken meanwhile are not. s.mu is held, but
 // not during the request.
-func (s *sharedConn) send(statement string, lock values) bool {
+func (s *sharedConn) send(statement, name, owner string) bool {
 	s.mu.Unlock()
+	lock := s.sql.namedLock(name)
+	lock.owner = owner
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	var err error

@@ -55,6 +55,7 @@ func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
 func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()) }
 
 // forsaken reports whether nothing has come from the servers for the length of a lease.
+// By then nobody relies on the session any more, and the next connection asks for a new one.
 // Requests may reach the servers while no answer comes back. Each attempt to take up the
 // old session would then keep it alive, with all its nodes.
 //
