@@ -253,24 +253,24 @@ func (s *scene) crowd(peers ...*client) {
 func (s *scene) changesGoroutines() {
 	p := s.openMortal(fmt.Sprint("B", s.n))
 	w := s.waits(p)
-	for i := range 4 {
-		var next *pending
-		begin := func() {
-			next = p.begin(s.name, distlock.TTL(s.long()), distlock.Holder("waiter"))
-			s.sleep(s.poll())
-		}
-		if i%2 == 0 {
-			begin()
-		}
-		if p.link != nil && s.Virtual() {
+	var next *pending
+	begin := func() {
+		next = p.begin(s.name, distlock.TTL(s.long()), distlock.Holder("waiter"))
+		s.sleep(s.poll())
+	}
+	holds := p.link != nil && s.Virtual()
+	leave := func() {
+		if holds {
 			p.link.HoldRequest(1)
 		}
 		w.giveUp()
 		s.sleep(s.poll())
-		if i%2 == 1 {
-			begin()
-		}
-		if p.link != nil && s.Virtual() {
+	}
+	for i := range 4 {
+		steps := [2]func(){begin, leave}
+		steps[i%2]()
+		steps[1-i%2]()
+		if holds {
 			p.link.Release()
 		}
 		w = next
