@@ -91,8 +91,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 // Break implements driver.Breaker.
 //
 // The victim keeps its named lock until its next renewal, and the waiters sleep until
-// then. So the connection that has it is ended. That takes no more than named locks away:
-// waiters of the victim's other names wake up too, and poll. Where it is not allowed, the
+// then. So the connection that has it is ended. Where that is not allowed, the
 // waiters look at the end of their bound.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	broken, err := d.change(ctx, rowTimeout, "break", values{name: hexOf(name), number: strconv.FormatInt(token, 10)})
@@ -102,7 +101,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	case broken == 0:
 		return distlock.ErrLost
 	}
-	_, _ = d.change(ctx, lockTimeout, "end-lock", d.sql.namedLock(name))
+	_ = d.endLock(ctx, name)
 	return nil
 }
 

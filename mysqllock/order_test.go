@@ -19,7 +19,12 @@ var clockStands = map[string]string{"timestamp": "1900000000.5"}
 // server stands still.
 func lockDriver(t *testing.T) *store {
 	t.Helper()
-	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	return lockDriverOn(t, freshTable(t))
+}
+
+func lockDriverOn(t *testing.T, table string) *store {
+	t.Helper()
+	d := testDriver(t, pool(t, clockStands), table)
 	d.locks = newNamedLocks(pool(t, clockStands), d.sql, 16)
 	return d
 }
@@ -275,12 +280,11 @@ func TestLateHolder(t *testing.T) {
 	releases(t, waiter)
 }
 
-// TestStuckLock has a stranger keep the named lock, as a frozen process does: a Locker may
-// wait for it once.
+// TestStuckLock has another user keep the named lock, whose connections a Locker may not end: it waits for it once.
 func TestStuckLock(t *testing.T) {
 	t.Parallel()
 	d := lockDriver(t)
-	conn, err := pool(t, nil).Conn(t.Context())
+	conn, err := adminPool(t).Conn(t.Context())
 	testkit.Must(t, err)
 	defer conn.Close()
 	var got int
@@ -312,29 +316,29 @@ func TestStuckLock(t *testing.T) {
 	releases(t, second)
 }
 
-// TestLockComesLate has a claim get its name before it sees its named lock, as in a process that
-// was stopped: the named lock is passed by until it comes, and no longer.
-func TestLockComesLate(t *testing.T) {
+// TestExpelled has a process keep the named lock of a name that it holds no more, as a frozen one does. The first claim that
+// gets the name past it ends its connection, for those that wait behind.
+func TestExpelled(t *testing.T) {
 	t.Parallel()
-	d := lockDriver(t)
-	first := holdsWithLock(t, d)
+	table := freshTable(t)
+	frozen, d := lockDriverOn(t, table), lockDriverOn(t, table)
+	holdsWithLock(t, frozen)
 	age(t, d, "acquired", time.Second)
-	c, queued := d.claimOn("n", time.Minute), atLock(t, d)
-	refuses(t, c)
+	heir, next, queued := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), atLock(t, d)
+	refuses(t, heir)
 	ctx, cancel := context.WithCancel(t.Context())
-	returned := waits(t, ctx, c)
-	testkit.Until(t, "the claim waits for the named lock", func() bool { return queued() == 1 })
+	returned := waits(t, ctx, heir)
+	testkit.Until(t, "the heir waits for the named lock", func() bool { return queued() == 1 })
+	refuses(t, next)
+	woken := waits(t, t.Context(), next)
+	testkit.Until(t, "the next waits for it, too", func() bool { return queued() == 2 })
 	cancel()
 	wantError(t, "Wait", <-returned, context.Canceled)
 	expire(t, d, "n") // without the named lock
-	grants(t, c)
-	if !d.locks.disabled.Has("n") {
-		t.Error("the name was free and its named lock was not, yet that is not noticed")
-	}
-	d.locks.shared.leave(first)
-	testkit.Until(t, "the named lock comes", c.waiter.over)
-	releases(t, c)
-	if d.locks.disabled.Has("n") {
-		t.Error("the named lock has come, and is passed by all the same")
-	}
+	grants(t, heir)
+	testkit.Until(t, "the named lock has come to the heir, and is of use again", func() bool { return heir.waiter.over() && !d.locks.disabled.Has("n") })
+	releases(t, heir)
+	isWoken(t, "the next", woken)
+	grants(t, next)
+	releases(t, next)
 }

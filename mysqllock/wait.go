@@ -139,9 +139,28 @@ func (c *claim) granted() {
 	case l == nil:
 	case c.waiter == nil || c.waiter.over() && c.waiter.conn == nil:
 		l.shared.takeLater(c)
-	case !c.waiter.over():
-		l.disabled.Set(c.request.Name, disabledFor) // the name was free, and its named lock is not
+	case !c.waiter.over() && !c.without:
+		c.driver.expel(c.request.Name)
 	}
+}
+
+// expel ends the connection that has the named lock of a name without holding the name: its process has died, or is
+// frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
+// done, claims of this process do without the named lock. Should another have it by now, that one polls.
+func (d *store) expel(name string) {
+	d.locks.disabled.Set(name, disabledFor)
+	d.locks.shared.background(func() {
+		if d.endLock(context.Background(), name) == nil {
+			d.locks.disabled.Remove(name)
+		}
+	})
+}
+
+// endLock ends the connection that has the named lock of a name. It takes no more than named locks away: waiters of
+// other names, for which it has some, wake up, too, and poll.
+func (d *store) endLock(ctx context.Context, name string) error {
+	_, err := d.change(ctx, lockTimeout, "end-lock", d.sql.namedLock(name))
+	return err
 }
 
 // refusal is called when the name is held, and reports whether a release will wake the
