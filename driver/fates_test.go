@@ -280,6 +280,13 @@ func TestFateOfRelease(t *testing.T) {
 			t.Errorf("Unlock took %v", took)
 		}
 		wantErr(t, "Unlock", err, errStore)
+		if fate == driver.Answered {
+			began = time.Now()
+			wantErr(t, "Unlock once more", lock.Unlock(bg), errStore)
+			if took := time.Since(began); took != 0 {
+				t.Errorf("an answer that is known came after %v", took)
+			}
+		}
 		time.Sleep(20 * time.Second)
 		if got := n.count("release"); fate != driver.Again && (got < 10 || got > 50) || fate == driver.Again && got < 400 {
 			t.Errorf("%d releases in 20s", got)

@@ -31,7 +31,8 @@ type release struct {
 	deadline instant         // until then the claim was known to be the holder
 	patience time.Duration
 	began    time.Time
-	waits    bool // for the answer to a renewal; guarded by the mutex of the handle
+	refused  error // of the last call, if the store has refused it for good; guarded by the mutex of the handle, as is waits
+	waits    bool  // for the answer to a renewal
 	calls    int
 	retry    Retry
 	at       instant // when it was queued
@@ -51,14 +52,10 @@ func (h *Handle) Unlock(ctx context.Context) error {
 	h.mu.Lock()
 	r, first := h.beginRelease(ctx)
 	h.mu.Unlock()
-	var err error
 	if first {
-		err = r.now(ctx)
+		r.now(ctx)
 	}
-	if err == nil {
-		err = r.wait(ctx, unlockPatience-time.Since(began))
-	}
-	if err != nil {
+	if err := r.wait(ctx, unlockPatience-time.Since(began)); err != nil {
 		return opError("unlock", h.name, err)
 	}
 	return nil
@@ -101,9 +98,8 @@ func (a *attempt) undo() {
 
 // now makes the first call on the caller's goroutine, and leaves the rest to the background if
 // that does not settle it. A lost lock is released in the background: what its
-// Unlock returns is known. An error is for the caller at once: the store has refused
-// for good, though the background goes on.
-func (r *release) now(ctx context.Context) error {
+// Unlock returns is known.
+func (r *release) now(ctx context.Context) {
 	h := r.handle
 	r.client.tasks.begin()
 	defer r.client.tasks.finished()
@@ -119,14 +115,11 @@ func (r *release) now(ctx context.Context) error {
 	lost, renewing := errors.Is(h.cause, distlock.ErrLost), h.renewing
 	h.mu.Unlock()
 	if lost || ctx.Err() != nil || renewing != nil && !await(ctx, renewing, unlockPatience) {
-		return nil
+		return
 	}
 	if settled = r.call(ctx, unlockPatience-time.Since(r.began), false); settled {
 		r.finish()
-	} else if FateOf(r.err) == Answered {
-		return r.err
 	}
-	return nil
 }
 
 // later leaves the calls to the lanes, after the answer to a renewal under way: the methods of a
@@ -188,6 +181,9 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	if h := r.handle; h != nil {
 		h.mu.Lock()
 		h.noteFailure(r.err)
+		if r.refused = nil; fate == Answered {
+			r.refused = r.err
+		}
 		h.mu.Unlock()
 	}
 	return r.over()
@@ -258,17 +254,27 @@ func (r *release) finish() {
 	}
 }
 
-// wait returns the outcome to Unlock. It does not wait where the lock was lost.
+// wait returns the outcome to Unlock. It does not wait where the lock was lost, nor where the store has refused
+// for good: the background goes on, since a right may be given back.
 func (r *release) wait(ctx context.Context, patience time.Duration) error {
 	h := r.handle
 	if cause := h.ended(); errors.Is(cause, distlock.ErrLost) {
 		return cause
+	}
+	h.mu.Lock()
+	refused := r.refused
+	h.mu.Unlock()
+	if refused != nil {
+		patience = 0
 	}
 	if await(ctx, r.done, patience) {
 		return r.err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
 	if err := ctx.Err(); err != nil {
 		return withReason(err, h.lastErr)
 	}
