@@ -34,8 +34,8 @@ const (
 // not return, its process is out of the election from then on.
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
-// stands again after a pause of a fifth of a second to ten seconds, which doubles while
-// terms are short. To hand the leadership to another process, return an error. The
+// stands again after a pause of a fifth of a second to ten seconds, which doubles
+// until a term, with the wait for it, has taken more than ten. To hand the leadership to another process, return an error. The
 // errors of a store that cannot be reached are treated likewise; [Election.Err] tells
 // the latest. fn is never called twice at the same time.
 func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx context.Context, term int64) error, opts ...distlock.Option) *Election {
@@ -71,7 +71,7 @@ func (e *Election) Leader() (term int64, ok bool) {
 }
 
 // Err returns why the latest term ended, or why the lock could not be had. It is nil
-// from the grant of a term until its end.
+// from the grant of a term until its end, and after fn has returned nil while it led.
 func (e *Election) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,10 +95,10 @@ func (e *Election) run(ctx context.Context, fn func(context.Context, int64) erro
 			elected = true
 			return e.lead(ctx, fn)
 		})
+		e.set(nil, err)
 		if elected && err == nil || !elected && (errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrClosed)) {
 			return err
 		}
-		e.set(nil, err)
 		if time.Since(began) > maxStandby {
 			pause = minStandby
 		}

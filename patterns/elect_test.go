@@ -187,3 +187,14 @@ func TestElectStoppedLeader(t *testing.T) {
 		wantErr(t, "Wait", e.Wait(), context.Canceled)
 	})
 }
+
+// A process that is out of the election for good says why.
+func TestElectErrOfNever(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		e := patterns.Elect(bg, l, "", func(context.Context, int64) error { return nil })
+		wantErr(t, "Wait", e.Wait(), distlock.ErrInvalid)
+		if !errors.Is(e.Err(), distlock.ErrInvalid) {
+			t.Errorf("Err is %v", e.Err())
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package patterns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,20 +32,19 @@ func LockAll(ctx context.Context, l distlock.Locker, names []string, opts ...dis
 			_ = s.Unlock(ctx) // in the background if ctx has ended
 		}
 	}()
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
 	for _, name := range sorted {
-		lock, err := l.Lock(ctx, name, opts...)
+		lock, err := l.Lock(waiting, name, opts...)
 		if err == nil {
 			s.locks[name] = lock
-			err = s.Err()
+			go func() { s.watch(lock); stop() }()
 		}
-		if err != nil {
+		if err = cmp.Or(s.Err(), err); err != nil { // a loss ends the waiting, and says why
 			return nil, err
 		}
 	}
 	complete = true
-	for _, lock := range s.locks {
-		go s.watch(lock)
-	}
 	return s, nil
 }
 

@@ -117,3 +117,18 @@ func TestLockAllSurvivesPanic(t *testing.T) {
 		mustLock(t, ctx, rival, "a")
 	})
 }
+
+// A lock that is lost while the others are waited for ends that, at once.
+func TestLockAllLosesOne(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		b := mustLock(t, bg, rival, "b")
+		time.AfterFunc(time.Second, func() { _ = distlock.Break(bg, rival, "a", 0) })
+		time.AfterFunc(time.Hour, func() { _ = b.Unlock(bg) })
+		start := time.Now()
+		_, err := patterns.LockAll(bg, l, []string{"0", "a", "b"})
+		wantErr(t, "LockAll", err, distlock.ErrLost)
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("told after %v, and kept 0 from others for so long", took)
+		}
+	})
+}

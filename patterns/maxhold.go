@@ -39,6 +39,10 @@ func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, er
 		return nil, err
 	}
 	now := time.Now()
+	if left := lock.Deadline().Sub(now); c.options().NoRenewal && left > longest { // the TTL is the default of the Locker
+		leave(lock)
+		return nil, c.invalid("the lock would last for %v without being renewed, and MaxHold ends it after %v", left, longest)
+	}
 	l := &capped{belief: newBelief(lock), longest: longest, told: now.Add(longest - longest/10), free: now.Add(longest)}
 	go l.watch()
 	return l, nil

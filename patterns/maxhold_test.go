@@ -134,3 +134,13 @@ func TestMaxHoldUnlockAgain(t *testing.T) {
 		mustLock(t, bg, rival, "x")
 	})
 }
+
+// A fixed term of the default TTL may not outlast the cap either, and leaves nothing.
+func TestMaxHoldOfTheDefaultTerm(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		_, err := patterns.MaxHold(l, 10*time.Second).Lock(bg, "x", distlock.NoRenewal()) // 30 s
+		wantErr(t, "Lock", err, distlock.ErrInvalid)
+		synctest.Wait()
+		mustLock(t, bg, rival, "x")
+	})
+}

@@ -25,7 +25,8 @@ func WithOwner(ctx context.Context) context.Context {
 // The options of the first hold apply; those of further ones are ignored. All holds
 // share one token, one deadline and one loss: the next call takes a name anew that
 // was lost. A call that finds its owner taking the name already, in another goroutine,
-// waits for the outcome, also a TryLock. Close closes l.
+// waits for the outcome, also a TryLock; if that one gives up, it asks anew, behind those
+// that wait. Close closes l.
 func Reentrant(l distlock.Locker) distlock.Locker {
 	r := &wrapper{Locker: l}
 	r.acquire = func(ctx context.Context, c call) (distlock.Lock, error) { return enter(ctx, r, c) }

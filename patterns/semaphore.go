@@ -86,15 +86,21 @@ func (s slots) check(c call) error {
 	if s.n < 1 {
 		return c.invalid("there are %d slots, allowed is at least 1", s.n)
 	}
+	if longest := distlock.MaxName - len("/"+next) - max(0, len(strconv.Itoa(s.n-1))-len(next)); len(c.name) > longest {
+		return c.invalid("the name has %d bytes, allowed are %d where it has slots and a queue", len(c.name), longest)
+	}
 	return notEmpty(c.op, c.name)
 }
+
+// next is what the name of the queue ends in.
+const next = "next"
 
 func (s slots) name(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }
 
 // queue makes the caller the one that may wait for slots. Its lock is renewed, also for a
 // caller that asks for a fixed term.
 func (s slots) queue(ctx context.Context, c call) (distlock.Lock, error) {
-	lock, err := c.take(ctx, c.name+"/next", append(slices.Clone(c.opts), func(o *distlock.CallOptions) { o.NoRenewal = false })...)
+	lock, err := c.take(ctx, c.name+"/"+next, append(slices.Clone(c.opts), func(o *distlock.CallOptions) { o.NoRenewal = false })...)
 	if err != nil {
 		return nil, opError(c.op, c.name, reason(err))
 	}
@@ -167,7 +173,7 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 				go giveBack(outcomes, asked-answered)
 				return got.lock, got.slot, nil
 			case errors.Is(got.err, distlock.ErrHeld):
-				held = got.err
+				held = sooner(held, got.err)
 			default:
 				failed = got.err
 			}
@@ -182,6 +188,15 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 		return nil, 0, held
 	}
 	return nil, 0, both(cmp.Or(failed, ctx.Err()), held)
+}
+
+// sooner returns the refusal of the slot that may be free first, of two.
+func sooner(a, b error) error {
+	var first, second *distlock.HeldError
+	if errors.As(a, &first) && errors.As(b, &second) && first.Remaining > 0 && (second.Remaining == 0 || first.Remaining < second.Remaining) {
+		return a
+	}
+	return b
 }
 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,

@@ -296,3 +296,36 @@ func TestSlotsOutlastNotNow(t *testing.T) {
 		})
 	}
 }
+
+// A name is too long whether or not it is contended: those of its slots and of its queue have to fit, too.
+func TestSemaphoreLongName(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		for n, longest := range map[int]int{1: 507, 10000: 507, 10001: 506} {
+			name := strings.Repeat("a", longest)
+			_, err := patterns.Semaphore(l, n).TryLock(bg, name+"a")
+			wantErr(t, "TryLock of a name that is too long", err, distlock.ErrInvalid)
+			lock := mustLock(t, bg, patterns.Semaphore(l, n), name)
+			if n == 1 {
+				_, err = patterns.Semaphore(rival, n).TryLock(bg, name)
+				wantErr(t, "TryLock of the longest name", err, distlock.ErrHeld)
+			}
+			mustUnlock(t, bg, lock)
+		}
+	})
+}
+
+// A refusal tells of the slot that may be free first.
+func TestSemaphoreTellsOfTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		for _, ttl := range []time.Duration{time.Minute, time.Second, time.Hour} {
+			mustLock(t, bg, patterns.Semaphore(l, 3), "x", distlock.TTL(ttl), distlock.NoRenewal())
+		}
+		for range 10 { // they are asked in any order
+			_, err := patterns.Semaphore(rival, 3).TryLock(bg, "x")
+			var held *distlock.HeldError
+			if !errors.As(err, &held) || held.Remaining > time.Second {
+				t.Fatalf("told %+v, want a second at the most", held)
+			}
+		}
+	})
+}

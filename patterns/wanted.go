@@ -23,7 +23,8 @@ import (
 //
 // It fails with ErrUnsupported for locks of [Semaphore] and [ReadWrite], which are several
 // names in the store, and if l cannot be looked at; with ErrInvalid if every is zero or
-// less; or with the error of the first look. Later looks that fail are made up for by the
+// less; with the
+// error of the lock if that has ended; or with that of the first look. Later looks that fail are made up for by the
 // next.
 func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
 	if every <= 0 {
@@ -61,6 +62,9 @@ func tellIfWanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, wa
 	ctx, cancel := context.WithDeadline(ctx, lock.Deadline())
 	defer cancel()
 	st, err := distlock.Inspect(ctx, l, lock.Name())
+	if ended := lock.Err(); err != nil && ended != nil {
+		err = ended
+	}
 	if err == nil && st.Wanted {
 		close(wanted)
 	}

@@ -2,6 +2,7 @@ package patterns_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,6 +135,18 @@ func TestWantedEnds(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if synctest.Wait(); looks != 8 || closed(wanted) {
 			t.Errorf("%d looks, the last of which hung; told: %v", looks, closed(wanted))
+		}
+	})
+}
+
+// A lock that was lost before is the reason, whatever comes of the look.
+func TestWantedOfALostLock(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(time.Second), distlock.NoRenewal())
+		time.Sleep(2 * time.Second)
+		_, err := patterns.Wanted(bg, l, lock, time.Second)
+		if errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, distlock.ErrLost) {
+			t.Error(err)
 		}
 	})
 }
