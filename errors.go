@@ -8,7 +8,7 @@ import (
 
 // Error says what a call was about when it failed. The errors of Open, of Lockers, Locks
 // and the functions of this package are of this type, except those that a caller's own
-// function has returned.
+// function has returned. Where several locks or stores act as one, an error may join several of them.
 type Error struct {
 	Op   string // "open redis://host", "lock", "trylock", "extend", "unlock", "inspect", ...
 	Name string // of the lock; empty where there is none

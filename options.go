@@ -32,8 +32,8 @@ type Options struct {
 	// Logger receives what a caller cannot see from results: a lost lock, with the
 	// error of the renewal that failed last, and a release or a clean-up that gave
 	// up, at Warn; at Info, a call of Lock that waits for a lock of this Locker, maybe for
-	// itself; at Debug, each lock that is acquired or released. The keys are lock,
-	// token, backend and err. A handler gets the context of the call, and for a loss the
+	// itself; at Debug, each lock that is acquired or released; at Error, a driver that has
+	// panicked. The keys are lock, token, backend and err, or panic and stack. A handler gets the context of the call, and for a loss the
 	// values of the one that has acquired the lock. Nil means no logging. Names of locks
 	// are logged, credentials never.
 	Logger *slog.Logger

@@ -62,8 +62,8 @@ func Exec(ctx context.Context, db Execer, statement string, args ...any) error {
 // RedisScript writes fields of a hash if its field "fence" is not above a token, and sets
 // that. KEYS[1] is the hash, ARGV[1] the token, a whole number above 0 in decimal, and the
 // others are fields, none of them "fence", and values in turn. A refusal is an error that
-// begins with STALE, and anything that is not allowed an error that begins with ERR; after
-// either, nothing was written:
+// begins with STALE, and anything that is not allowed one that begins with ERR, or with
+// WRONGTYPE if the key is no hash; after each, nothing was written:
 //
 //	write := redis.NewScript(fence.RedisScript)
 //	err := write.Run(ctx, client, []string{"order:42"}, lock.Token(), "state", "paid").Err()
