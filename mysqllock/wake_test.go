@@ -27,6 +27,18 @@ func TestBreakKeepsOrder(t *testing.T) {
 	}
 }
 
+// TestBreakRefusesLateCopies has a copy of the request that took a lock arrive after the lock was broken.
+func TestBreakRefusesLateCopies(t *testing.T) {
+	t.Parallel()
+	d := openLockers(t, 1, Options{})[0].driverOf(t)
+	broken := d.claimOn("n", time.Minute)
+	testkit.Must(t, d.Break(t.Context(), "n", grants(t, broken).Token))
+	if grant, err := broken.Try(t.Context()); err == nil {
+		t.Errorf("a late copy was granted the name: %+v", grant)
+	}
+	releases(t, holdsWithLock(t, d))
+}
+
 // TestBrokenTakesNoLock breaks a lock before its named lock was taken. Then nobody has that, and the next holder takes it.
 func TestBrokenTakesNoLock(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@
 --
 -- Cancelling a statement closes the socket, and the server carries it out all the same, now or when the row it waits for
 -- becomes free. So the owner is put on the row's list, and the row created if need be: whatever comes of this claim after
--- this is refused. The list keeps the latest 32; only claims that failed without an answer are put on it.
+-- this is refused. The list keeps the latest 32; only claims that failed without an answer, or were broken, are put on it.
 INSERT INTO {table} (name, owner, token, expires, acquired, holder, undone, waited, wakes)
 VALUES ({name}, REPEAT(x'00', 16), {now}, -{now}, 0, x'', {owner}, 0, 0)
 ON DUPLICATE KEY UPDATE
