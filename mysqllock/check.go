@@ -35,6 +35,7 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 // before, and it is closed all the same: so Close does not fail.
 func (d *store) Close() error {
 	if d.locks != nil {
+		d.lookAfterAll()
 		d.locks.shared.close()
 	}
 	if d.renewals != nil {

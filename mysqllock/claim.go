@@ -203,12 +203,13 @@ func (c *claim) Release(ctx context.Context) error {
 			c.won = !done
 			return err
 		}
-		_, rows, err := c.exec(ctx, turns.Releasing, d.release.with(c.values()))
+		waited, rows, err := c.exec(ctx, turns.Releasing, d.release.with(c.values()))
 		if err != nil {
 			return err
 		}
 		if rows == 1 {
 			c.won = false
+			c.handsOver(waited)
 			d.freed.Set(c.request.Name, freedFor)
 			return nil
 		}
@@ -222,7 +223,15 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.won, c.ambiguous = false, false
+	c.handsOver(answer)
 	return nil
+}
+
+// handsOver is called when the claim has given its name back. waited is 1 if another has waited for it, or may have.
+func (c *claim) handsOver(waited int64) {
+	if waited == 1 {
+		c.driver.released(c.request.Name)
+	}
 }
 
 // releaseBoth releases a name together with its named lock, and reports whether it has done
@@ -236,7 +245,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	v := c.values()
 	v.lock = w.name.lock
 	text := c.driver.sql.fill("release-and-wake", v)
-	_, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+	waited, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		// After Break, the server has closed this connection. Then the release goes
 		// through the pool.
 		if err := alive(ctx, w.conn); err != nil {
@@ -249,7 +258,9 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	}
 	// RELEASE_LOCK runs only if the statement finds the row. If it does not, leave releases
 	// the named lock.
-	w.released = err == nil && rows == 1
+	if w.released = err == nil && rows == 1; w.released {
+		c.handsOver(waited)
+	}
 	return w.released, err
 }
 

@@ -102,6 +102,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		return distlock.ErrLost
 	}
 	_ = d.endLock(ctx, name)
+	d.released(name)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package mysqllock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -341,4 +342,59 @@ func TestExpelled(t *testing.T) {
 	isWoken(t, "the next", woken)
 	grants(t, next)
 	releases(t, next)
+}
+
+// TestFrozenWaiter has a waiter get the named lock at a release, and sleep on, as one does that has died while its connection
+// stands. The one that comes next is woken all the same.
+func TestFrozenWaiter(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(t *testing.T, d *store, holder *claim){
+		"Unlock": func(t *testing.T, _ *store, holder *claim) { releases(t, holder) },
+		"Unlock of one that came by the named lock": func(t *testing.T, _ *store, holder *claim) {
+			releases(t, holder)
+		},
+		"Close": func(t *testing.T, d *store, holder *claim) {
+			releases(t, holder)
+			testkit.Must(t, d.Close())
+		},
+		"Break": func(t *testing.T, d *store, holder *claim) {
+			testkit.Must(t, d.Break(t.Context(), "n", grants(t, holder).Token)) // once more: its own token
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			table := freshTable(t)
+			d := lockDriverOn(t, table)
+			holder := holdsWithLock(t, d)
+			age(t, d, "acquired", time.Second)
+			queued := atLock(t, d)
+			if strings.Contains(how, "by the named lock") {
+				first := holder
+				holder = d.claimOn("n", time.Minute)
+				refuses(t, holder)
+				woken := waits(t, t.Context(), holder)
+				testkit.Until(t, "the holder to be waits", func() bool { return queued() == 1 })
+				releases(t, first)
+				isWoken(t, "the holder", woken)
+				grants(t, holder)
+			}
+			conn, err := pool(t, nil).Conn(t.Context())
+			testkit.Must(t, err)
+			var frozen sync.WaitGroup
+			defer frozen.Wait()
+			frozen.Go(func() {
+				var got int
+				_ = conn.QueryRowContext(t.Context(), d.sql.fill("await-lock", d.sql.namedLock("n"))).Scan(&got)
+			})
+			testkit.Until(t, "the frozen one waits", func() bool { return queued() == 1 })
+			next := lockDriverOn(t, table).claimOn("n", time.Minute)
+			refuses(t, next)
+			woken := waits(t, t.Context(), next)
+			testkit.Until(t, "the next waits, too", func() bool { return queued() == 2 })
+			end(t, d, holder)
+			isWoken(t, "the next", woken)
+			grants(t, next)
+			releases(t, next)
+		})
+	}
 }

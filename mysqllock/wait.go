@@ -48,7 +48,8 @@ type namedLocks struct {
 	sql   *statements
 	conns chan struct{} // one element per claim that has a connection
 
-	shared sharedConn
+	shared    sharedConn
+	handOvers handOvers
 
 	// The named locks of these names are of no use: a process has them without holding the name.
 	disabled turns.Marks
