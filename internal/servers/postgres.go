@@ -36,7 +36,7 @@ var postgresRecipe = recipe{
 // all that it has acknowledged. Shared memory that is not the processes' own would outlive a SIGKILL, hence mmap.
 var postgresArgs = []string{
 	"--fsync=off",
-	"--max-connections=500",
+	"--max-connections=1500",
 	"--shared-buffers=32MB",
 	"--dynamic-shared-memory-type=mmap",
 }
