@@ -281,6 +281,28 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 	}
 }
 
+// A script without "#!" is started in two attempts. It has the terminal like any other program.
+func TestScriptAtTheTerminal(t *testing.T) {
+	c := newConsole(t)
+	c.send("printf 'echo started; read x; echo \"got $x\"; sleep 1000\\n' > s; chmod +x s; distlock run job -- ./s\n")
+	c.expect("started")
+	c.send("some words\n")
+	c.expect("got some words")
+	c.send(ctrlC)
+	c.send("echo \"status $?\"\n")
+	c.expect("status 130\r")
+}
+
+// What cannot be started leaves the terminal to the next program, and the reason is told there.
+func TestTerminalAfterNothing(t *testing.T) {
+	c := newTerminal(t, "sh", "-c", `stty tostop; printf '#!/no/such/interpreter' > s; chmod +x s
+		distlock run job -- ./s; echo "status $?"; read x; echo "read $x"; sleep 1000`)
+	c.expect("distlock: command not found: ./s")
+	c.expect("status 127\r")
+	c.send("some words\n")
+	c.expect("read some words")
+}
+
 // A person sees why nothing was run; a script has the status.
 func TestBusyAtATerminal(t *testing.T) {
 	t.Parallel()

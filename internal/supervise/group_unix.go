@@ -46,6 +46,11 @@ func start(cmd *exec.Cmd) (*group, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
+		if script, ok := shellScript(cmd, err); ok {
+			// It has the same attributes: the first attempt has moved the terminal already.
+			cmd = script
+			err = cmd.Start()
+		}
 		if err == nil {
 			g.pid = cmd.Process.Pid
 		}
@@ -55,15 +60,16 @@ func start(cmd *exec.Cmd) (*group, error) {
 			close(g.done)
 		}
 	}()
-	if err := <-started; err != nil {
-		g.tty.close()
-		return nil, err
-	}
-	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
+	err := <-started
 	// From now on this process may be in the background of the terminal. It must
 	// not be stopped for what it writes there, or for moving the terminal: it has
 	// a lock to watch, and to release. Not before: the program would inherit it.
 	signal.Ignore(syscall.SIGTTOU)
+	if err != nil {
+		g.restore() // a program is given the terminal before the system looks at its file
+		return nil, err
+	}
+	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
 	return g, nil
 }
 

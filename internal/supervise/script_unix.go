@@ -16,5 +16,6 @@ func shellScript(cmd *exec.Cmd, err error) (*exec.Cmd, bool) {
 	}
 	script := exec.Command("/bin/sh", append([]string{cmd.Path}, cmd.Args[1:]...)...)
 	script.Stdin, script.Stdout, script.Stderr, script.Env = cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env
+	script.SysProcAttr = cmd.SysProcAttr
 	return script, true
 }

@@ -82,9 +82,6 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 		"DISTLOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10),
 		"DISTLOCK_DEADLINE="+lock.Deadline().UTC().Format(time.RFC3339Nano))
 	g, err := start(cmd)
-	if script, ok := shellScript(cmd, err); ok {
-		g, err = start(script)
-	}
 	if err != nil {
 		return Outcome{}, startError(c.Args[0], err)
 	}
