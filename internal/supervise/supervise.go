@@ -130,7 +130,7 @@ func (w *watch) until(done <-chan struct{}) {
 			timer.Reset(w.untilTerm())
 		case <-lost:
 			if w.lose(w.lock.Err()) {
-				w.end(done, w.command.Grace)
+				w.end(done, w.grace())
 				return
 			}
 			lost = nil
@@ -141,7 +141,7 @@ func (w *watch) until(done <-chan struct{}) {
 				continue
 			}
 			if !w.command.KeepRunning && w.lose(w.ending()) {
-				w.end(done, time.Until(w.lock.Deadline())-w.settle)
+				w.end(done, w.grace())
 				return
 			}
 		}
@@ -177,6 +177,12 @@ func (w *watch) ending() error {
 // untilTerm is how long the program may run if the lock is not renewed any more.
 func (w *watch) untilTerm() time.Duration {
 	return time.Until(w.lock.Deadline()) - w.command.Grace - w.settle
+}
+
+// grace is how long the program may take to end. It is nothing after the lease, when this
+// process was stopped for longer: another may hold the lock by then.
+func (w *watch) grace() time.Duration {
+	return min(w.command.Grace, time.Until(w.lock.Deadline())-w.settle)
 }
 
 // lose notes the loss and reports whether the program has to end.

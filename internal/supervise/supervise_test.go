@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,6 +73,66 @@ func TestMessageThatBlocksDoesNotSaveTheProgram(t *testing.T) {
 		t.Errorf("got %+v, %v, want status 137", out, err)
 	}
 	<-told
+}
+
+// overslept is a lock as a process finds it that was stopped for longer than the lease.
+type overslept struct {
+	distlock.Lock
+	over atomic.Bool
+	done chan struct{}
+}
+
+func (o *overslept) Done() <-chan struct{} { return o.done }
+
+func (o *overslept) Err() error {
+	if o.over.Load() {
+		return distlock.ErrLost
+	}
+	return nil
+}
+
+func (o *overslept) Deadline() time.Time {
+	if o.over.Load() {
+		return time.Now().Add(-time.Second)
+	}
+	return time.Now().Add(10 * time.Hour)
+}
+
+// Another may hold the lock, so the program does not have its hour.
+func TestNoGraceAfterTheLease(t *testing.T) {
+	_, lock := hold(t, time.Minute)
+	o := &overslept{Lock: lock, done: make(chan struct{})}
+	file := filepath.Join(t.TempDir(), "runs")
+	go func() {
+		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		o.over.Store(true)
+		close(o.done)
+	}()
+	out, err := Run(o, Command{
+		Args:  []string{"sh", "-c", `trap "" TERM; touch "$1"; while :; do sleep 0.1; done`, "sh", file},
+		Grace: time.Hour,
+		Tell:  t.Logf,
+	})
+	if err != nil || !errors.Is(out.Lost, distlock.ErrLost) || out.Status != 128+9 {
+		t.Errorf("got %+v, %v, want status 137", out, err)
+	}
+}
+
+// The grace is what was asked for, within the lease.
+func TestGraceIsWithinTheLease(t *testing.T) { synctest.Test(t, testGraceIsWithinTheLease) }
+
+func testGraceIsWithinTheLease(t *testing.T) {
+	_, lock := hold(t, time.Minute)
+	w := &watch{lock: lock, command: Command{Grace: 10 * time.Second}, settle: settle(time.Minute)}
+	if got := w.grace(); got != 10*time.Second {
+		t.Errorf("%v of grace within the lease", got)
+	}
+	w.command.Grace = time.Hour
+	if got := w.grace(); got >= time.Until(lock.Deadline()) {
+		t.Errorf("%v of grace with a lease that ends in %v", got, time.Until(lock.Deadline()))
+	}
 }
 
 // What is told of a loss names the reason, and no time that has passed already.
