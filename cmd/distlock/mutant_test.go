@@ -57,6 +57,10 @@ type muteStore struct {
 
 func (muteStore) Close() error { return nil }
 
+func (muteStore) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Backend: mute, MaxTTL: 15 * time.Second}
+}
+
 func (muteStore) Inspect(_ context.Context, name string) (distlock.Status, error) {
 	return distlock.Status{Name: name, Held: true, Token: 7}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
 	"github.com/distlock-go/distlock/internal/supervise"
 )
@@ -85,10 +86,10 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held")
 	f.IntVarP(&o.busy, "conflict-exit-code", "E", statusBusy, "exit `status` if the name is held or the wait is over")
-	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost (default a sixth of the TTL, at most 10s)")
+	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost, up to a third of the TTL (default a sixth, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
 	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
-	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds; on ZooKeeper distlock stays as long")
+	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds")
 	f.IntVar(&o.permits, "permits", 0, "let this `number` of holders have NAME at a time")
 	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
 	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")
@@ -123,23 +124,53 @@ func (o *runOptions) check(f *pflag.FlagSet) error {
 	return nil
 }
 
-// checkLease looks at what makes sense only with the TTL that the backend granted.
-func (o *runOptions) checkLease(graceSet bool, lease time.Duration) error {
+// checkKillAfter refuses what no lease of the TTL allows.
+func (o *runOptions) checkKillAfter(ttl time.Duration) error {
+	if longest := ttl / 3; o.killAfter > longest {
+		return usage(fmt.Errorf("--kill-after is %v, allowed with this TTL is up to %v: one renewal that fails must not end the command",
+			o.killAfter, longest.Round(time.Millisecond)))
+	}
+	return nil
+}
+
+// longestTTL returns the most that the configuration can mean. What is wrong in the URL is
+// reported when the URL is opened.
+func longestTTL(c backends.Config) time.Duration {
+	if c.TTL > 0 {
+		return c.TTL.Duration()
+	}
+	u, err := openurl.Parse(c.URL)
+	if err != nil {
+		return distlock.MaxTTL
+	}
+	ttl := u.Duration("ttl", distlock.DefaultTTL, time.Millisecond, distlock.MaxTTL)
+	if ttl < time.Millisecond {
+		return distlock.MaxTTL
+	}
+	return ttl
+}
+
+// fitLease fits --kill-after to the lease that was granted: somewhat shorter than the TTL, and on
+// ZooKeeper as short as a session has it.
+func (o *runOptions) fitLease(graceSet bool, lease time.Duration) {
 	switch {
 	case lease <= 0: // this process has slept since: nothing will be started
 	case !graceSet:
 		o.killAfter = min(lease/6, 10*time.Second)
 	case o.killAfter > lease/3:
-		return fmt.Errorf("--kill-after is %v, allowed with this TTL is up to %v: one renewal that fails must not end the command",
-			o.killAfter, (lease / 3).Round(time.Millisecond))
+		o.killAfter = lease / 3
+		o.tell("--kill-after is %v with the lease that was granted", o.killAfter.Round(time.Millisecond))
 	}
-	return nil
 }
 
 func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, args []string) error {
 	outliveReaders()
 	config, err := loadServer(cmd)
 	if err != nil {
+		return err
+	}
+	ttl := longestTTL(config)
+	if err := o.checkKillAfter(ttl); err != nil {
 		return err
 	}
 	if config.Holder == "" && !namesHolder(config.URL) {
@@ -152,6 +183,11 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		}
 		return err
 	}
+	if c, ok := b.locker.(capable); ok {
+		if err := o.checkKillAfter(min(ttl, c.Capabilities().MaxTTL)); err != nil {
+			return tellAndClose(b.locker, err)
+		}
+	}
 	start := time.Now()
 	lock, err := o.acquire(cmd.Context(), o.sharing(b.locker), name)
 	if err != nil {
@@ -161,10 +197,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		}
 		return tellAndClose(b.locker, o.refused(b, name, err))
 	}
-	lease := time.Until(lock.Deadline())
-	if err := o.checkLease(cmd.Flags().Changed("kill-after"), lease); err != nil {
-		return tellAndClose(b.locker, usage(err))
-	}
+	o.fitLease(cmd.Flags().Changed("kill-after"), time.Until(lock.Deadline()))
 	o.tell("%s held after %v, token %d", printable(name), time.Since(start).Round(time.Millisecond), lock.Token())
 	return o.underLock(cmd.Context(), signals, b, lock, args)
 }
