@@ -25,8 +25,7 @@ func breakCommand() *cobra.Command {
 		Long: `Break shows who holds NAME, asks, and ends that hold, or nothing: if it has ended
 meanwhile, and the name is another's by now, nobody loses it, and the exit status is 1.
 So it is if the answer is not yes.
-With --token it does not look and does not ask, but ends the hold with that token, as
-inspect has shown it.
+With --token it ends the hold with that token, which inspect shows.
 
 The holder is told within a third of its TTL, and its token is out of date from then on;
 but until it is told it works on, so break a lock only if its writes are fenced or you

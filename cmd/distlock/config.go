@@ -32,8 +32,8 @@ its ttl and holder, and --ttl and --holder of run before those; a ttl or holder 
 URL must be the same. Others on the machine can see a password in --url, but not in the
 environment or the file.
 
-Check also takes the URL as an argument. Compare takes all of its URLs so, and looks at
-none of the above. mem://, the memory of one process, is for these two alone.`
+Check also takes the URL as an argument, and compare takes all of its URLs so. mem://, the
+memory of one process, is for these two alone.`
 
 const whereBackend = "\n\nWhere the backend comes from: \"distlock help backend\"."
 

@@ -23,27 +23,29 @@ func topic(name, short, text string) *cobra.Command {
 
 const runningHelp = `The command of run gets a process group of its own, and the terminal if there is one.
 Signals are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if
-they were, as after nohup(1). The rest of the environment is handed down as it is:
-DISTLOCK_URL too, if it was set.
+they were, as after nohup(1). The rest of the environment is handed down, with DISTLOCK_URL
+if set. What has left the group, as by setsid(1), is neither signalled nor ended.
+What the command leaves in the background is not waited for, and runs on without the lock.
 
-At a terminal the command is in the foreground, as if the shell had started it: Ctrl-C
-reaches it alone, and Ctrl-Z stops both it and distlock. Nothing renews the lock then:
-once the TTL has passed the name is free, and fg or bg ends the command, with status
-75, instead of waking it. In a pipeline the command gets the terminal if it asks for it.
+At a terminal the command is in the foreground: Ctrl-C reaches it alone, and Ctrl-Z stops
+both it and distlock. Nothing renews the lock then: after the TTL the name is free, and fg
+or bg ends the command, with status 75, instead of waking it. In a pipeline the command
+gets the terminal if it asks for it.
 
 A lock is being lost when the backend does not answer, or somebody broke it. The whole
 group gets TERM and KILL, both before the lease can be granted to another, unless
-somebody broke it. If distlock itself is killed, the name is free when the TTL has
-passed, and on Linux the command dies with it, but not what that has started.
+somebody broke it, or distlock alone was stopped: then KILL comes when it goes on. If
+distlock itself is killed, the name is free after the TTL, and on Linux the command dies
+with it, but not what that has started.
 
 --once-per and --min-hold keep the name after a command that has succeeded, counted from
-its start. The period of --once-per ends a tenth early, but no more than 30s, since cron
-never starts a job at the same instant. If the store can keep the name to the end by its
-own clock, distlock leaves it to the store and ends. It stays where that would be wrong by
-more than a twentieth: on ZooKeeper, where a name lives by the session of a process, and
-for what is shorter than the TTL, on etcd than 80s. While it stays, a signal ends it, with
-status 128+n, though the command has succeeded. The name is then free after the TTL, which
-may be later than the end of the period: give such a run a TTL shorter than that.`
+its start. The period of --once-per ends early, since cron never starts a job at the same
+instant. If the store can keep the name to the end by its own clock, distlock ends. It stays
+where that would be wrong by more than a twentieth: on ZooKeeper, where a name lives by the
+session of a process, and for what is shorter than the TTL, on etcd than 80s. While it stays,
+a signal ends it, with status 128+n; if the command has succeeded upon a signal, a second one
+does. The name is then free after the TTL, which may be later than the period: give such a
+run a TTL shorter than that.`
 
 const chaosHelp = `With --chaos, check does not run the suite. Clients lock, hold and unlock three names, while
 the commands of --faults break the store, one after the other, for up to four seconds each,

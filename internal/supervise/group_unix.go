@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// group is a running program and all that it has started.
+// group is a running program and what it has started, but for what has left its process group.
 type group struct {
 	pid  int
 	tty  *terminal     // nil if there is none

@@ -1,5 +1,7 @@
-// Package supervise runs a program while a lock is held, and ends it, with all that
-// it has started, before anybody else can hold the lock.
+// Package supervise runs a program while a lock is held, and ends it, with all of its process
+// group, before anybody else can hold the lock. What has left the group is not ended, nor is
+// what the program has left in the background when it ends by itself: nothing waits for that.
+// On Windows, which has no such groups, the program alone is ended.
 package supervise
 
 import (
@@ -26,7 +28,7 @@ type Command struct {
 	// KeepRunning lets the program run on without the lock.
 	KeepRunning bool
 
-	// Signals are passed on to the program and all that it has started.
+	// Signals are passed on to the process group of the program.
 	Signals <-chan os.Signal
 
 	// Trouble returns why the lock was not renewed the last time, or nil.
