@@ -245,6 +245,10 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	v := c.values()
 	v.lock = w.name.lock
 	text := c.driver.sql.fill("release-and-wake", v)
+	// This connection may hang alone, as it may have been idle for the whole hold. Then the next call of Release, through the
+	// pool, is to have time.
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
 	waited, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		// After Break, the server has closed this connection. Then the release goes
 		// through the pool.

@@ -175,3 +175,26 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	}
 	releases(t, next)
 }
+
+// TestOwnConnectionHangs has the connection of a claim that has waited say nothing more. Its release goes through the pool then,
+// whatever time it has.
+func TestOwnConnectionHangs(t *testing.T) {
+	t.Parallel()
+	p, url := link(t)
+	d := lockDriver(t)
+	d.locks = newNamedLocks(poolOf(t, config(t, url)), d.sql, 16)
+	holder := holdsWithLock(t, d)
+	age(t, d, "acquired", time.Second)
+	c := d.claimOn("n", time.Minute)
+	woken := goesToLock(t, c)
+	releases(t, holder)
+	isWoken(t, "the waiter", woken)
+	grants(t, c)
+	givesBack(t, d.locks)
+	p.DropRequest(1)
+	err := c.Release(context.Background())
+	if driver.FateOf(err) != driver.Unknown || p.Fired() != 1 {
+		t.Errorf("Release by a connection that hangs: %v, want one that says that the outcome is not known", err)
+	}
+	releases(t, c)
+}
