@@ -149,6 +149,11 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 			HeldError: distlock.HeldError{Remaining: micros(answer / -2)},
 			NoWake:    !c.refusal(answer%2 != 0),
 		}
+	case answer == 0 && c.ambiguous:
+		// Break has ended a hold that the claim has not heard of. What was sent for that owner is refused from now on, but
+		// the claim may go on as another.
+		c.request.Owner, c.ambiguous = newOwner(), false
+		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errors.New("the hold was broken before the claim knew of it")}
 	case answer == 0:
 		c.ambiguous = true // it may have taken the row
 		return driver.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")

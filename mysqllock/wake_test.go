@@ -39,6 +39,28 @@ func TestBreakRefusesLateCopies(t *testing.T) {
 	releases(t, holdsWithLock(t, d))
 }
 
+// TestBreakOfUnheardGrant breaks a hold whose grant had no answer: the claim waits on, and the late copy is refused.
+func TestBreakOfUnheardGrant(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	holder, c := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	grants(t, holder)
+	refuses(t, c)
+	releases(t, holder)
+	copied := d.acquire.with(c.values(), time.Minute.Microseconds(), viaNothing)
+	token, _, err := d.exec(t.Context(), copied, false)
+	testkit.Must(t, err)
+	c.ambiguous = true // as after a Try without an answer
+	testkit.Must(t, d.Break(t.Context(), "n", token))
+	if g := grants(t, c); g.Token <= token {
+		t.Errorf("token %d after %d", g.Token, token)
+	}
+	releases(t, c)
+	if answer, _, err := d.exec(t.Context(), copied, false); answer != 0 || err != nil {
+		t.Errorf("a late copy of the Try that was broken: %d, %v, want 0", answer, err)
+	}
+}
+
 // TestBrokenTakesNoLock breaks a lock before its named lock was taken. Then nobody has that, and the next holder takes it.
 func TestBrokenTakesNoLock(t *testing.T) {
 	t.Parallel()
