@@ -88,7 +88,31 @@ func (d *store) check(ctx context.Context) error {
 		return err
 	}
 	d.renewals.skip = err == nil
-	return errors.Join(d.checkSession(ctx), d.checkColumns(ctx))
+	return errors.Join(d.checkSession(ctx), d.checkColumns(ctx), d.checkWaitDB(ctx))
+}
+
+// checkWaitDB refuses a pool of the user's on which renewals would not last, or be of another table.
+func (d *store) checkWaitDB(ctx context.Context) error {
+	db := d.renewals.db
+	if db == d.db && d.locks != nil {
+		db = d.locks.db
+	}
+	if db == d.db || len(d.pools) > 0 { // those are all alike
+		return nil
+	}
+	var autocommit bool
+	var schema string
+	var other any
+	err := db.QueryRowContext(ctx, d.sql.text["session-plain"]).Scan(&autocommit, &schema, &other, &other, &other, &other)
+	switch {
+	case err != nil:
+		return err
+	case !autocommit:
+		return fmt.Errorf("%w: autocommit is off on the connections of WaitDB, it must be on", distlock.ErrInvalid)
+	case schema != d.sql.schema:
+		return fmt.Errorf("%w: the schema of WaitDB is %q, it must be %q, as that of the pool", distlock.ErrInvalid, schema, d.sql.schema)
+	}
+	return nil
 }
 
 // prepares reports whether the server can prepare a statement.

@@ -145,6 +145,14 @@ func TestTable(t *testing.T) {
 	if _, err := New(off, &Options{Table: freshTable(t), Create: true}); !errors.Is(err, distlock.ErrInvalid) {
 		t.Errorf("New on a pool without autocommit: %v", err)
 	}
+	elsewhere := config(t, server(t).URL())
+	elsewhere.DBName = "information_schema"
+	for want, wait := range map[string]*sql.DB{"autocommit": off, "information_schema": poolOf(t, elsewhere)} {
+		_, err := New(pool(t, nil), &Options{Table: freshTable(t), Create: true, WaitDB: wait})
+		if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("New with a WaitDB that does not fit: %v, want one that names %s", err, want)
+		}
+	}
 }
 
 // TestRights opens the table as users with fewer and fewer rights.
