@@ -28,6 +28,7 @@ const (
 	errNoSchema        = 1049
 	errNoColumn        = 1054
 	errDuplicate       = 1062
+	errNoThread        = 1094
 	errTableFull       = 1114
 	errNoRight         = 1142
 	errNoColumnRight   = 1143

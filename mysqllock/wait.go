@@ -51,6 +51,8 @@ type namedLocks struct {
 	shared    sharedConn
 	handOvers handOvers
 
+	expelAfter time.Duration // the constant, but in tests
+
 	// The named locks of these names are of no use: a process has them without holding the name.
 	disabled turns.Marks
 }
@@ -77,6 +79,9 @@ const (
 	// another: all connections may have been taken, or its own was lost in an outage, and
 	// the holder may stay for days.
 	rejoinAfter = time.Second
+
+	// expelAfter is for how long a connection may have a named lock after another claim got the name.
+	expelAfter = time.Second
 )
 
 // newNamedLocks returns the named locks of a table. At most limit claims wait at a time,
@@ -85,7 +90,7 @@ func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	if open := db.Stats().MaxOpenConnections; open > 0 {
 		limit = max(min(limit, open-1), 0)
 	}
-	return &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), shared: sharedConn{db: db, sql: s}}
+	return &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), shared: sharedConn{db: db, sql: s}, expelAfter: expelAfter}
 }
 
 // ask sends a statement about a named lock. Each answers with a number.
@@ -141,20 +146,41 @@ func (c *claim) granted() {
 	case c.waiter == nil || c.waiter.over() && c.waiter.conn == nil:
 		l.shared.takeLater(c)
 	case !c.waiter.over() && !c.without:
-		c.driver.expel(c.request.Name)
+		c.driver.expel(c.waiter, c.request.Name)
 	}
 }
 
-// expel ends the connection that has the named lock of a name without holding the name: its process has died, or is
-// frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
-// done, claims of this process do without the named lock. Should another have it by now, that one polls.
-func (d *store) expel(name string) {
-	d.locks.disabled.Set(name, disabledFor)
-	d.locks.shared.background(func() {
-		if d.endLock(context.Background(), name) == nil {
-			d.locks.disabled.Remove(name)
+// expel ends the connection that has the named lock of a name without holding the name, and for long: its process has died, or
+// is frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
+// done, claims of this process do without the named lock. Most of all it is that of a holder that lives, the lease of which has
+// just ended: it is about to release that, and its connection may have the named locks of a thousand other names.
+func (d *store) expel(w *waiter, name string) {
+	l, lock := d.locks, d.sql.namedLock(name)
+	l.disabled.Set(name, disabledFor)
+	l.shared.background(func() {
+		err := d.ask(context.Background(), lockTimeout, d.sql.fill("used-lock", lock), func(row *sql.Rows) error { return row.Scan(&lock.number) })
+		if err == nil && !w.comesWithin(l.expelAfter) {
+			_, err = d.change(context.Background(), lockTimeout, "end-lock-of", lock)
+		}
+		if err == nil || hasNumber(err, errNoThread) {
+			l.disabled.Remove(name)
 		}
 	})
+}
+
+// comesWithin reports whether the named lock comes to w in the time d. It returns sooner only if it does.
+func (w *waiter) comesWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		if w.conn != nil {
+			return true
+		}
+		<-timer.C
+	case <-timer.C:
+	}
+	return false
 }
 
 // endLock ends the connection that has the named lock of a name. It takes no more than named locks away: waiters of

@@ -1,0 +1,165 @@
+package mysqllock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/testkit"
+)
+
+// TestStuckLock has another user keep the named lock, whose connections a Locker may not end: it waits for it once.
+func TestStuckLock(t *testing.T) {
+	t.Parallel()
+	d := lockDriver(t)
+	conn, err := adminPool(t).Conn(t.Context())
+	testkit.Must(t, err)
+	defer conn.Close()
+	var got int
+	if err := conn.QueryRowContext(t.Context(), d.sql.fill("await-lock", d.sql.namedLock("n"))).Scan(&got); err != nil || got == 0 {
+		t.Fatal(got, err)
+	}
+	holder, waiter := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	grants(t, holder)
+	age(t, d, "acquired", time.Second)
+	refuses(t, waiter)
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := waits(t, ctx, waiter)
+	queued := atLock(t, d)
+	testkit.Until(t, "the waiter waits for the named lock", func() bool { return queued() == 1 })
+	cancel()
+	wantError(t, "Wait", <-returned, context.Canceled)
+	releases(t, holder)
+	refuses(t, waiter) // it looks by itself, but too early
+	age(t, d, "waited", time.Second)
+	grants(t, waiter)
+
+	second := d.claimOn("n", time.Minute)
+	polls(t, second)
+	if queued() > 1 {
+		t.Error("the second waiter waits for the named lock too")
+	}
+	releases(t, waiter)
+	grants(t, second)
+	releases(t, second)
+}
+
+// TestExpelled has a process keep the named lock of a name that it holds no more, as a frozen one does. The first claim that
+// gets the name past it ends its connection, for those that wait behind.
+func TestExpelled(t *testing.T) {
+	t.Parallel()
+	table := freshTable(t)
+	frozen, d := lockDriverOn(t, table), lockDriverOn(t, table)
+	holdsWithLock(t, frozen)
+	age(t, d, "acquired", time.Second)
+	heir, next, queued := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), atLock(t, d)
+	refuses(t, heir)
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := waits(t, ctx, heir)
+	testkit.Until(t, "the heir waits for the named lock", func() bool { return queued() == 1 })
+	refuses(t, next)
+	woken := waits(t, t.Context(), next)
+	testkit.Until(t, "the next waits for it, too", func() bool { return queued() == 2 })
+	cancel()
+	wantError(t, "Wait", <-returned, context.Canceled)
+	expire(t, d, "n") // without the named lock
+	grants(t, heir)
+	testkit.Until(t, "the named lock has come to the heir, and is of use again", func() bool { return heir.waiter.over() && !d.locks.disabled.Has("n") })
+	releases(t, heir)
+	isWoken(t, "the next", woken)
+	grants(t, next)
+	releases(t, next)
+}
+
+// TestFrozenWaiter has a waiter get the named lock at a release, and sleep on, as one does that has died while its connection
+// stands. The one that comes next is woken all the same.
+func TestFrozenWaiter(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(t *testing.T, d *store, holder *claim){
+		"Unlock": func(t *testing.T, _ *store, holder *claim) { releases(t, holder) },
+		"Unlock of one that came by the named lock": func(t *testing.T, _ *store, holder *claim) {
+			releases(t, holder)
+		},
+		"Close": func(t *testing.T, d *store, holder *claim) {
+			releases(t, holder)
+			testkit.Must(t, d.Close())
+		},
+		"Break": func(t *testing.T, d *store, holder *claim) {
+			testkit.Must(t, d.Break(t.Context(), "n", grants(t, holder).Token)) // once more: its own token
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			table := freshTable(t)
+			d := lockDriverOn(t, table)
+			holder := holdsWithLock(t, d)
+			age(t, d, "acquired", time.Second)
+			queued := atLock(t, d)
+			if strings.Contains(how, "by the named lock") {
+				first := holder
+				holder = d.claimOn("n", time.Minute)
+				refuses(t, holder)
+				woken := waits(t, t.Context(), holder)
+				testkit.Until(t, "the holder to be waits", func() bool { return queued() == 1 })
+				releases(t, first)
+				isWoken(t, "the holder", woken)
+				grants(t, holder)
+			}
+			conn, err := pool(t, nil).Conn(t.Context())
+			testkit.Must(t, err)
+			var frozen sync.WaitGroup
+			defer frozen.Wait()
+			frozen.Go(func() {
+				var got int
+				_ = conn.QueryRowContext(t.Context(), d.sql.fill("await-lock", d.sql.namedLock("n"))).Scan(&got)
+			})
+			testkit.Until(t, "the frozen one waits", func() bool { return queued() == 1 })
+			next := lockDriverOn(t, table).claimOn("n", time.Minute)
+			refuses(t, next)
+			woken := waits(t, t.Context(), next)
+			testkit.Until(t, "the next waits, too", func() bool { return queued() == 2 })
+			end(t, d, holder)
+			isWoken(t, "the next", woken)
+			grants(t, next)
+			releases(t, next)
+		})
+	}
+}
+
+// TestExpelsNoneThatLives ends the lease of a holder that lives, and is a little late with its named lock. The connection of that
+// has the named lock of another name, too, and keeps it.
+func TestExpelsNoneThatLives(t *testing.T) {
+	t.Parallel()
+	table := freshTable(t)
+	late, d := lockDriverOn(t, table), lockDriverOn(t, table)
+	d.locks.expelAfter = time.Hour
+	holder, other := holdsWithLock(t, late), late.claimOn("other", time.Minute)
+	grants(t, other)
+	takesLocks(t, late.locks, 2)
+	age(t, d, "acquired", time.Second)
+	has := func() (connection int) {
+		testkit.Must(t, d.db.QueryRow(d.sql.fill("used-lock", d.sql.namedLock("other"))).Scan(&connection))
+		return connection
+	}
+	before := has()
+	heir, queued := d.claimOn("n", time.Minute), atLock(t, d)
+	refuses(t, heir)
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := waits(t, ctx, heir)
+	testkit.Until(t, "the heir waits for the named lock", func() bool { return queued() == 1 })
+	cancel()
+	wantError(t, "Wait", <-returned, context.Canceled)
+	expire(t, d, "n")
+	grants(t, heir)
+	time.Sleep(50 * time.Millisecond) // in which the holder is late; only a pass can be false
+	wantError(t, "Release of the lock that was lost", holder.Release(t.Context()), distlock.ErrLost)
+	testkit.Until(t, "the named lock has come to the heir, and is of use again", func() bool { return heir.waiter.over() && !d.locks.disabled.Has("n") })
+	if now := has(); now != before || before == 0 {
+		t.Errorf("the named lock of the other name was with the connection %d, and is with %d", before, now)
+	}
+	releases(t, heir)
+	releases(t, other)
+}
