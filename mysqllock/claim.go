@@ -93,7 +93,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	sent := time.Now()
 	grant, err := c.try(ctx)
 	if err == nil && (c.ambiguous || time.Since(sent) > min(c.request.TTL/8, minIdle/2)) {
-		grant, err = c.regrant(ctx)
+		grant, err = c.regrant(ctx, grant.Token)
 	}
 	if err != nil {
 		return driver.Grant{}, err
@@ -106,10 +106,10 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 // regrant starts the lease of a grant anew, and raises its token. It is done once: if it
 // takes as long, then requests take that long. The token is right then, too, since nobody else
 // has had the row.
-func (c *claim) regrant(ctx context.Context) (driver.Grant, error) {
+func (c *claim) regrant(ctx context.Context, seen int64) (driver.Grant, error) {
 	ttl := roundUp(c.request.TTL)
 	v := c.values()
-	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
+	v.number, v.seen = strconv.FormatInt(ttl.Microseconds(), 10), strconv.FormatInt(seen, 10)
 	send := plain(c.driver.db, c.driver.sql.fill("regrant", v))
 	var token int64
 	// Not repeated by the engine, for which Again means that the claim has left nothing: the

@@ -88,6 +88,27 @@ func TestLateStatementIsRefused(t *testing.T) {
 	}
 }
 
+// TestLateRegrantIsRefused applies a copy of a regrant that had no answer, after the next Try was granted: the holder's token stays.
+func TestLateRegrantIsRefused(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	c := d.claimOn("n", time.Minute)
+	token, _, err := d.exec(t.Context(), d.acquire.with(c.values(), time.Minute.Microseconds(), viaNothing), false)
+	testkit.Must(t, err)
+	v := c.values()
+	v.number, v.seen = fmt.Sprint(time.Minute.Microseconds()), fmt.Sprint(token)
+	late := plain(d.db, d.sql.fill("regrant", v))
+	c.ambiguous = true
+	g := grants(t, c)
+	if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
+		t.Errorf("a late regrant answered %d, %v, want 0", answer, err)
+	}
+	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Token != g.Token {
+		t.Errorf("the holder was told token %d, the row has %d, %v", g.Token, st.Token, err)
+	}
+	releases(t, c)
+}
+
 // TestRolledBackIsRetried has the server roll back statements for reasons of its own: a
 // deadlock, a commit that another server of a cluster has refused. It is not seen outside.
 func TestRolledBackIsRetried(t *testing.T) {

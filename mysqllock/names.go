@@ -64,7 +64,7 @@ func newStatements(table string) (*statements, error) {
 		"{schema-text}", schema, "{table-text}", "'"+m[2]+"'",
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
 		"{ttl}", "%[4]s", "{token}", "%[4]s", "{renewed}", "%[4]s", "{idle}", "%[4]s", "{length}", "%[4]s",
-		"{via}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10),
+		"{via}", "%[5]s", "{seen}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10),
 		"{max-late}", strconv.FormatInt(driver.MaxLate.Microseconds(), 10))
 	for name, text := range s.text {
 		s.text[name] = finish.Replace(expand.Replace(text))
@@ -95,14 +95,14 @@ func Schema(table string) (string, error) {
 
 // values complete a statement. Texts are in hexadecimal: that survives every sql_mode and
 // charset, and leaves nothing to escape.
-type values struct{ name, owner, holder, number, lock string }
+type values struct{ name, owner, holder, number, seen, lock string }
 
 // next stands between the elements where a value is a list.
 const next = "',x'"
 
 // fill writes values into a statement, to be sent as it is in a single round trip.
 func (s *statements) fill(statement string, v values) string {
-	return fmt.Sprintf(s.text[statement], "x'"+v.name+"'", "x'"+v.owner+"'", "x'"+v.holder+"'", v.number, "", "x'"+v.lock+"'")
+	return fmt.Sprintf(s.text[statement], "x'"+v.name+"'", "x'"+v.owner+"'", "x'"+v.holder+"'", v.number, v.seen, "x'"+v.lock+"'")
 }
 
 // namedLock returns the values for the statements about the named lock of a name.
