@@ -2,6 +2,8 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -66,24 +68,20 @@ func (d *store) lookAfter(name string) {
 	next.timer.Stop()
 	delete(h.pending, name)
 	d.locks.shared.background(func() {
-		for began, since := time.Now(), next.released; time.Since(began) < awakeMost && d.stuck(name); {
+		for began, since := time.Now(), next.released; time.Since(began) < awakeMost; {
+			conn, err := d.connOf("stuck-lock", name)
+			if err != nil || conn == 0 {
+				return
+			}
 			if time.Since(since) < awakeAfter {
 				time.Sleep(awakePoll)
-			} else if d.endLock(context.Background(), name) != nil {
+			} else if d.endLockOf(conn, name) != nil {
 				return
 			} else {
 				since = time.Now() // the next may have died, too
 			}
 		}
 	})
-}
-
-// stuck reports whether a connection has the named lock of a name that is free.
-func (d *store) stuck(name string) (used bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
-	defer cancel()
-	err := d.db.QueryRowContext(ctx, d.sql.fill("stuck-lock", d.sql.namedLock(name))).Scan(&used)
-	return err == nil && used
 }
 
 // lookAfterAll looks after all that was released lately, at once. It is called by Close.
@@ -99,4 +97,60 @@ func (d *store) lookAfterAll() {
 	for _, name := range names {
 		d.lookAfter(name)
 	}
+}
+
+// expel ends the connection that has the named lock of a name without holding the name, and for long: its process has died, or
+// is frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
+// done, claims of this process do without the named lock. Most of all it is that of a holder that lives, the lease of which has
+// just ended: it is about to release that, and its connection may have the named locks of a thousand other names.
+func (d *store) expel(w *waiter, name string) {
+	l := d.locks
+	l.disabled.Set(name, disabledFor)
+	l.shared.background(func() {
+		conn, err := d.connOf("used-lock", name)
+		if err == nil && conn > 0 && !w.comesWithin(l.expelAfter) {
+			err = d.endLockOf(conn, name)
+		}
+		if err == nil {
+			l.disabled.Remove(name)
+		}
+	})
+}
+
+// comesWithin reports whether the named lock comes to w in the time d. It returns sooner only if it does.
+func (w *waiter) comesWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		if w.conn != nil {
+			return true
+		}
+		<-timer.C
+	case <-timer.C:
+	}
+	return false
+}
+
+// connOf asks which connection has the named lock of a name; 0 if there is none.
+func (d *store) connOf(statement, name string) (conn int64, err error) {
+	err = d.ask(context.Background(), lockTimeout, d.sql.fill(statement, d.sql.namedLock(name)), func(row *sql.Rows) error { return row.Scan(&conn) })
+	return conn, err
+}
+
+// endLockOf ends a connection if that has the named lock of a name.
+func (d *store) endLockOf(conn int64, name string) error {
+	lock := d.sql.namedLock(name)
+	lock.number = strconv.FormatInt(conn, 10)
+	_, err := d.change(context.Background(), lockTimeout, "end-lock-of", lock)
+	if hasNumber(err, errNoThread) {
+		return nil // another has it by now
+	}
+	return err
+}
+
+// endLock ends whatever connection has the named lock of a name. It takes no more than named locks away: waiters of
+// other names, for which it has some, wake up, too, and poll.
+func (d *store) endLock(ctx context.Context, name string) {
+	_, _ = d.change(ctx, lockTimeout, "end-lock", d.sql.namedLock(name))
 }

@@ -101,7 +101,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	case broken == 0:
 		return distlock.ErrLost
 	}
-	_ = d.endLock(ctx, name)
+	d.endLock(ctx, name)
 	d.released(name)
 	return nil
 }

@@ -150,46 +150,6 @@ func (c *claim) granted() {
 	}
 }
 
-// expel ends the connection that has the named lock of a name without holding the name, and for long: its process has died, or
-// is frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
-// done, claims of this process do without the named lock. Most of all it is that of a holder that lives, the lease of which has
-// just ended: it is about to release that, and its connection may have the named locks of a thousand other names.
-func (d *store) expel(w *waiter, name string) {
-	l, lock := d.locks, d.sql.namedLock(name)
-	l.disabled.Set(name, disabledFor)
-	l.shared.background(func() {
-		err := d.ask(context.Background(), lockTimeout, d.sql.fill("used-lock", lock), func(row *sql.Rows) error { return row.Scan(&lock.number) })
-		if err == nil && !w.comesWithin(l.expelAfter) {
-			_, err = d.change(context.Background(), lockTimeout, "end-lock-of", lock)
-		}
-		if err == nil || hasNumber(err, errNoThread) {
-			l.disabled.Remove(name)
-		}
-	})
-}
-
-// comesWithin reports whether the named lock comes to w in the time d. It returns sooner only if it does.
-func (w *waiter) comesWithin(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-w.done:
-		if w.conn != nil {
-			return true
-		}
-		<-timer.C
-	case <-timer.C:
-	}
-	return false
-}
-
-// endLock ends the connection that has the named lock of a name. It takes no more than named locks away: waiters of
-// other names, for which it has some, wake up, too, and poll.
-func (d *store) endLock(ctx context.Context, name string) error {
-	_, err := d.change(ctx, lockTimeout, "end-lock", d.sql.namedLock(name))
-	return err
-}
-
 // refusal is called when the name is held, and reports whether a release will wake the
 // claim up.
 func (c *claim) refusal(invited bool) (wakes bool) {

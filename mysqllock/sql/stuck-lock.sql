@@ -1,2 +1,2 @@
--- Whether a connection has the named lock of a name that is free. No row if the name is not free.
-SELECT IS_USED_LOCK({lock}) IS NOT NULL FROM {table} WHERE name = {name} AND expires <= {now}
+-- The connection that has the named lock of a name that is free; 0, or no row, if there is none.
+SELECT COALESCE(IS_USED_LOCK({lock}), 0) FROM {table} WHERE name = {name} AND expires <= {now}
