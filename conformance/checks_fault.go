@@ -33,7 +33,8 @@ func blackHole(c *C) {
 	name := c.Name("x")
 	const limit = 300 * time.Millisecond
 	// The lock must not run out before all calls have been made.
-	h := a.mustTry(name, "which is fresh", distlock.TTL(c.fits(max(c.Unit(), 6*(limit+c.Slack())))))
+	ttl := distlock.TTL(c.fits(max(c.Unit(), 9*(limit+c.Slack()))))
+	h, busy := a.mustTry(name, "which is fresh", ttl), a.mustTry(c.Name("busy"), "which is fresh", ttl)
 	a.cutOff()
 	c.requireFired(1)
 	prompt := func(what, clause string, f func(ctx context.Context) error) {
@@ -58,6 +59,13 @@ func blackHole(c *C) {
 	prompt("Extend", "H5", func(ctx context.Context) error { return h.Extend(ctx, c.Unit()) })
 	prompt("Unlock", "H6", func(ctx context.Context) error { return h.Unlock(ctx) })
 	prompt("a second Unlock", "H6", func(ctx context.Context) error { return h.Lock.Unlock(ctx) })
+	c.Go(func() { _ = busy.Extend(c.ctx, c.Unit()) }) // it must not keep others from the lock
+	c.sleep(limit)
+	asked := c.now()
+	if _ = busy.Err(); c.tooLong(asked, c.now(), c.Slack()) {
+		c.breach("H4", "A's network swallows everything; Err took %v beside an Extend", c.now()-asked)
+	}
+	prompt("Unlock beside an Extend", "H6", func(ctx context.Context) error { return busy.Unlock(ctx) })
 	c.pollFor(b, name, h.granted()+c.timing.ExpiryLag+c.soon(), "A was cut off and its lease had ended").free()
 	a.link.Heal()
 	c.warm(a)

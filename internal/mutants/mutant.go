@@ -107,7 +107,7 @@ func All() []Mutant {
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
 		saidMutants, endMutants, clauseMutants, unlockMutants,
 		plainMutants, meetingMutants, bookMutants,
-		narrowMutants, rareMutants, callerMutants, pileMutants, narrowPatterns, historyMutants,
+		narrowMutants, rareMutants, callerMutants, pileMutants, narrowPatterns, historyMutants, seldomMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

@@ -1,0 +1,113 @@
+package mutants
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// seldomMutants go wrong where few look: with what comes of a Break or a Close, with the one that had the name before, and
+// with TTLs between the steps of a coarse clock.
+func seldomMutants() []Mutant {
+	return slices.Concat(unevenMutants(), handleMutants())
+}
+
+// unevenMutants go wrong with terms that few ask for, and with names that are long together.
+func unevenMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BatchOf16KB", Flaw: "renews of a batch what fits into 16 KB, and confirms the rest",
+			Seen:     "packets and statements with a limit",
+			KilledBy: []Kill{{"batch/each-renewed", "the store keeps it for another"}},
+			design: batched(func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+				n, size := 0, 0
+				for ; n < len(batch) && size <= 16<<10; n++ {
+					size += len(batch[n].Claim.(*claim).asked.Name)
+				}
+				renewEach(ctx, batch[:n])
+				for i := n; i < len(batch); i++ {
+					batch[i].Grant = driver.Grant{TTL: batch[i].TTL}
+				}
+			}),
+		},
+	}
+}
+
+// handleMutants have locks that tell, or do, something wrong, and Lockers that take what is not allowed.
+func handleMutants() []Mutant {
+	wrapped := func(f func(h *driver.Handle) distlock.Lock) design {
+		return inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return f(h) }})
+	}
+	return []Mutant{
+		{
+			Name: "OneCallAtATime", Flaw: "has Unlock wait for an Extend of the same lock, whatever its context says",
+			Seen:     "a mutex around a handle",
+			KilledBy: []Kill{{"fault/black-hole", "has not returned"}},
+			design:   wrapped(func(h *driver.Handle) distlock.Lock { return &guarded{Handle: h, turn: make(chan struct{}, 1)} }),
+		},
+		{
+			Name: "ErrWaits", Flaw: "has Err wait for an Extend of the same lock",
+			Seen:     "a mutex around a handle",
+			KilledBy: []Kill{{"fault/black-hole", "beside an Extend"}},
+			design: wrapped(func(h *driver.Handle) distlock.Lock {
+				return &guarded{Handle: h, turn: make(chan struct{}, 1), all: true}
+			}),
+		},
+		{
+			Name: "BreaksBelowZero", Flaw: "takes a token below zero for that of any holder",
+			KilledBy: []Kill{{"core/error-taxonomy", "Break of the token -1"}},
+			design:   design{locker: func(_ *env, c *driver.Client) distlock.Locker { return lenient{c} }},
+		},
+	}
+}
+
+// guarded is a lock that makes one call at a time.
+type guarded struct {
+	*driver.Handle
+	turn chan struct{} // a mutex: one that is waited for would stop virtual time
+	all  bool          // also Err, and not Unlock
+}
+
+// Extend implements distlock.Lock.
+func (l *guarded) Extend(ctx context.Context, ttl time.Duration) error {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	return l.Handle.Extend(ctx, ttl)
+}
+
+// Unlock implements distlock.Lock.
+func (l *guarded) Unlock(ctx context.Context) error {
+	if !l.all {
+		l.turn <- struct{}{}
+		defer func() { <-l.turn }()
+	}
+	return l.Handle.Unlock(ctx)
+}
+
+// Err implements distlock.Lock.
+func (l *guarded) Err() error {
+	if l.all {
+		l.turn <- struct{}{}
+		defer func() { <-l.turn }()
+	}
+	return l.Handle.Err()
+}
+
+// lenient is a Locker that takes any token below zero for a wildcard.
+type lenient struct{ *driver.Client }
+
+// Break implements distlock.Operator.
+func (l lenient) Break(ctx context.Context, name string, token int64) error {
+	if token < 0 {
+		st, err := l.Inspect(ctx, name)
+		if err != nil {
+			return fmt.Errorf("looking: %w", err)
+		}
+		token = st.Token
+	}
+	return l.Client.Break(ctx, name, token)
+}
