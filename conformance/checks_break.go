@@ -169,6 +169,11 @@ func breakWaitersStay(c *C) {
 		h, queue = won, left
 	}
 	h.free()
+	c.registers(100, func(h *lease) string {
+		b.mustBreak(h)
+		_ = h.unlock() // ErrLost
+		return "the lock of " + h.p.who + " was broken"
+	})
 }
 
 func breakOnlyThat(c *C) {

@@ -100,15 +100,24 @@ func (c *C) refusesAtOnce(p *client, name string) {
 }
 
 func releaseVsRegister(c *C) {
-	a, b := c.openPhased("A"), c.openPhased("B")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
+	c.registers(300, func(h *lease) string {
+		h.free()
+		return h.p.who + " had unlocked it"
+	})
+}
+
+// registers has clients take turns on a name. Each begins to wait at a random moment about the end of the hold before, which
+// end brings about and tells.
+func (c *C) registers(rounds int, end func(*lease) string) {
+	a, b := c.openPhased("A*"), c.openPhased("B*")
+	name, ttl := c.Name("registers"), distlock.TTL(c.long())
 	rng := c.Rand()
 	h := a.mustTry(name, "which is fresh", ttl)
-	for i := range c.rounds(300) {
+	for i := range c.rounds(rounds) {
 		w := b.begin(name, ttl)
 		c.sleep(time.Duration(rng.Int64N(int64(c.phase()))))
-		h.free()
-		h = w.lease(c.soon(), fmt.Sprintf("the unlock of the holder, at a random moment of round %d (the TTL is %v: a wake-up was lost)", i+1, c.long()))
+		how := end(h)
+		h = w.woken(c.soon(), fmt.Sprintf("%s, at a random moment of round %d (the TTL is %v: a wake-up was lost)", how, i+1, c.long()))
 		a, b = b, a
 	}
 	h.free()

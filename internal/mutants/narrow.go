@@ -149,6 +149,15 @@ func pileMutants() []Mutant {
 				return d.look(ctx, name)
 			}}
 		}),
+		leaks("LeaksServed", "leaves a goroutine behind for every wait that was served", func(leak func()) flaw {
+			return flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := noteRefused(ctx, c)
+				if err == nil && c.refused {
+					leak()
+				}
+				return g, err
+			}}
+		}),
 		leaks("LeaksCancelled", "leaves a goroutine behind for every wait that was cancelled", func(leak func()) flaw {
 			return flaw{wait: func(ctx context.Context, c *claim) error {
 				err := c.inner.Wait(ctx)

@@ -13,12 +13,58 @@ import (
 // seldomMutants go wrong where few look: with what comes of a Break or a Close, with the one that had the name before, and
 // with TTLs between the steps of a coarse clock.
 func seldomMutants() []Mutant {
-	return slices.Concat(unevenMutants(), handleMutants())
+	return slices.Concat(breakerMutants(), unevenMutants(), handleMutants())
+}
+
+// breakerMutants break some locks only, or wake nobody then.
+func breakerMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BreakUnregistered", Flaw: "loses the wake-up of a Break that comes between the look of a waiter and its wait",
+			KilledBy: []Kill{{"break/waiters-stay", "a wake-up was lost"}}, MayTrip: []string{"break/*", "fair/*", "handover/*"}, Why: "locks are broken in them",
+			design: inside(flaw{try: tryThenSubscribe, wait: waitUnlessBroken, breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+				err := d.inner.Break(ctx, name, token)
+				if err == nil {
+					d.with(name, func(e *entry) { e.granted = time.Now() })
+				}
+				return err
+			}}),
+		},
+	}
+}
+
+// tryThenSubscribe takes a moment until it hears of anything.
+func tryThenSubscribe(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		c.until = time.Now()
+		time.Sleep(2 * time.Millisecond)
+	}
+	return g, err
+}
+
+func waitUnlessBroken(ctx context.Context, c *claim) error {
+	missed := false
+	c.driver.with(c.asked.Name, func(e *entry) { missed = e.granted.After(c.until) })
+	if missed {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return c.inner.Wait(ctx)
 }
 
 // unevenMutants go wrong with terms that few ask for, and with names that are long together.
 func unevenMutants() []Mutant {
 	return []Mutant{
+		{
+			Name: "WaitsForADay", Flaw: "keeps a lease for a day at the most where it was waited for",
+			KilledBy: []Kill{{"handover/lease", "two holders at once"}},
+			design: inside(flaw{request: func(_ *env, r *driver.Request) {
+				if !r.NoWait {
+					r.TTL = min(r.TTL, 24*time.Hour)
+				}
+			}, try: asAsked}),
+		},
 		{
 			Name: "BatchOf16KB", Flaw: "renews of a batch what fits into 16 KB, and confirms the rest",
 			Seen:     "packets and statements with a limit",
