@@ -129,8 +129,12 @@ func inOrder(s *scene) {
 	if s.needs == capNamespaces {
 		return // the harness does not see the queue
 	}
-	for i := range 3 {
-		s.queue = append(s.queue, s.waits(s.open(fmt.Sprintf("W%d-%d", s.n, i+1))))
+	for i := range 3 { // their texts are in another order
+		opts := []distlock.Option{distlock.Holder(fmt.Sprint(3 - i))}
+		if i == 0 {
+			opts = append(opts, distlock.NoRenewal())
+		}
+		s.queue = append(s.queue, s.waits(s.openPhased(fmt.Sprintf("W%d-%d", s.n, i+1)), opts...))
 		if !s.awaitQueued(s.name, len(s.queue)) {
 			s.Inconclusivef("those who wait for %q are not to be seen in the queue of the store", s.name)
 		}
@@ -138,7 +142,7 @@ func inOrder(s *scene) {
 	}
 	s.third.mustBeBusy(s.name, s.h)
 	s.inTime()
-	s.serveInOrder(s.h, s.queue)
+	s.serveInOrder(s.h, s.queue, s.third)
 }
 
 func leavesNothing(s *scene) {

@@ -101,16 +101,20 @@ func lockDoesNotBarge(c *C) {
 		w := b.begin(name, ttl)
 		c.enqueue(nil, w)
 		early, late := time.Duration(rng.Int64N(int64(c.phase()))), time.Duration(rng.Int64N(int64(c.phase())))
+		p := third
+		if i%2 == 1 { // the one that has had it, just after
+			p, late = a, early+late/8
+		}
 		c.Go(func() {
 			c.sleep(early)
 			h.free()
 		})
 		c.sleep(late)
-		rival := third.begin(name, ttl)
+		rival := p.begin(name, ttl)
 		c.eventually(c.soon(), func() bool { return c.within(w.done, 0) || c.within(rival.done, 0) })
 		if c.within(rival.done, 0) && !c.within(w.done, 0) && rival.a.err == nil {
-			c.Failf("C asked for %q at %s and got it at %s, in round %d, although B had been queued for it before, and is waiting still",
-				name, millis(rival.a.call), millis(rival.a.ret), i+1)
+			c.Failf("%s asked for %q at %s and got it at %s, in round %d, although B had been queued for it before, and is waiting still",
+				rival.p.who, name, millis(rival.a.call), millis(rival.a.ret), i+1)
 		}
 		w.woken(c.soon(), "A had unlocked it").free()
 		rival.woken(c.soon(), "B had unlocked it").free()

@@ -67,9 +67,20 @@ func (c *C) serve(queue []*pending, order string, bound time.Duration, why strin
 }
 
 // serveInOrder unlocks h and then each waiter, one after the other, and demands that the name goes to them in the order of
-// the queue.
-func (c *C) serveInOrder(h *lease, queue []*pending) {
+// the queue, although rivals, and the one that has had it, try.
+func (c *C) serveInOrder(h *lease, queue []*pending, rivals ...*client) {
 	for h.free(); len(queue) > 0; h.free() {
+		first := queue[0]
+		for i, p := range append(rivals[:len(rivals):len(rivals)], h.p) {
+			opts := []distlock.Option{distlock.TTL(c.long()), distlock.NoRenewal()}
+			if p == first.p {
+				continue // it overtakes nobody else
+			}
+			if a := p.try(first.name, opts[:1+i%2]...); a.err == nil && !isDone(first.done) {
+				c.doubt(first.began, first.began+c.Unit()/2)
+				c.breach("W3", "%s has unlocked %q, and the TryLock of %s got it at %s, before %s, who came before it", h.p.who, first.name, p.who, millis(a.ret), first.p.who)
+			}
+		}
 		h, queue = c.serve(queue, "W3", c.soon(), h.p.who+" has unlocked it")
 	}
 }

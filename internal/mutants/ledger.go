@@ -68,6 +68,8 @@ type ledgerFlaw struct {
 	status  func(s *ledgerStore, r *row, st *distlock.Status)
 	unlists func(r *row) bool
 	close   func(s *ledgerStore, client int)
+	next    func(r *row) int // the index of the waiter that comes first
+	broken  func(s *ledgerStore, r *row)
 }
 
 // ledger is the design of a driver over such a store.
@@ -158,7 +160,7 @@ func (s *ledgerStore) try(c *ledgerClaim, now time.Time) (driver.Grant, error) {
 			h.expires = e
 		}
 		return driver.Grant{Token: h.token, TTL: c.request.TTL}, nil
-	case h == nil && (at == 0 || len(r.queue) == 0):
+	case h == nil && (len(r.queue) == 0 || at == s.first(r)):
 		return s.grant(r, c, now), nil
 	}
 	return driver.Grant{}, s.refuse(r, c, at, now)
@@ -257,9 +259,16 @@ func (s *ledgerStore) handOff(r *row, now time.Time) {
 	if r.hold != nil || len(r.queue) == 0 {
 		return
 	}
-	if next := r.queue[0]; s.flaw.deaf == nil || !s.flaw.deaf(s, r, next) {
+	if next := r.queue[s.first(r)]; s.flaw.deaf == nil || !s.flaw.deaf(s, r, next) {
 		s.wake(next.request.Owner)
 	}
+}
+
+func (s *ledgerStore) first(r *row) int {
+	if s.flaw.next != nil {
+		return s.flaw.next(r)
+	}
+	return 0
 }
 
 func (s *ledgerStore) wake(owner string) {

@@ -83,6 +83,9 @@ func (d *ledgerDriver) Break(ctx context.Context, name string, token int64) erro
 			return
 		}
 		r.end("broken")
+		if d.store.flaw.broken != nil {
+			d.store.flaw.broken(d.store, r)
+		}
 		d.store.handOff(r, now)
 	})
 	if err == nil && !right {

@@ -13,7 +13,50 @@ import (
 // seldomMutants go wrong where few look: with what comes of a Break or a Close, with the one that had the name before, and
 // with TTLs between the steps of a coarse clock.
 func seldomMutants() []Mutant {
-	return slices.Concat(breakerMutants(), unevenMutants(), handleMutants())
+	return slices.Concat(overtakingMutants(), breakerMutants(), unevenMutants(), handleMutants())
+}
+
+// overtakingMutants let somebody have the name before those that have waited for longer.
+func overtakingMutants() []Mutant {
+	barges := func(when func(r *row, c *ledgerClaim) bool) design {
+		return ledger(ledgerFlaw{try: func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
+			if r.hold == nil && r.at(c.request.Owner) < 0 && len(r.queue) > 0 && when(r, c) {
+				return s.grant(r, c, time.Now()), true
+			}
+			return g, false
+		}})
+	}
+	return []Mutant{
+		{
+			Name: "FormerFirst", Flaw: "lets the client that has unlocked a name have it again by TryLock, before those who wait",
+			Seen:     "a lock that is kept in the process for its next user",
+			KilledBy: []Kill{{"after/order", "the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "holders ask again in them",
+			design: barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && r.last.client == c.driver.client }),
+		},
+		{
+			Name: "FormerLocks", Flaw: "lets the client that has unlocked a name have it again by Lock, before those who wait",
+			KilledBy: []Kill{{"handover/lock-does-not-barge", "A asked for"}},
+			MayTrip:  []string{"stress/*", "wait/*", "fair/*", "handover/*"}, Why: "holders ask again in them",
+			design: barges(func(r *row, c *ledgerClaim) bool { return !c.request.NoWait && r.last.client == c.driver.client }),
+		},
+		{
+			Name: "TermBarges", Flaw: "lets a TryLock for a fixed term overtake those who wait",
+			KilledBy: []Kill{{"after/order", "the TryLock of"}},
+			design:   barges(func(_ *row, c *ledgerClaim) bool { return c.request.NoWait && c.request.NoRenewal }),
+		},
+		{
+			Name: "HandedBarges", Flaw: "lets a TryLock overtake those who wait, once the name was handed over",
+			KilledBy: []Kill{{"after/order", "the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "names are handed over in them",
+			design: barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && !r.last.request.NoWait }),
+		},
+		{
+			Name: "TermsLast", Flaw: "serves those who wait for a fixed term last",
+			KilledBy: []Kill{{"after/order", "who came before it"}}, MayTrip: []string{"handover/*"}, Why: "some wait for a fixed term in them",
+			design: ledger(ledgerFlaw{next: func(r *row) int {
+				return max(0, slices.IndexFunc(r.queue, func(p *place) bool { return !p.request.NoRenewal }))
+			}}),
+		},
+	}
 }
 
 // breakerMutants break some locks only, or wake nobody then.

@@ -34,7 +34,7 @@ func waitMutants() []Mutant {
 		{
 			Name: "HeadWatchGone", Flaw: "watches the waiter before it, and never again once that has left the queue",
 			Seen:     "",
-			KilledBy: []Kill{{"handover/woken-leaves", "is still waiting"}, {"fair/cancelled-skipped", "has got it within"}},
+			KilledBy: []Kill{{"handover/woken-leaves", "is still waiting"}, {"fair/cancelled-skipped", "before W2"}},
 			MayTrip:  []string{"cancel/*", "fair/*", "stress/*", "wait/*", "close/*", "fault/*"},
 			Why:      "waiters are cancelled in them",
 			design:   fifoDesign(flaw{release: releaseUnwatched}),
