@@ -316,3 +316,36 @@ func (s *scene) broken(h *lease) {
 
 // swept sweeps the store of all that is free.
 func (s *scene) swept() { s.third.sweep(time.Nanosecond) }
+
+// next is the client that gets the name within the bound: a waiter, or one that asks.
+func (s *scene) next(bound time.Duration, why string) *lease {
+	switch {
+	case len(s.queue) > 0:
+		return s.heir(bound, why)
+	case bound == 0:
+		return s.b.mustTry(s.name, "for which nobody waits: "+why, distlock.TTL(s.long()))
+	}
+	return s.pollFor(s.b, s.name, bound+s.soon(), why, distlock.TTL(s.long()))
+}
+
+// heir is the lock of the first waiter that is served.
+func (s *scene) heir(bound time.Duration, why string) *lease {
+	at := s.firstDone(s.queue, bound+s.soon())
+	clause := "W1"
+	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
+		clause = "E1" // nobody has unlocked it
+	}
+	h := s.queue[at].awaited(clause, 0, why)
+	s.queue = append(s.queue[:at:at], s.queue[at+1:]...)
+	return h
+}
+
+// drain serves the waiters that are left. h is held now.
+func (s *scene) drain(h *lease) {
+	if h == s.h {
+		s.inTime()
+	}
+	for h.free(); len(s.queue) > 0; h.free() {
+		h = s.next(0, h.p.who+" had unlocked it")
+	}
+}

@@ -41,39 +41,6 @@ func effects() []effect {
 	}
 }
 
-// next is the client that gets the name within the bound: a waiter, or one that asks.
-func (s *scene) next(bound time.Duration, why string) *lease {
-	switch {
-	case len(s.queue) > 0:
-		return s.heir(bound, why)
-	case bound == 0:
-		return s.b.mustTry(s.name, "for which nobody waits: "+why, distlock.TTL(s.long()))
-	}
-	return s.pollFor(s.b, s.name, bound+s.soon(), why, distlock.TTL(s.long()))
-}
-
-// heir is the lock of the first waiter that is served.
-func (s *scene) heir(bound time.Duration, why string) *lease {
-	at := s.firstDone(s.queue, bound+s.soon())
-	clause := "W1"
-	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
-		clause = "E1" // nobody has unlocked it
-	}
-	h := s.queue[at].awaited(clause, 0, why)
-	s.queue = append(s.queue[:at:at], s.queue[at+1:]...)
-	return h
-}
-
-// drain serves the waiters that are left. h is held now.
-func (s *scene) drain(h *lease) {
-	if h == s.h {
-		s.inTime()
-	}
-	for h.free(); len(s.queue) > 0; h.free() {
-		h = s.next(0, h.p.who+" had unlocked it")
-	}
-}
-
 func excludes(s *scene) {
 	for _, p := range []*client{s.b, s.a, s.third} {
 		p.mustBeBusy(s.name, s.h)
@@ -172,6 +139,10 @@ func lives(s *scene) {
 }
 
 func extendsAfter(s *scene) {
+	ttl, asked := s.extends(s.ttl, 2*s.ttl), s.now()
+	if err := s.h.Extend(done(s.ctx), ttl); err == nil && s.h.Ends() < asked+s.leastShown(ttl) {
+		s.Failf("A extended %q by %v at %s with a context that was done, and was told nil; its Deadline is %s", s.name, ttl, millis(asked), millis(s.h.Ends()))
+	}
 	s.extend(2)
 	expires(s)
 }
@@ -236,6 +207,9 @@ func (s *scene) succeeded(next *lease, least time.Duration, how string) {
 	}
 	if err := s.h.unlock(); !errors.Is(err, distlock.ErrLost) {
 		s.breach("H6", "A's lease of %q is over, and %s has it, but A's Unlock returned %s; it must match ErrLost", s.name, next.p.who, describe(err))
+	}
+	if err := s.h.Err(); !errors.Is(err, distlock.ErrLost) {
+		s.breach("H4", "A's lease of %q was over, and its Err was ErrLost; after Unlock it is %s", s.name, describe(err))
 	}
 	s.sleep(quiet)
 	s.third.mustBeBusyAfter(s.name, next, "A, whose lease was over, has called Extend and Unlock")
@@ -347,13 +321,14 @@ func breaksAfter(s *scene) {
 	}
 	ctx, cancel := s.patiently()
 	defer cancel()
-	switch err := s.third.breakHold(ctx, s.name, token); {
+	by := []*client{s.third, s.a, s.b}[s.n%3]
+	switch err := by.breakHold(ctx, s.name, token); {
 	case errors.Is(err, distlock.ErrUnsupported):
 		return
 	case err != nil:
 		s.inTime()
 		s.mustLive(s.h, "when it was to be broken") // the store has forgotten it rightly if a stall has cost A the lock
-		s.Failf("A holds %q, %s sees the token %d and broke it with that, and Break returned: %v", s.name, s.third.who, token, err)
+		s.Failf("A holds %q, %s sees the token %d, and %s broke it with that, and Break returned: %v", s.name, s.third.who, token, by.who, err)
 	}
 	since := s.now()
 	var next *lease

@@ -63,6 +63,26 @@ func overtakingMutants() []Mutant {
 func breakerMutants() []Mutant {
 	return []Mutant{
 		{
+			Name: "BreaksOthers", Flaw: "breaks no lock of its own client",
+			KilledBy: []Kill{{"after/breaks", "and Break returned"}}, MayTrip: []string{"meta/*"}, Why: "a client breaks its own lock",
+			design: design{driver: func(e *env) driver.Driver {
+				return e.inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					if err == nil {
+						e.with(c.asked.Name, func(n *entry) { n.client = e })
+					}
+					return g, err
+				}, breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+					own := false
+					e.with(name, func(n *entry) { own = n.client == e })
+					if own {
+						return distlock.ErrLost
+					}
+					return d.inner.Break(ctx, name, token)
+				}})
+			}},
+		},
+		{
 			Name: "BreakUnregistered", Flaw: "loses the wake-up of a Break that comes between the look of a waiter and its wait",
 			KilledBy: []Kill{{"break/waiters-stay", "a wake-up was lost"}}, MayTrip: []string{"break/*", "fair/*", "handover/*"}, Why: "locks are broken in them",
 			design: inside(flaw{try: tryThenSubscribe, wait: waitUnlessBroken, breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
@@ -133,6 +153,16 @@ func handleMutants() []Mutant {
 	}
 	return []Mutant{
 		{
+			Name: "LossIsUnlock", Flaw: "says that a lock was unlocked which was lost, once its holder has called Unlock",
+			KilledBy: []Kill{{"after/expires", "its Err was ErrLost; after Unlock it is"}},
+			design:   wrapped(func(h *driver.Handle) distlock.Lock { return &selfish{Handle: h} }),
+		},
+		{
+			Name: "ExtendsDone", Flaw: "says that a lock was extended if the context has ended",
+			KilledBy: []Kill{{"after/extends", "with a context that was done, and was told nil"}},
+			design:   wrapped(func(h *driver.Handle) distlock.Lock { return ticked{h} }),
+		},
+		{
 			Name: "OneCallAtATime", Flaw: "has Unlock wait for an Extend of the same lock, whatever its context says",
 			Seen:     "a mutex around a handle",
 			KilledBy: []Kill{{"fault/black-hole", "has not returned"}},
@@ -152,6 +182,38 @@ func handleMutants() []Mutant {
 			design:   design{locker: func(_ *env, c *driver.Client) distlock.Locker { return lenient{c} }},
 		},
 	}
+}
+
+// selfish is a lock that thinks it was its own Unlock that has ended it.
+type selfish struct {
+	*driver.Handle
+	unlocked bool
+}
+
+// Unlock implements distlock.Lock.
+func (l *selfish) Unlock(ctx context.Context) error {
+	err := l.Handle.Unlock(ctx)
+	l.unlocked = true
+	return err
+}
+
+// Err implements distlock.Lock.
+func (l *selfish) Err() error {
+	if l.unlocked {
+		return distlock.ErrUnlocked
+	}
+	return l.Handle.Err()
+}
+
+// ticked is a lock that does not look at errors of contexts.
+type ticked struct{ *driver.Handle }
+
+// Extend implements distlock.Lock.
+func (l ticked) Extend(ctx context.Context, ttl time.Duration) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return l.Handle.Extend(ctx, ttl)
 }
 
 // guarded is a lock that makes one call at a time.

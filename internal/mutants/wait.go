@@ -16,7 +16,7 @@ func waitMutants() []Mutant {
 			Name: "LostWakeup", Flaw: "looks at the name before it subscribes to its release, and not again",
 			Seen:     "",
 			KilledBy: []Kill{{"wait/release-vs-register", "a wake-up was lost"}},
-			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*"},
+			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*", "break/*"},
 			Why:      "waiters must be woken in them",
 			design:   outside(flaw{wait: waitDeaf}),
 		},
