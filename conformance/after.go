@@ -16,11 +16,13 @@ type situation struct {
 	what     string        // in which state; it is a part of the name, so that each failure says it
 	needs    Cap           // without which there is no such state; empty for none
 	exact    bool          // it lasts for so short, or so long, that only virtual time shows anything
+	uneven   bool          // the TTL is between two steps of a coarse clock
 	fixed    bool          // A holds it for a fixed term
 	ages     bool          // nobody waits for its end: others are renewed meanwhile
 	asked    time.Duration // the TTL; 0 for that of most
 	shortest int           // the TTL, as a multiple of the shortest that the driver has; 0 if asked says it
 	nameless bool          // the holder text is empty
+	itself   bool          // A waits for it as well: its end serves nobody
 
 	called func(base string) string // what the name looks like; nil for as others
 
@@ -38,6 +40,7 @@ type scene struct {
 	ttl         time.Duration
 	h           *lease        // what A holds
 	queue       []*pending    // its waiters, in their order
+	unordered   bool          // that is not known
 	lost        int           // its waiters that died: a store that declares no order may count them still
 	since       time.Duration // A cannot have got it before
 	freed       string        // "; the lock of B was broken", if that is why the name is free
@@ -86,7 +89,7 @@ func (c *C) after(e effect) {
 			return // the lease would be over before anybody has looked
 		}
 		mortal := s.fixed || s.mortal() && s.needs != capNamespaces
-		if e.dies && (s.ages || !mortal) {
+		if e.dies && (s.ages || !mortal) || s.itself && (e.dies || e.clause == "C1") {
 			return // what is not judged must not be renewed beside the others, be it for hours
 		}
 		s.enter()
@@ -120,6 +123,8 @@ func (s *scene) lasts() time.Duration {
 		return s.fits(time.Duration(s.shortest) * s.timing.MinTTL)
 	case s.asked > 0:
 		return s.fits(s.asked)
+	case s.uneven:
+		return min(s.Unit()+s.timing.TTLGranularity/5, s.longest())
 	}
 	return s.Unit()
 }
@@ -232,12 +237,19 @@ func (s *scene) had(p *client, opts ...distlock.Option) *lease {
 // waits has p wait for the name.
 func (s *scene) waits(p *client, opts ...distlock.Option) *pending {
 	w := p.begin(s.name, append([]distlock.Option{distlock.TTL(s.long()), distlock.Holder("waiter")}, opts...)...)
-	if s.needs == capNamespaces { // the harness looks into another
+	switch {
+	case s.needs == capNamespaces || s.queued(p): // the harness looks into another, or sees one place of the client
+		s.unordered = true
 		s.sleep(quiet)
-	} else {
-		s.awaitQueued(s.name, len(s.queue)+1)
+	case !s.awaitQueued(s.name, len(s.queue)+1):
+		s.unordered = true
 	}
 	return w
+}
+
+// queued reports whether p waits for the name already.
+func (s *scene) queued(p *client) bool {
+	return slices.ContainsFunc(s.queue, func(w *pending) bool { return w.p == p })
 }
 
 // inTime ends the scene without a verdict if the fixed term of A is over: to get here has taken too long.
@@ -286,7 +298,10 @@ func (s *scene) runs(call, ret, ttl time.Duration) {
 func (s *scene) extend(times time.Duration) { s.extendBy(times * s.ttl) }
 
 func (s *scene) extendBy(ttl time.Duration) {
-	ttl = s.extends(s.ttl, ttl)
+	if !s.uneven || s.timing.MaxExtend > 0 {
+		ttl = s.extends(s.ttl, ttl)
+	}
+	ttl = min(ttl, s.longest())
 	e := s.extended(s.h, ttl)
 	s.runs(e.call, e.ret, ttl)
 }
@@ -336,6 +351,10 @@ func (s *scene) heir(bound time.Duration, why string) *lease {
 		clause = "E1" // nobody has unlocked it
 	}
 	h := s.queue[at].awaited(clause, 0, why)
+	if first := s.queue[0]; at > 0 && s.harness.Caps().Fair == Yes && !s.unordered {
+		s.doubt(first.began, first.began+s.Unit()/2)
+		s.breach("W3", "%s has got %q before %s, who came before it: %s", h.p.who, s.name, first.p.who, why)
+	}
 	s.queue = append(s.queue[:at:at], s.queue[at+1:]...)
 	return h
 }

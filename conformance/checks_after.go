@@ -51,7 +51,7 @@ func excludes(s *scene) {
 }
 
 func told(s *scene) {
-	for _, p := range []*client{s.b, s.a} { // a client that waits itself may know without asking the store
+	for _, p := range []*client{s.b, s.a, s.third} { // a client that waits itself may know without asking the store
 		p.mustBeTold(s.h, s.text, "which it has acquired", len(s.queue) > 0)
 	}
 	s.drain(s.h)
@@ -80,7 +80,9 @@ func frees(s *scene) {
 
 func woken(s *scene) {
 	for _, p := range []*client{s.b, s.third} {
-		s.queue = append(s.queue, s.waits(p))
+		if !s.queued(p) {
+			s.queue = append(s.queue, s.waits(p))
+		}
 	}
 	for h := s.h; len(s.queue) > 0; {
 		s.undisturbed(h)

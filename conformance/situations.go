@@ -21,6 +21,15 @@ func heldSituations() []situation {
 	return []situation{
 		{what: "fresh"},
 		{what: "of a fixed term", fixed: true},
+		{what: "of an uneven TTL", uneven: true},
+		{what: "of an uneven TTL, by Lock", uneven: true, before: func(s *scene) {
+			got := s.a.lock(s.name, patience+s.Slack(), s.opts()...)
+			if got.err != nil {
+				s.breaks("A1")
+				s.refused(s.a, got, s.name, "which nobody holds")
+			}
+			s.h = got.lease
+		}},
 		{what: "of a short TTL", asked: fraction, exact: true},
 		{what: "of a short fixed term", asked: fraction, exact: true, fixed: true},
 		{what: "of nearly the shortest TTL", shortest: 3, exact: true, fixed: true},
@@ -63,8 +72,8 @@ func fullLength(base string) string { return padded(base, distlock.MaxName) }
 // pastSituations are of what was before.
 func pastSituations() []situation {
 	return []situation{
-		{what: "released before", before: func(s *scene) { s.had(s.b).free() }},
-		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free() }},
+		{what: "released before", before: func(s *scene) { s.had(s.b).free(); s.apart() }},
+		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free(); s.apart() }},
 		{what: "lost by A before", before: func(s *scene) {
 			first := s.had(s.a, distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(first.gone() + s.skew(first.asked))
@@ -140,6 +149,7 @@ func crowdSituations() []situation {
 			s.lost++
 		}},
 		{what: "left by a client that closed", during: func(s *scene) {
+			s.crowd(s.b, s.third)
 			p := s.open(fmt.Sprint("D", s.n))
 			s.fresh(p, "")
 			w := s.waits(p)
@@ -154,6 +164,11 @@ func crowdSituations() []situation {
 				_, _ = p.inspect(ctx, s.name) // whatever it says, it changes nothing
 				_, _ = p.listed(ctx, s.Name(""))
 			}
+		}},
+		{what: "waited for by its own client", itself: true, during: func(s *scene) { s.crowd(s.a, s.b) }},
+		{what: "waited for by a client with a lock that was broken", needs: canBreak, during: func(s *scene) {
+			s.crowd(s.b, s.third)
+			s.broken(s.fresh(s.b, ""))
 		}},
 		{what: "swept while held", needs: canSweep, during: (*scene).swept},
 		{what: "not broken", needs: canBreak, during: func(s *scene) {

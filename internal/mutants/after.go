@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -170,6 +171,21 @@ func askedOccasions() []occasion {
 				}
 			})
 		}, nevers(early...)},
+		{"ItsOwn", "that its own client waits for", func(e *env, f *flaw) {
+			holding := func(c *claim) string { return fmt.Sprint(e.id, " holds ", c.asked.Name) }
+			afterTry(f, func(c *claim, err error) {
+				mine := false
+				e.with(holding(c), func(n *entry) { mine, n.seen = n.seen, n.seen || err == nil })
+				if mine && err != nil && !c.asked.NoWait {
+					e.note(c.asked.Name)
+				}
+			})
+			afterRelease(f, func(c *claim) {
+				if c.won {
+					e.with(holding(c), func(n *entry) { n.seen = false })
+				}
+			})
+		}, nevers(append(early, "ExtendsShort", "ExtendsLong")...)},
 		{"Left", "after a waiter has given it up", func(e *env, f *flaw) {
 			afterRelease(f, func(c *claim) {
 				if !c.won && !c.asked.NoWait {
@@ -217,6 +233,14 @@ func grantedOccasions() []occasion {
 				if err != nil {
 					c.refused = true
 				} else if c.refused {
+					e.note(c.asked.Name)
+				}
+			})
+		}, nevers(early...)},
+		{"Direct", "that was granted to a Lock at once", func(e *env, f *flaw) {
+			afterTry(f, func(c *claim, err error) {
+				c.refused = c.refused || err != nil
+				if !c.refused && !c.asked.NoWait {
 					e.note(c.asked.Name)
 				}
 			})

@@ -99,7 +99,7 @@ func queueRowMutants() []Mutant {
 		},
 		{
 			Name: "LastLeavesAll", Flaw: "removes all who wait when the last of them gives up",
-			KilledBy: []Kill{{"after/excludes", "the last having given up"}},
+			KilledBy: []Kill{{"after/excludes", "is still waiting for"}},
 			design: ledger(ledgerFlaw{left: func(_ *ledgerStore, r *row, c *ledgerClaim) bool {
 				if at := r.at(c.request.Owner); at > 0 && at == len(r.queue)-1 {
 					r.queue = nil

@@ -38,7 +38,7 @@ func operateMutants() []Mutant {
 		},
 		{
 			Name: "ListCountsNobody", Flaw: "counts those who wait in Inspect, and not in List",
-			KilledBy: []Kill{{"after/shows", "but Inspect"}},
+			KilledBy: []Kill{{"after/shows", "List says of it"}},
 			design:   listing(func(st *distlock.Status) { st.Waiters = 0 }, all),
 		},
 		{

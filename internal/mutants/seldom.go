@@ -13,7 +13,7 @@ import (
 // seldomMutants go wrong where few look: with what comes of a Break or a Close, with the one that had the name before, and
 // with TTLs between the steps of a coarse clock.
 func seldomMutants() []Mutant {
-	return slices.Concat(overtakingMutants(), breakerMutants(), unevenMutants(), handleMutants())
+	return slices.Concat(overtakingMutants(), endedMutants(), breakerMutants(), unevenMutants(), handleMutants())
 }
 
 // overtakingMutants let somebody have the name before those that have waited for longer.
@@ -54,6 +54,59 @@ func overtakingMutants() []Mutant {
 			KilledBy: []Kill{{"after/order", "who came before it"}}, MayTrip: []string{"handover/*"}, Why: "some wait for a fixed term in them",
 			design: ledger(ledgerFlaw{next: func(r *row) int {
 				return max(0, slices.IndexFunc(r.queue, func(p *place) bool { return !p.request.NoRenewal }))
+			}}),
+		},
+	}
+}
+
+// endedMutants do too much at the end of a lock or a client, or remember too much of it.
+func endedMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BreakBansClient", Flaw: "removes the victim's client from the queue of the name as well, when it breaks a lock",
+			Seen:     "a session that is ended",
+			KilledBy: []Kill{{"after/breaks", "who came before it"}},
+			design: ledger(ledgerFlaw{broken: func(_ *ledgerStore, r *row) {
+				r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return p.client == r.last.client })
+			}}),
+		},
+		{
+			Name: "BreakEndsWaits", Flaw: "removes the victim's client from the queues of all other names, when it breaks a lock",
+			Seen:     "a session that is ended",
+			KilledBy: []Kill{{"after/excludes", "a lock that was broken"}},
+			design: ledger(ledgerFlaw{broken: func(s *ledgerStore, r *row) {
+				for _, o := range s.rows {
+					if o != r {
+						o.queue = slices.DeleteFunc(o.queue, func(p *place) bool { return p.client == r.last.client })
+					}
+				}
+			}}),
+		},
+		{
+			Name: "CloserClearsQueue", Flaw: "removes all who wait along with one whose client is closed",
+			KilledBy: []Kill{{"after/excludes", "left by a client that closed"}},
+			design: ledger(ledgerFlaw{
+				refused: func(s *ledgerStore, r *row, c *ledgerClaim) {
+					if !c.request.NoWait {
+						s.notes[subscription(r, c.driver.client)] = true
+					}
+				},
+				close: func(s *ledgerStore, client int) {
+					for _, r := range s.rows {
+						if s.notes[subscription(r, client)] {
+							r.queue = nil
+						}
+					}
+				},
+			}),
+		},
+		{
+			Name: "AgainSince", Flaw: "shows the time of its first hold for that of a client which takes a name again",
+			KilledBy: []Kill{{"after/shows", "by AcquiredAt of Inspect"}},
+			design: ledger(ledgerFlaw{granted: func(r *row) {
+				if r.how == "released" && r.last.client == r.hold.client {
+					r.hold.acquired = r.last.acquired
+				}
 			}}),
 		},
 	}
@@ -118,7 +171,28 @@ func waitUnlessBroken(ctx context.Context, c *claim) error {
 
 // unevenMutants go wrong with terms that few ask for, and with names that are long together.
 func unevenMutants() []Mutant {
+	seconds := func(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = time.Second, time.Second }
+	up := func(ttl time.Duration) time.Duration { return (ttl + time.Second - 1).Truncate(time.Second) }
 	return []Mutant{
+		{
+			Name: "ExtendsNearest", Flaw: "rounds TTLs up to whole seconds, as it declares, and an extension to the nearest",
+			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
+			design: inside(flaw{caps: seconds, request: func(_ *env, r *driver.Request) { r.TTL = up(r.TTL) },
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, max(ttl.Round(time.Second), time.Second))
+					g.TTL = max(g.TTL, ttl)
+					return g, err
+				}}),
+		},
+		{
+			Name: "LocksDown", Flaw: "rounds the TTL of a TryLock up to whole seconds, as it declares, and that of a Lock down",
+			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}},
+			design: inside(flaw{caps: seconds, request: func(_ *env, r *driver.Request) {
+				if r.TTL = r.TTL.Truncate(time.Second); r.NoWait {
+					r.TTL = up(r.TTL + 1)
+				}
+			}, try: asAsked}),
+		},
 		{
 			Name: "WaitsForADay", Flaw: "keeps a lease for a day at the most where it was waited for",
 			KilledBy: []Kill{{"handover/lease", "two holders at once"}},
