@@ -203,6 +203,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if !c.won && !c.ambiguous {
 		return nil
 	}
+	began := time.Now()
 	if !c.ambiguous {
 		if done, err := c.releaseBoth(ctx); done || err != nil {
 			c.won = !done
@@ -214,7 +215,7 @@ func (c *claim) Release(ctx context.Context) error {
 		}
 		if rows == 1 {
 			c.won = false
-			c.handsOver(waited)
+			c.handsOver(waited, began)
 			d.freed.Set(c.request.Name, freedFor)
 			return nil
 		}
@@ -228,14 +229,15 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.won, c.ambiguous = false, false
-	c.handsOver(answer)
+	c.handsOver(answer, began)
 	return nil
 }
 
-// handsOver is called when the claim has given its name back. waited is 1 if another has waited for it, or may have.
-func (c *claim) handsOver(waited int64) {
+// handsOver is called when the claim has given its name back, by a request begun at a time. waited is 1 if another has waited for
+// it, or may have.
+func (c *claim) handsOver(waited int64, began time.Time) {
 	if waited == 1 {
-		c.driver.released(c.request.Name)
+		c.driver.released(c.request.Name, began)
 	}
 }
 
@@ -254,6 +256,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	// pool, is to have time.
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
+	began := time.Now()
 	waited, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		// After Break, the server has closed this connection. Then the release goes
 		// through the pool.
@@ -268,7 +271,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	// RELEASE_LOCK runs only if the statement finds the row. If it does not, leave releases
 	// the named lock.
 	if w.released = err == nil && rows == 1; w.released {
-		c.handsOver(waited)
+		c.handsOver(waited, began)
 	}
 	return w.released, err
 }

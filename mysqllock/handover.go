@@ -21,11 +21,13 @@ type handOvers struct {
 
 type handOver struct {
 	released time.Time
+	within   time.Duration // so long has the next
 	timer    *time.Timer
 }
 
 const (
-	// awakeAfter is how long the next has to take the name. It needs a millisecond. A slow one that loses its connection gets
+	// awakeAfter is how long the next has to take the name, at least: eight times what the release took. It needs about as
+	// long as that, a millisecond on a quick server. A slow one that loses its connection gets
 	// the name all the same, but its own release wakes nobody: the next has the named lock then, and polls.
 	awakeAfter = 250 * time.Millisecond
 
@@ -34,8 +36,9 @@ const (
 	awakeMost = time.Second
 )
 
-// released is called when a name was given back, or taken away, for which somebody has waited.
-func (d *store) released(name string) {
+// released is called when a name was given back, or taken away, for which somebody has waited. The request was begun at a
+// time.
+func (d *store) released(name string, began time.Time) {
 	if d.locks == nil {
 		return
 	}
@@ -45,15 +48,17 @@ func (d *store) released(name string) {
 	if h.closed {
 		return
 	}
+	now := time.Now()
+	within := max(awakeAfter, 8*now.Sub(began))
 	if next := h.pending[name]; next != nil {
-		next.released = time.Now()
-		next.timer.Reset(awakeAfter)
+		next.released, next.within = now, within
+		next.timer.Reset(within)
 		return
 	}
 	if h.pending == nil {
 		h.pending = make(map[string]*handOver)
 	}
-	h.pending[name] = &handOver{time.Now(), time.AfterFunc(awakeAfter, func() { d.lookAfter(name) })}
+	h.pending[name] = &handOver{now, within, time.AfterFunc(within, func() { d.lookAfter(name) })}
 }
 
 // lookAfter sees in the background to it that somebody takes a released name, unless nobody wants it.
@@ -73,7 +78,7 @@ func (d *store) lookAfter(name string) {
 			if err != nil || conn == 0 {
 				return
 			}
-			if time.Since(since) < awakeAfter {
+			if time.Since(since) < next.within {
 				time.Sleep(awakePoll)
 			} else if d.endLockOf(conn, name) != nil {
 				return

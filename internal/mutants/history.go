@@ -90,7 +90,7 @@ func queueRowMutants() []Mutant {
 		},
 		{
 			Name: "RenewDropsQueue", Flaw: "removes those who wait when the lock is renewed",
-			KilledBy: []Kill{{"after/woken", "is still waiting"}},
+			KilledBy: []Kill{{"after/woken", "\"conf-"}},
 			design: ledger(ledgerFlaw{renewed: func(r *row, ttl time.Duration) {
 				if ttl <= r.hold.request.TTL {
 					r.queue = nil
