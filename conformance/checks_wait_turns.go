@@ -24,10 +24,10 @@ func turnChecks() []Check {
 }
 
 const (
-	// turns is how many grants a check makes, and shortTurn how long each is held at least: a waiter that
+	// turns is how many grants a check makes, and turnHold how long each is held: a waiter that
 	// polls asks four times more meanwhile.
-	turns     = 36
-	shortTurn = 60 * time.Millisecond
+	turns    = 36
+	turnHold = 60 * time.Millisecond
 
 	// turnTries is how many requests a grant may cost: one to queue, one when it comes, and three
 	// for a waiter that is not ready at once, and polls for that moment.
@@ -38,9 +38,6 @@ const (
 	// come just right.
 	turnsPolled = 6
 )
-
-// turnHold is for how long each grant is held: long enough for the next to subscribe, also on a slow machine.
-func (c *C) turnHold() time.Duration { return max(shortTurn, 3*c.cal.Pair) }
 
 // takeTurns counts what the drivers were asked, and not the time that it took.
 func takeTurns(c *C, n int) {
@@ -55,7 +52,7 @@ func takeTurns(c *C, n int) {
 	// A subscription may take long to be there, and waiters poll until then.
 	c.eventually(patience/3, func() bool { return c.turn(peers, name, 2, turns).Polled == 0 })
 	if st := c.turn(peers, name, turns/n, turnsPolled); st.Tries > turnTries*turns {
-		c.Failf("%d clients took turns on %q, each holding it for %v, and asked the store %d times for %d grants; %d are allowed", n, name, c.turnHold(), st.Tries, turns, turnTries*turns)
+		c.Failf("%d clients took turns on %q, each holding it for %v, and asked the store %d times for %d grants; %d are allowed", n, name, turnHold, st.Tries, turns, turnTries*turns)
 	}
 }
 
@@ -73,9 +70,9 @@ func (c *C) turn(peers []*client, name string, each, polled int) driver.Stat {
 			a := p.lock(name, patience, distlock.TTL(c.long()))
 			if a.err != nil {
 				c.unheard(a.err, p.who, name)
-				c.Failf("%s was not served: %d clients take turns on %q, each holds it for %v, and %s was told %v", p.who, len(peers), name, c.turnHold(), p.who, a.err)
+				c.Failf("%s was not served: %d clients take turns on %q, each holds it for %v, and %s was told %v", p.who, len(peers), name, turnHold, p.who, a.err)
 			}
-			c.sleep(c.turnHold())
+			c.sleep(turnHold)
 			a.free()
 			if st := since(); st.Polled > int64(polled) {
 				c.Failf("of %d grants of %q to %d clients that take turns, %d came when the waiter looked again by itself, and not by a wake-up; %d are allowed",

@@ -237,7 +237,7 @@ func (c *claim) Release(ctx context.Context) error {
 // it, or may have.
 func (c *claim) handsOver(waited int64, began time.Time) {
 	if waited == 1 {
-		c.driver.released(c.request.Name, began)
+		c.driver.released(c.request.Name, c.request.Owner, began)
 	}
 }
 

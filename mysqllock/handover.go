@@ -20,6 +20,7 @@ type handOvers struct {
 }
 
 type handOver struct {
+	owner    string // of the row since the release, until another takes the name
 	released time.Time
 	within   time.Duration // so long has the next
 	timer    *time.Timer
@@ -36,9 +37,9 @@ const (
 	awakeMost = time.Second
 )
 
-// released is called when a name was given back, or taken away, for which somebody has waited. The request was begun at a
-// time.
-func (d *store) released(name string, began time.Time) {
+// released is called when a name was given back, or taken away, for which somebody has waited, by a request that was begun at a
+// time. The row has an owner since.
+func (d *store) released(name, owner string, began time.Time) {
 	if d.locks == nil {
 		return
 	}
@@ -51,14 +52,14 @@ func (d *store) released(name string, began time.Time) {
 	now := time.Now()
 	within := max(awakeAfter, 8*now.Sub(began))
 	if next := h.pending[name]; next != nil {
-		next.released, next.within = now, within
+		next.owner, next.released, next.within = owner, now, within
 		next.timer.Reset(within)
 		return
 	}
 	if h.pending == nil {
 		h.pending = make(map[string]*handOver)
 	}
-	h.pending[name] = &handOver{now, within, time.AfterFunc(within, func() { d.lookAfter(name) })}
+	h.pending[name] = &handOver{owner, now, within, time.AfterFunc(within, func() { d.lookAfter(name) })}
 }
 
 // lookAfter sees in the background to it that somebody takes a released name, unless nobody wants it.
@@ -74,7 +75,7 @@ func (d *store) lookAfter(name string) {
 	delete(h.pending, name)
 	d.locks.shared.background(func() {
 		for began, since := time.Now(), next.released; time.Since(began) < awakeMost; {
-			conn, err := d.connOf("stuck-lock", name)
+			conn, err := d.connOf("stuck-lock", name, next.owner)
 			if err != nil || conn == 0 {
 				return
 			}
@@ -112,7 +113,7 @@ func (d *store) expel(w *waiter, name string) {
 	l := d.locks
 	l.disabled.Set(name, disabledFor)
 	l.shared.background(func() {
-		conn, err := d.connOf("used-lock", name)
+		conn, err := d.connOf("used-lock", name, "")
 		if err == nil && conn > 0 && !w.comesWithin(l.expelAfter) {
 			err = d.endLockOf(conn, name)
 		}
@@ -138,8 +139,10 @@ func (w *waiter) comesWithin(d time.Duration) bool {
 }
 
 // connOf asks which connection has the named lock of a name; 0 if there is none.
-func (d *store) connOf(statement, name string) (conn int64, err error) {
-	err = d.ask(context.Background(), lockTimeout, d.sql.fill(statement, d.sql.namedLock(name)), func(row *sql.Rows) error { return row.Scan(&conn) })
+func (d *store) connOf(statement, name, owner string) (conn int64, err error) {
+	lock := d.sql.namedLock(name)
+	lock.owner = owner
+	err = d.ask(context.Background(), lockTimeout, d.sql.fill(statement, lock), func(row *sql.Rows) error { return row.Scan(&conn) })
 	return conn, err
 }
 

@@ -103,7 +103,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		return distlock.ErrLost
 	}
 	d.endLock(ctx, name)
-	d.released(name, began)
+	d.released(name, noOwner, began)
 	return nil
 }
 
