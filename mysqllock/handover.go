@@ -3,6 +3,8 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -95,10 +97,7 @@ func (d *store) lookAfterAll() {
 	h := &d.locks.handOvers
 	h.mu.Lock()
 	h.closed = true
-	var names []string
-	for name := range h.pending {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(h.pending))
 	h.mu.Unlock()
 	for _, name := range names {
 		d.lookAfter(name)

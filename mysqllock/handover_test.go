@@ -1,7 +1,6 @@
 package mysqllock
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +10,7 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// TestStuckLock has another user keep the named lock, whose connections a Locker may not end: it waits for it once.
+// TestStuckLock has another user keep the named lock. A Locker may not end the connections of others: it waits for it once.
 func TestStuckLock(t *testing.T) {
 	t.Parallel()
 	d := lockDriver(t)
@@ -25,13 +24,8 @@ func TestStuckLock(t *testing.T) {
 	holder, waiter := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
 	grants(t, holder)
 	age(t, d, "acquired", time.Second)
-	refuses(t, waiter)
-	ctx, cancel := context.WithCancel(t.Context())
-	returned := waits(t, ctx, waiter)
 	queued := atLock(t, d)
-	testkit.Until(t, "the waiter waits for the named lock", func() bool { return queued() == 1 })
-	cancel()
-	wantError(t, "Wait", <-returned, context.Canceled)
+	staysAtLock(t, waiter)
 	releases(t, holder)
 	refuses(t, waiter) // it looks by itself, but too early
 	age(t, d, "waited", time.Second)
@@ -55,16 +49,9 @@ func TestExpelled(t *testing.T) {
 	frozen, d := lockDriverOn(t, table), lockDriverOn(t, table)
 	holdsWithLock(t, frozen)
 	age(t, d, "acquired", time.Second)
-	heir, next, queued := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), atLock(t, d)
-	refuses(t, heir)
-	ctx, cancel := context.WithCancel(t.Context())
-	returned := waits(t, ctx, heir)
-	testkit.Until(t, "the heir waits for the named lock", func() bool { return queued() == 1 })
-	refuses(t, next)
-	woken := waits(t, t.Context(), next)
-	testkit.Until(t, "the next waits for it, too", func() bool { return queued() == 2 })
-	cancel()
-	wantError(t, "Wait", <-returned, context.Canceled)
+	heir, next := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	staysAtLock(t, heir)
+	woken := goesToLock(t, t.Context(), next)
 	expire(t, d, "n") // without the named lock
 	grants(t, heir)
 	testkit.Until(t, "the named lock has come to the heir, and is of use again", func() bool { return heir.waiter.over() && !d.locks.disabled.Has("n") })
@@ -80,9 +67,7 @@ func TestFrozenWaiter(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(t *testing.T, d *store, holder *claim){
 		"Unlock": func(t *testing.T, _ *store, holder *claim) { releases(t, holder) },
-		"Unlock of one that came by the named lock": func(t *testing.T, _ *store, holder *claim) {
-			releases(t, holder)
-		},
+		"Unlock of one that came by the named lock": func(t *testing.T, _ *store, holder *claim) { releases(t, holder) },
 		"Close": func(t *testing.T, d *store, holder *claim) {
 			releases(t, holder)
 			testkit.Must(t, d.Close())
@@ -101,9 +86,7 @@ func TestFrozenWaiter(t *testing.T) {
 			if strings.Contains(how, "by the named lock") {
 				first := holder
 				holder = d.claimOn("n", time.Minute)
-				refuses(t, holder)
-				woken := waits(t, t.Context(), holder)
-				testkit.Until(t, "the holder to be waits", func() bool { return queued() == 1 })
+				woken := goesToLock(t, t.Context(), holder)
 				releases(t, first)
 				isWoken(t, "the holder", woken)
 				grants(t, holder)
@@ -118,9 +101,7 @@ func TestFrozenWaiter(t *testing.T) {
 			})
 			testkit.Until(t, "the frozen one waits", func() bool { return queued() == 1 })
 			next := lockDriverOn(t, table).claimOn("n", time.Minute)
-			refuses(t, next)
-			woken := waits(t, t.Context(), next)
-			testkit.Until(t, "the next waits, too", func() bool { return queued() == 2 })
+			woken := goesToLock(t, t.Context(), next)
 			end(t, d, holder)
 			isWoken(t, "the next", woken)
 			grants(t, next)
@@ -140,18 +121,14 @@ func TestExpelsNoneThatLives(t *testing.T) {
 	grants(t, other)
 	takesLocks(t, late.locks, 2)
 	age(t, d, "acquired", time.Second)
-	has := func() (connection int) {
-		testkit.Must(t, d.db.QueryRow(d.sql.fill("used-lock", d.sql.namedLock("other"))).Scan(&connection))
-		return connection
+	has := func() int64 {
+		conn, err := d.connOf("used-lock", "other", "")
+		testkit.Must(t, err)
+		return conn
 	}
 	before := has()
-	heir, queued := d.claimOn("n", time.Minute), atLock(t, d)
-	refuses(t, heir)
-	ctx, cancel := context.WithCancel(t.Context())
-	returned := waits(t, ctx, heir)
-	testkit.Until(t, "the heir waits for the named lock", func() bool { return queued() == 1 })
-	cancel()
-	wantError(t, "Wait", <-returned, context.Canceled)
+	heir := d.claimOn("n", time.Minute)
+	staysAtLock(t, heir)
 	expire(t, d, "n")
 	grants(t, heir)
 	time.Sleep(50 * time.Millisecond) // in which the holder is late; only a pass can be false

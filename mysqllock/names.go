@@ -118,7 +118,7 @@ func (s *statements) namedLock(name string) values {
 
 func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }
 
-// noOwner is that of a row whose lock was broken.
+// noOwner is that of a row after Break.
 var noOwner = strings.Repeat("0", 32)
 
 // newOwner returns an owner that no claim has.

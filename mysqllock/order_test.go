@@ -110,7 +110,7 @@ func TestLockComesBeforeWait(t *testing.T) {
 }
 
 // goesToLock brings a claim on a held name to its named lock.
-func goesToLock(t *testing.T, c *claim) <-chan error {
+func goesToLock(t *testing.T, ctx context.Context, c *claim) <-chan error {
 	t.Helper()
 	queued := atLock(t, c.driver)
 	before := queued()
@@ -118,9 +118,18 @@ func goesToLock(t *testing.T, c *claim) <-chan error {
 	if !c.invited {
 		t.Fatal("the claim was not sent to the named lock")
 	}
-	returned := waits(t, t.Context(), c)
+	returned := waits(t, ctx, c)
 	testkit.Until(t, "the claim waits for the named lock", func() bool { return queued() == before+1 })
 	return returned
+}
+
+// staysAtLock is goesToLock for a claim that looks by itself, although it is not woken.
+func staysAtLock(t *testing.T, c *claim) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := goesToLock(t, ctx, c)
+	cancel()
+	wantError(t, "Wait", <-returned, context.Canceled)
 }
 
 func releases(t *testing.T, c *claim) {
@@ -156,7 +165,7 @@ func TestOrderAtTheLock(t *testing.T) {
 	var woken []<-chan error
 	for range 5 {
 		c := d.claimOn("n", time.Minute)
-		line, woken = append(line, c), append(woken, goesToLock(t, c))
+		line, woken = append(line, c), append(woken, goesToLock(t, t.Context(), c))
 	}
 	for i, c := range line {
 		releases(t, holder)
@@ -273,7 +282,7 @@ func TestLateHolder(t *testing.T) {
 	testkit.Until(t, "the waiter has given the named lock back", func() bool { return len(d.locks.conns) == 0 })
 	resume()
 	takesLocks(t, slow.locks, 1)
-	woken := goesToLock(t, waiter)
+	woken := goesToLock(t, t.Context(), waiter)
 	releases(t, holder)
 	isWoken(t, "the waiter", woken)
 	grants(t, waiter)

@@ -186,7 +186,7 @@ func TestOwnConnectionHangs(t *testing.T) {
 	holder := holdsWithLock(t, d)
 	age(t, d, "acquired", time.Second)
 	c := d.claimOn("n", time.Minute)
-	woken := goesToLock(t, c)
+	woken := goesToLock(t, t.Context(), c)
 	releases(t, holder)
 	isWoken(t, "the waiter", woken)
 	grants(t, c)

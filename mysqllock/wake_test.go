@@ -39,7 +39,7 @@ func TestBreakRefusesLateCopies(t *testing.T) {
 	releases(t, holdsWithLock(t, d))
 }
 
-// TestBreakOfUnheardGrant breaks a hold whose grant had no answer: the claim waits on, and the late copy is refused.
+// TestBreakOfUnheardGrant breaks a hold after its grant had no answer: the claim waits on, and the late copy is refused.
 func TestBreakOfUnheardGrant(t *testing.T) {
 	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
