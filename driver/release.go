@@ -264,17 +264,14 @@ func (r *release) wait(ctx context.Context, patience time.Duration) error {
 	h.mu.Lock()
 	refused := r.refused
 	h.mu.Unlock()
-	if refused != nil {
-		patience = 0
-	}
-	if await(ctx, r.done, patience) {
+	switch {
+	case refused != nil && !await(ctx, r.done, 0):
+		return refused
+	case await(ctx, r.done, patience):
 		return r.err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if refused != nil {
-		return refused
-	}
 	if err := ctx.Err(); err != nil {
 		return withReason(err, h.lastErr)
 	}

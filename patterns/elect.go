@@ -35,9 +35,10 @@ const (
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
 // stands again after a pause of a fifth of a second to ten seconds, which doubles
-// until a term, with the wait for it, has taken more than ten. To hand the leadership to another process, return an error. The
-// errors of a store that cannot be reached are treated likewise; [Election.Err] tells
-// the latest. fn is never called twice at the same time.
+// until a term, with the wait for it, has taken more than ten. To hand the leadership to
+// another process, return an error. The errors of a store that cannot be reached are
+// treated likewise; [Election.Err] tells the latest. fn is never called twice at the same
+// time.
 func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx context.Context, term int64) error, opts ...distlock.Option) *Election {
 	e := &Election{done: make(chan struct{})}
 	go func() {

@@ -28,7 +28,8 @@ func MaxHold(l distlock.Locker, d time.Duration) distlock.Locker {
 
 // take takes a lock and caps it.
 func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, error) {
-	switch o := c.options(); {
+	o := c.options()
+	switch {
 	case longest <= 0:
 		return nil, c.invalid("MaxHold of %v, allowed is more than 0", longest)
 	case o.NoRenewal && o.TTL > longest:
@@ -39,7 +40,7 @@ func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, er
 		return nil, err
 	}
 	now := time.Now()
-	if left := lock.Deadline().Sub(now); c.options().NoRenewal && left > longest { // the TTL is the default of the Locker
+	if left := lock.Deadline().Sub(now); o.NoRenewal && left > longest { // the TTL is the default of the Locker
 		leave(lock)
 		return nil, c.invalid("the lock would last for %v without being renewed, and MaxHold ends it after %v", left, longest)
 	}

@@ -86,7 +86,7 @@ func (s slots) check(c call) error {
 	if s.n < 1 {
 		return c.invalid("there are %d slots, allowed is at least 1", s.n)
 	}
-	if longest := distlock.MaxName - len("/"+next) - max(0, len(strconv.Itoa(s.n-1))-len(next)); len(c.name) > longest {
+	if longest := distlock.MaxName - len("/") - max(len(next), len(strconv.Itoa(s.n-1))); len(c.name) > longest {
 		return c.invalid("the name has %d bytes, allowed are %d where it has slots and a queue", len(c.name), longest)
 	}
 	return notEmpty(c.op, c.name)

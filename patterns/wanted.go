@@ -23,9 +23,8 @@ import (
 //
 // It fails with ErrUnsupported for locks of [Semaphore] and [ReadWrite], which are several
 // names in the store, and if l cannot be looked at; with ErrInvalid if every is zero or
-// less; with the
-// error of the lock if that has ended; or with that of the first look. Later looks that fail are made up for by the
-// next.
+// less; with the error of the lock if that has ended; or with that of the first look. Later
+// looks that fail are made up for by the next.
 func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
 	if every <= 0 {
 		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", distlock.ErrInvalid, every))
