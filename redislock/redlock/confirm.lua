@@ -9,7 +9,8 @@
 -- majority. Every earlier grant has left its token on one of them.
 --
 -- A repair puts the entry of a held lock back to a server that has lost it. It is refused after the release, by the
--- tombstone, and after a later grant, by its token. Without it, this makes no entry: arriving late, it finds one of
+-- tombstone, and after a later grant, by its token. Another's entry in phase 1 is no obstacle, or waiters, who try all the
+-- time, would keep a server that has come back from the holder: phase 2 then finds it gone. Without a repair, this makes no entry: arriving late, it finds one of
 -- another, of a later round, or none. Sent twice, it finds its token.
 local owner, round, new = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local entry = redis.call('GETEX', KEYS[1]) -- a write: a replica must not be the one to say that the key is gone
@@ -21,7 +22,7 @@ if mine and string.match(entry, '^%d+', #mark + 1) == ARGV[3] then
 end
 if ARGV[8] == '1' then
   local buried = redis.call('GET', KEYS[3])
-  local other = entry and string.sub(entry, 1, #owner) ~= owner
+  local other = entry and string.sub(entry, 1, #owner) ~= owner and not string.find(entry, '^%x+ %d+ 0 ')
   if other or last > new or buried and tonumber(buried) >= tonumber(round) then
     return 0
   end

@@ -94,6 +94,29 @@ func TestMinorityDown(t *testing.T) {
 	testkit.Must(t, lock(t, l, "x").Unlock(t.Context()))
 }
 
+// A claim that has begun on a server does not keep the holder from getting its entry back there: waiters try all the time.
+// That claim is then not granted there.
+func TestRepairBesideClaims(t *testing.T) {
+	t.Parallel()
+	g := five(t)
+	held := lock(t, open(t, g.url()), "x", distlock.TTL(20*time.Second))
+	k := keyOf(defaultPrefix, "x")
+	testkit.Must(t, g.admins[4].Set(t.Context(), k.entry(), strings.Repeat("ab", 16)+" 1 0 1 other", time.Minute).Err())
+	testkit.Must(t, held.Extend(t.Context(), 20*time.Second))
+	owner := func() string {
+		entry, err := g.admins[4].Get(t.Context(), k.entry()).Result()
+		testkit.Must(t, err)
+		return strings.Fields(entry)[0]
+	}
+	testkit.Until(t, "the holder's entry is back", func() bool { return owner() != strings.Repeat("ab", 16) })
+	answer, err := g.admins[4].Eval(t.Context(), confirmLua, []string{k.entry(), k.token(), "tombstone"},
+		strings.Repeat("ab", 16), 1, held.Token()+1, 1, 60_000, "other", 60_000, 0).Result()
+	if err != nil || answer != int64(0) {
+		t.Errorf("the claim was confirmed: %v, %v", answer, err)
+	}
+	testkit.Must(t, held.Unlock(t.Context()))
+}
+
 // Without a majority, the error says so, and never that another has the name.
 func TestMajorityDown(t *testing.T) {
 	t.Parallel()

@@ -290,4 +290,11 @@ func TestStarts(t *testing.T) {
 	if n.young() == nil {
 		t.Error("a server that has just restarted counts")
 	}
+	n = &node{wait: time.Minute}
+	n.started("one", now-time.Hour)
+	testkit.Should(t, n.young())
+	n.started("another", now-2*time.Hour)
+	if n.young() == nil {
+		t.Error("a server that has replaced another, with none of its locks, counts")
+	}
 }

@@ -86,11 +86,16 @@ func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
 
 // started notes when a run of the server began, by epoch. The latest start counts: the answers of
 // two connections may come here in the wrong order. Of one run the first answer counts, because
-// uptimes are rounded: a server that is trusted stays so.
+// uptimes are rounded: a server that is trusted stays so. Another run may be another server, put
+// at this address, that has been up for long and has none of the locks: it counts from now.
 func (n *node) started(run runID, at time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if old := n.run.Swap(&run); old == nil || *old != run || run == "" {
+	old := n.run.Swap(&run)
+	if old != nil && *old != run {
+		at = time.Since(epoch)
+	}
+	if old == nil || *old != run || run == "" {
 		n.trusted.Store(max(n.trusted.Load(), int64(at+n.wait)))
 	}
 }
