@@ -35,16 +35,21 @@ func quote(table string) (string, error) {
 	return pgx.Identifier{m[2]}.Sanitize(), nil
 }
 
-// tell tells the waiter that a statement has taken off the list. It is a part of the statement.
-const tell = "CASE WHEN woken <> '' THEN pg_notify('" + channelPrefix + "' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))::text END"
+// tell tells the waiter that a statement has taken off the list. It is a part of the statement, and comes when the row is
+// locked. All commits of the server that notify wait for each other, in whatever database, with a lock: that is no row that
+// was locked for long, and may take longer.
+const tell = "CASE WHEN woken <> '' THEN concat(set_config('lock_timeout', '2s', true), pg_notify('" + channelPrefix +
+	"' || encode(substring(woken for 4), 'hex'), encode(woken, 'hex'))) END"
 
-// statements returns the texts of sql/*.sql for a table that was quoted.
+// statements returns the texts of sql/*.sql for a table that was quoted. What they answer is of types that a session's
+// settings do not change: where nothing is prepared the server sends text, and of bytes and times that has many forms.
 func statements(table string) map[string]string {
 	words := strings.NewReplacer(
 		"{table}", table,
 		"{now}", "clock_timestamp()",
 		"{us}", "interval '1 microsecond'",
 		"{token}", "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+		"{acquired}", "(extract(epoch from acquired) * 1000000)::bigint",
 		"{remaining}", "greatest((extract(epoch from expires - clock_timestamp()) * 1000000)::bigint, 1)",
 		"{bounded}", fmt.Sprintf("set_config('lock_timeout', '%d', true) AS bounded", rowWait.Milliseconds()),
 		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",

@@ -68,7 +68,7 @@ type claim struct {
 	request   driver.Request
 	owner     []byte
 	won       bool          // a Try has returned a grant
-	acquired  time.Time     // when, as the row has it
+	since     int64         // when that was, in microseconds, as the row has it
 	fresh     bool          // a fresh token is needed: that of the row may be as old as a Try that took long
 	ambiguous bool          // a Try has failed without an answer: its grant may stand, or be yet to come
 	refused   bool          // a Try has found the name held
@@ -107,7 +107,6 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 			c.ambiguous = true
 			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
-		grant.Sent = sent
 		c.won = c.won || err == nil
 		return grant, err
 	}
@@ -125,11 +124,11 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	ttl := roundUp(c.request.TTL)
 	refusal := &driver.Held{NoWake: true}
 	var remaining int64
-	var holder []byte
+	var holder string // in hex
 	var listed bool
 	err = d.sendAbout(ctx, c.request.Name, turns.Trying,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.fresh},
-			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted, &c.acquired) }},
+			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted, &c.since) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
 			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
 			refusal.NoWake = !listed || !live
@@ -157,8 +156,14 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	if d.listener != nil && !c.request.NoWait {
 		d.listener.begin()
 	}
-	refusal.Remaining, refusal.Holder = time.Duration(remaining)*time.Microsecond, string(holder)
+	refusal.Remaining, refusal.Holder = time.Duration(remaining)*time.Microsecond, unhex(holder)
 	return driver.Grant{}, false, refusal
+}
+
+// unhex returns the bytes that a statement has told in hex.
+func unhex(s string) string {
+	b, _ := hex.DecodeString(s) // the server has made it
+	return string(b)
 }
 
 // roundUp brings a TTL to what the server counts in. A lease must not be shorter than the

@@ -78,7 +78,8 @@ func locker(t testing.TB, pool *pgxpool.Pool, table string) *Locker {
 	return l
 }
 
-// What a role or a database may have set does no harm: locks are taken, waited for, renewed and given back.
+// What a role or a database may have set does no harm: locks are taken, waited for, renewed and given back, on a pool of
+// the user's own, on one that prepares nothing, and on ours.
 func TestSettingsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
@@ -95,7 +96,19 @@ func TestSettingsOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			harness.Exercise(t, locker(t, poolWith(t, map[string]string{name: value}), table(t)), "x")
+			table := table(t)
+			harness.Exercise(t, locker(t, poolWith(t, map[string]string{name: value}), table), "new")
+			harness.Exercise(t, locker(t, poolLike(t, func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams[name] = value
+				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+			}), table), "unprepared")
+			config, opts, err := parseURL(server(t).URL(), Options{Table: table})
+			testkit.Must(t, err)
+			config.ConnConfig.RuntimeParams[name] = value
+			l, err := openOwn(t.Context(), config, opts)
+			testkit.Must(t, err)
+			defer l.Close()
+			harness.Exercise(t, l, "open")
 		})
 	}
 }

@@ -236,6 +236,51 @@ func TestDeadWaiters(t *testing.T) {
 	}
 }
 
+// Waiters that died while a lock is held for long leave room on the list for those that live.
+func TestDeadWaitersMakeRoom(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	exec(t, pool, "UPDATE "+name+" SET waiters = decode(repeat('ab', 1024), 'hex'), acquired = acquired - interval '1 hour'")
+	listen(t, l)
+	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	_, err := c.Try(t.Context())
+	if held, ok := errors.AsType[*driver.Held](err); !ok || held.NoWake || waiters(t, pool, name) != 64 {
+		t.Errorf("%v, with %d on the list", err, waiters(t, pool, name))
+	}
+}
+
+// A release that has to wait for other commits that notify does so: no row was locked for long.
+func TestNotifyWaits(t *testing.T) {
+	name, pool := table(t), poolWith(t, nil)
+	exec(t, pool, "CREATE SCHEMA IF NOT EXISTS "+name+"_slow")
+	exec(t, pool, "CREATE OR REPLACE FUNCTION "+name+`_slow.pg_notify(text, text) RETURNS text LANGUAGE sql AS
+		$$ SELECT current_setting('lock_timeout') $$`)
+	l := locker(t, poolWith(t, map[string]string{"search_path": name + "_slow, pg_catalog, public"}), name)
+	h := value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	exec(t, pool, "UPDATE "+name+" SET waiters = decode(repeat('ab', 16), 'hex')")
+	held, _ := distlock.As[*Lock](h)
+	var answer bool
+	var told string
+	testkit.Must(t, held.claim.store.send(t.Context(), query{held.claim.store.text["release"], []any{held.claim.name(), held.claim.owner},
+		func(row pgx.Rows) error { return row.Scan(&answer, &told) }}))
+	if told != "2s2s" {
+		t.Errorf("the commit was bounded by %q", told)
+	}
+}
+
+// The server notices soon that a client is gone which has sent half of a request.
+func TestKeepAlive(t *testing.T) {
+	name := table(t)
+	l := value[*Locker](t)(Open(t.Context(), server(t).URL(), &Options{Table: name}))
+	defer l.Close()
+	var idle string
+	testkit.Must(t, storeOf(t, l).pool.QueryRow(t.Context(), "SHOW tcp_keepalives_idle").Scan(&idle))
+	if idle != "10" {
+		t.Errorf("keep-alives after %q seconds", idle)
+	}
+}
+
 // A column that rounds a lease down is refused.
 func TestPrecision(t *testing.T) {
 	name := table(t)

@@ -23,8 +23,8 @@ func again(t *testing.T, c *claim) (granted bool) {
 }
 
 // A late request of the claim that holds may raise the token of the row: Guard must not take that for a loss. If another has
-// held the name meanwhile, it must.
-func TestGuardBesideLateRequest(t *testing.T) {
+// held the name meanwhile, it must, and so must a renewal.
+func TestHeldBesideLateRequest(t *testing.T) {
 	t.Parallel()
 	name, pool := table(t), poolWith(t, nil)
 	lock := value[distlock.Lock](t)(locker(t, pool, name).TryLock(t.Context(), "x"))
@@ -45,6 +45,23 @@ func TestGuardBesideLateRequest(t *testing.T) {
 	if err := guard(); !errors.Is(err, distlock.ErrLost) {
 		t.Errorf("Guard of a lock that another had after it: %v", err)
 	}
+	renewals := []driver.Renewal{{Claim: held.claim, TTL: time.Minute}, {Claim: held.claim, TTL: time.Minute}}
+	if held.claim.store.Renew(t.Context(), renewals); !errors.Is(renewals[0].Err, distlock.ErrLost) {
+		t.Errorf("renewal of a lock that another had after it: %v", renewals[0].Err)
+	}
+}
+
+// A late request of a claim whose lock was broken is refused: it would take the name for nobody.
+func TestBreakRefusesLateRequests(t *testing.T) {
+	t.Parallel()
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	held, _ := distlock.As[*Lock](value[distlock.Lock](t)(l.TryLock(t.Context(), "x")))
+	testkit.Must(t, l.Break(t.Context(), "x", held.Token()))
+	if again(t, held.claim) {
+		t.Error("the late request was granted")
+	}
+	testkit.Must(t, value[distlock.Lock](t)(l.TryLock(t.Context(), "x")).Unlock(t.Context()))
 }
 
 // A row that refuses a late request outlives a sweep of what is younger than that request may be.
@@ -52,9 +69,15 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	t.Parallel()
 	name, pool := table(t), poolWith(t, nil)
 	l := locker(t, pool, name)
+	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '1 hour'") // its holder has died
 	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
 	c.ambiguous = true // its Try has had no answer yet
 	testkit.Must(t, c.Release(t.Context()))
+	value[int](t)(l.Sweep(t.Context(), time.Second))
+	if again(t, c) {
+		t.Fatal("the request of a claim that was undone was granted")
+	}
 	for _, age := range []string{"0", "290 seconds"} {
 		exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '"+age+"' WHERE name = 'x'")
 		value[int](t)(l.Sweep(t.Context(), time.Second))

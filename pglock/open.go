@@ -131,13 +131,15 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 
 // settle bounds also the waits for the table itself, which a statement begins before it runs, and takes the isolation that
 // the statements are made for. A session that is a pooler's may be another's next: it stays as it is.
+// The server notices within half a minute that a client is gone: rows that were locked by half a request are free then.
 //
 // A server that goes silent just after the login must not keep the connection's place in the pool. The pool's own context
 // ends with the pool alone. So the answer has as long as the connection had.
 func settle(ctx context.Context, c *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Config().ConnectTimeout)
 	defer cancel()
-	_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false), set_config('default_transaction_isolation', 'read committed', false)"+
+	_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false), set_config('default_transaction_isolation', 'read committed', false),"+
+		" set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false), set_config('tcp_keepalives_count', '3', false)"+
 		" WHERE pg_backend_pid() = $2::bigint", pgx.QueryExecModeExec, strconv.FormatInt(rowWait.Milliseconds(), 10), int64(c.PgConn().PID()))
 	cut(c)
 	return err

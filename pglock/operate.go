@@ -39,15 +39,14 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 func (d *store) statuses(ctx context.Context, limit time.Duration, statement, name string) (found []distlock.Status, err error) {
 	err = d.ask(ctx, limit, statement, func(row pgx.Rows) error {
 		st := distlock.Status{Waiters: -1}
-		var name, holder []byte
-		var acquired time.Time
-		var remaining int64
+		var name, holder string // in hex
+		var acquired, remaining int64
 		if err := row.Scan(&name, &st.Token, &acquired, &remaining, &st.Held, &holder, &st.Wanted); err != nil {
 			return err
 		}
-		st.Name = string(name)
+		st.Name = unhex(name)
 		if st.Held {
-			st.Holder, st.AcquiredAt, st.Remaining = string(holder), acquired, time.Duration(remaining)*time.Microsecond
+			st.Holder, st.AcquiredAt, st.Remaining = unhex(holder), time.UnixMicro(acquired), time.Duration(remaining)*time.Microsecond
 		}
 		found = append(found, st)
 		return nil
@@ -73,9 +72,9 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 	for last := ""; ; {
 		before := removed
 		err := d.ask(ctx, manyTimeout, "sweep", func(row pgx.Rows) error {
-			var name []byte
+			var name string
 			err := row.Scan(&name)
-			last = max(last, string(name))
+			last = max(last, unhex(name))
 			removed++
 			return err
 		}, []byte(last), max(idle, minIdle).Microseconds(), driver.MaxLate.Microseconds())

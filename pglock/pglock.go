@@ -84,7 +84,7 @@ func (l *Lock) Guard(ctx context.Context, tx pgx.Tx) error {
 	if err == nil {
 		var held bool
 		c := l.claim
-		err = tx.QueryRow(ctx, c.store.text["guard"], c.name(), c.owner, c.acquired).Scan(&held)
+		err = tx.QueryRow(ctx, c.store.text["guard"], c.name(), c.owner, c.since).Scan(&held)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = distlock.ErrLost

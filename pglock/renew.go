@@ -17,21 +17,20 @@ import (
 // says whether the lock is lost.
 func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	var names, owners [][]byte
-	var ttls []int64
-	at := make(map[string]int) // by owner, the place in batch
-	for i, r := range batch {
+	var since, ttls []int64
+	for _, r := range batch {
 		c := r.Claim.(*claim)
-		names, owners, ttls = append(names, c.name()), append(owners, c.owner), append(ttls, roundUp(r.TTL).Microseconds())
-		at[string(c.owner)] = i
+		names, owners = append(names, c.name()), append(owners, c.owner)
+		since, ttls = append(since, c.since), append(ttls, roundUp(r.TTL).Microseconds())
 	}
 	renewed := make([]bool, len(batch))
 	err := d.sendRenewal(ctx, func() query {
 		clear(renewed) // of an attempt before, if its COMMIT was refused
-		return query{d.text["renew"], []any{names, owners, ttls}, func(row pgx.Rows) error {
-			var owner []byte
-			err := row.Scan(&owner)
-			if i, ok := at[string(owner)]; ok && err == nil {
-				renewed[i] = true
+		return query{d.text["renew"], []any{names, owners, since, ttls}, func(row pgx.Rows) error {
+			var place int
+			err := row.Scan(&place)
+			if err == nil {
+				renewed[place-1] = true
 			}
 			return err
 		}}
@@ -114,7 +113,7 @@ func committed(q query) []query {
 func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
 	c, held := claimed.(*claim), false
 	ttl = roundUp(ttl)
-	err := d.sendAbout(ctx, c.request.Name, turns.Renewing, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, ttl.Microseconds()},
+	err := d.sendAbout(ctx, c.request.Name, turns.Renewing, committed(query{d.text["renew-alone"], []any{c.name(), c.owner, c.since, ttl.Microseconds()},
 		func(row pgx.Rows) error { return row.Scan(&held) }})...)
 	if err == nil && !held {
 		err = distlock.ErrLost

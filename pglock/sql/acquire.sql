@@ -23,4 +23,4 @@ ON CONFLICT (name) DO UPDATE SET
   released = false,
   holder   = $3
 WHERE (t.owner = $2 OR t.released OR t.expires <= {now}) AND position($2 in t.undone) = 0
-RETURNING t.token, t.xmax = 0, t.acquired
+RETURNING t.token, t.xmax = 0, {acquired}

@@ -1,12 +1,14 @@
 -- Says how long another holds the name, if it still does, and whether a release will tell this claim. To that end it is
 -- put on the row's list, at the end if $3 is 1, or first if $3 is 2: it was told, and came too late. A row that is
 -- locked is passed over, for it may be being released. A late request of a claim that was undone is on no list.
+-- 64 are on the list. Those that died stay until the hold has ended, so during a long one the oldest make room. A living
+-- one that had to lists itself again at its next look.
 WITH listed AS (
-  UPDATE {table} t SET waiters = CASE $3::int WHEN 2 THEN $2 || t.waiters ELSE t.waiters || $2 END FROM (
-    SELECT name FROM {table}
+  UPDATE {table} t SET waiters = CASE $3::int WHEN 2 THEN $2 || held.others ELSE held.others || $2 END FROM (
+    SELECT name, substring(waiters from greatest(1, length(waiters) - 1007)) AS others FROM {table}
     WHERE $3::int > 0 AND name = $1::bytea AND owner <> $2::bytea AND NOT released AND expires > {now}
-      AND position($2 in waiters || undone) = 0 AND length(waiters) < 1024
+      AND position($2 in waiters || undone) = 0 AND (length(waiters) < 1024 OR acquired < {now} - interval '1 minute')
     FOR NO KEY UPDATE SKIP LOCKED) AS held
   WHERE t.name = held.name RETURNING true)
-SELECT {remaining}, holder, token, position($2 in waiters) > 0 OR EXISTS (SELECT FROM listed)
+SELECT {remaining}, encode(holder, 'hex'), token, position($2 in waiters) > 0 OR EXISTS (SELECT FROM listed)
 FROM {table} WHERE name = $1 AND owner <> $2 AND NOT released AND expires > {now}

@@ -7,4 +7,4 @@ DELETE FROM {table} WHERE name IN (
   WHERE name > $1::bytea AND expires <= {now} - {us} * $2::bigint AND token < {token} - $2
     AND (undone = '' OR expires <= {now} - {us} * $3::bigint)
   ORDER BY name LIMIT 500 FOR UPDATE SKIP LOCKED)
-RETURNING name
+RETURNING encode(name, 'hex')

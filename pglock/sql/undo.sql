@@ -8,7 +8,7 @@ WITH freed AS (
     undone   = CASE WHEN position($2 in t.undone) > 0 THEN t.undone ELSE substring(t.undone || $2 from greatest(1, length(t.undone) - 495)) END,
     woken    = CASE WHEN t.released OR t.owner = $2 OR t.expires <= {now} THEN substring({others} for 16) ELSE '' END,
     waiters  = CASE WHEN t.released OR t.owner = $2 OR t.expires <= {now} THEN substring({others} from 17) ELSE {others} END,
-    expires  = CASE WHEN t.released OR t.owner = $2 AND t.expires > {now} THEN {now} ELSE t.expires END,
+    expires  = CASE WHEN t.released OR t.owner = $2 OR t.expires <= {now} THEN {now} ELSE t.expires END,
     released = t.released OR t.owner = $2 AND t.expires > {now}
   RETURNING t.owner = $2 AND t.released AS done, t.woken)
 SELECT done, {tell} FROM freed
