@@ -74,7 +74,6 @@ func Checks() []Check {
 		autoChecks,
 		batchChecks,
 		lostChecks,
-		fenceChecks,
 		fairChecks,
 		timeChecks,
 		handoverChecks,

@@ -60,3 +60,11 @@ func fenceMany(c *C) {
 		}
 	}
 }
+
+// rises demands that a grant has a higher token than all before it.
+func (c *C) rises(last *int64, h *lease, over string) {
+	if h.Token() <= *last {
+		c.Failf("%s was granted %q with token %d; the last token, before %s, was %d", h.p.who, h.Name(), h.Token(), over, *last)
+	}
+	*last = h.Token()
+}

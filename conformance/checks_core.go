@@ -19,8 +19,6 @@ func coreChecks() []Check {
 			Rule: "a free name is granted as a held lock, and after Unlock nothing of it is left"},
 		{ID: "core/exclusive", Clause: "H1", Mandatory: true, Run: exclusive,
 			Rule: "while a name is held, everybody else is told ErrHeld, and nothing but that"},
-		{ID: "core/independent-names", Clause: "N1", Mandatory: true, Run: independentNames,
-			Rule: "a lock on one name neither blocks nor delays a lock on another"},
 		{ID: "core/same-client-contends", Clause: "H2", Mandatory: true, Run: sameClientContends,
 			Rule: "locks are not re-entrant: a second acquisition by the same client contends like any other"},
 		{ID: "core/cross-process", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: crossProcess,
@@ -120,20 +118,6 @@ func exclusive(c *C) {
 		b.mustBeBusy(name, h)
 		d.mustBeBusy(name, h)
 		c.sleep(c.Unit() / 6)
-	}
-	h.free()
-}
-
-func independentNames(c *C) {
-	a, b := c.open("A"), c.open("B")
-	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
-	for _, p := range []*client{a, b} {
-		name := c.Name("y")
-		got := p.lock(name, patience+c.Slack(), distlock.TTL(c.long()))
-		if got.err != nil {
-			c.refused(p, got, name, "which nobody holds; only "+h.Name()+" is held")
-		}
-		got.free()
 	}
 	h.free()
 }

@@ -23,7 +23,7 @@ func expiryChecks() []Check {
 		{ID: "expiry/granted-unheard", Clause: "E2", Mandatory: true, Needs: []Cap{capProxy}, Run: grantedUnheard,
 			Rule: "a grant that is heard of late, since its first reply was lost, has its whole TTL from then on in the store as well"},
 		{ID: "expiry/server-clock-judges", Clause: "H3", Needs: []Cap{capServerClock}, Alone: true, Run: serverClockJudges,
-			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other"},
+			Rule: "the clocks of client and server may differ by any amount: no instant of one is compared with one of the other; names can be locked and tokens rise although the server's clock jumps"},
 		{ID: "expiry/killed-holder", Clause: "E1", Mandatory: true, Needs: []Cap{capChild}, Run: killedHolder,
 			Rule: "the lock of a process that is killed is free after its TTL and the driver's ExpiryLag, and not before"},
 		{ID: "expiry/mass-expiry", Clause: "E1", Needs: []Cap{capProxy}, Heavy: true, Run: massExpiry,
@@ -121,10 +121,18 @@ func serverClockJudges(c *C) {
 		off += d
 	}
 	defer func() { _ = clock.Jump(c.ctx, -off) }() // if that fails, the harness has said so before
+	first := c.open("D").mustTry(c.Name("tokens"), "which is fresh")
+	first.free()
+	last := first.Token()
 	for _, d := range []time.Duration{time.Hour, -2 * time.Hour} {
 		jump(d) // while nothing is held: what a jump does to a lease is another matter
 		c.Logf("the server's clock is %v ahead of the clients'", off)
 		a, b := c.openMortal("A"), c.open("B")
+		c.under("F1", func() {
+			h := c.pollFor(b, c.Name("tokens"), patience+c.soon(), "everybody had unlocked it, and the server's clock had jumped")
+			c.rises(&last, h, "a jump of the clock by "+d.String())
+			h.free()
+		})
 		c.diesHolding(a, b, c.Name("fixed"+off.String()), c.Unit())
 		name := c.Name("renewed" + off.String())
 		h := b.mustTry(name, "which is fresh")

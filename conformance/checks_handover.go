@@ -16,8 +16,6 @@ func handoverChecks() []Check {
 			Rule: "a waiter gets a lease of its own TTL, counted from its grant: not that of the holder before, and not what was left of it"},
 		{ID: "handover/deadline", Clause: "H3", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverDeadline,
 			Rule: "the Deadline of a waiter is counted from before the store granted it the name, not from when it heard of that"},
-		{ID: "handover/chain", Clause: "W1", Mandatory: true, Run: handoverChain, span: time.Hour,
-			Rule: "releases that follow each other at once each wake the next waiter"},
 		{ID: "handover/many-names", Clause: "W1", Mandatory: true, Run: handoverManyNames,
 			Rule: "releases of many names at the same moment wake the waiters of all of them, whatever the name is, and whatever term they have asked for"},
 		{ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
@@ -114,54 +112,6 @@ func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how
 			third.who, h.Name(), millis(next.ret), h.p.who, millis(deadline), deadline-next.ret, how)
 	}
 	next.free()
-}
-
-func handoverChain(c *C) {
-	const clients = 6
-	a := c.open("A")
-	var peers []*client
-	for i := range clients {
-		peers = append(peers, c.open(fmt.Sprint("W", i+1)))
-	}
-	ttl := distlock.TTL(c.long())
-	for round := range c.rounds(20) {
-		name := c.Name(fmt.Sprint(round % 3))
-		h := c.pollFor(a, name, c.soon(), "everybody had unlocked it", ttl)
-		over := make(chan struct{}, clients)
-		for _, p := range peers {
-			c.Go(func() {
-				if got := p.lock(name, 2*c.long(), ttl); got.err == nil {
-					got.free() // at once
-				} else if c.ctx.Err() == nil {
-					c.Failf("%s waited for %q, and Lock returned: %v", p.who, name, got.err)
-				}
-				over <- struct{}{}
-			})
-		}
-		c.awaitQueued(name, clients)
-		freed := c.now()
-		h.free()
-		// A lost wake-up is found out at the next look, a third of a TTL later.
-		bound := 2*c.soon() + clients*c.timing.WakeLag
-		for served := range clients {
-			if left := bound - (c.now() - freed); !c.received(over, max(left, time.Millisecond)) {
-				c.Failf("A unlocked %q at %s, when %d clients waited for it, each of which unlocks it as soon as it has it; %d were served by %s: a release that came right after another woke nobody (the TTL is %v)",
-					name, millis(freed), clients, served, millis(c.now()), c.long())
-			}
-		}
-	}
-}
-
-// received reports whether something came over ch before so long from now.
-func (c *C) received(ch <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ch:
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // handoverManyNames has names of every kind. Every other waiter asks for a fixed term.

@@ -12,7 +12,7 @@ import (
 func listChecks() []Check {
 	return []Check{
 		{ID: "list/literal-prefix", Clause: "O1", Mandatory: true, Run: listLiteral,
-			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing"},
+			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing; they and Inspect return names exactly as they were passed to Lock"},
 		{ID: "list/many", Clause: "O1", Mandatory: true, Heavy: true, Run: listMany,
 			Rule: "List returns all that are held, thousands as well, while other names come and go"},
 		{ID: "list/namespaces", Clause: "O1", Needs: []Cap{capNamespaces}, Run: listNamespaces,
@@ -39,10 +39,15 @@ func listLiteral(c *C) {
 	for _, s := range listedNames {
 		names = append(names, c.Name(s))
 	}
+	for _, set := range []func(string) []string{caseAccent, spaces, paths, escapes, internals, long} {
+		names = append(names, set(c.Name(""))...)
+	}
+	names = slices.DeleteFunc(names, func(s string) bool { return !strings.HasPrefix(s, c.Name("")) })
+	slices.Sort(names)
+	names = slices.Compact(names)
 	for i, h := range c.takeAll(a, names, "which is fresh", distlock.TTL(c.long())) {
 		held[names[i]] = h
 	}
-	slices.Sort(names)
 	c.share(len(listedNames)+len(listedPrefixes), func(i int) {
 		prefix := c.Name(append(listedNames[:len(listedNames):len(listedNames)], listedPrefixes...)[i])
 		var want []string
@@ -66,7 +71,12 @@ func listLiteral(c *C) {
 			c.Failf("A holds %q with token %d, but List says %+v", st.Name, h.Token(), st)
 		}
 	}
-	c.share(len(names), func(i int) { held[names[i]].free() })
+	c.share(len(names), func(i int) {
+		if st := b.look(names[i]); !st.Held || st.Token != held[names[i]].Token() {
+			c.breach("N1", "A holds %q with token %d, but Inspect says %+v", names[i], held[names[i]].Token(), st)
+		}
+		held[names[i]].free()
+	})
 	c.mustList(b.list(c.Name("")), c.Name(""), nil)
 }
 

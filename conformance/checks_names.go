@@ -37,12 +37,8 @@ func namesChecks() []Check {
 	return append(all, []Check{
 		{ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
 			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is"},
-		{ID: "names/listed", Clause: "N1", Needs: []Cap{capInspector}, Run: listed,
-			Rule: "names come back from List and Inspect exactly as they were passed to Lock"},
-		{ID: "names/isolation", Clause: "N1", Needs: []Cap{capNamespaces}, Run: isolation,
-			Rule: "the same name in two namespaces is two locks"},
 		{ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
-			Rule: "a name space and a name are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\""},
+			Rule: "the same name in two name spaces is two locks, and the two are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\""},
 	}...)
 }
 
@@ -207,57 +203,7 @@ func oddBytes(c *C) {
 	c.freeAll(held)
 }
 
-func listed(c *C) {
-	a, b := c.open("A"), c.open("B")
-	var names []string
-	for _, set := range []func(string) []string{caseAccent, spaces, paths, escapes, internals, long} {
-		for _, name := range set(c.Name("")) {
-			if strings.HasPrefix(name, c.Name("")) {
-				names = append(names, name)
-			}
-		}
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	held := c.holdAll(names, a)
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
-	defer cancel()
-	list, err := b.listed(ctx, c.Name(""))
-	if err != nil {
-		c.Failf("List(%q) failed: %v", c.Name(""), err)
-	}
-	var got []string
-	for _, st := range list {
-		got = append(got, st.Name)
-	}
-	if !slices.Equal(got, names) {
-		c.Failf("A holds %d names that begin with %q, List returned %d, in this order; missing: %s; not held: %s; both must be none, and the order that of the bytes",
-			len(names), c.Name(""), len(got), quoted(without(names, got)), quoted(without(got, names)))
-	}
-	for i, name := range names {
-		ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack()) // for each: there are many
-		st, err := b.inspect(ctx, name)
-		cancel()
-		if err != nil || st.Name != name || !st.Held || st.Token != held[i].Token() {
-			c.Failf("A holds %q with token %d, but Inspect returned %+v and %s", name, held[i].Token(), st, describe(err))
-		}
-	}
-	c.freeAll(held)
-}
-
 // without returns the elements of a without those of b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
-}
-
-func isolation(c *C) {
-	c.unjudged("one name is two locks here, which the oracles cannot tell apart")
-	a, b, d := c.openIn("A", "one"), c.openIn("B", "two"), c.openIn("C", "one")
-	name, ttl := c.Name("x"), distlock.TTL(c.long())
-	h := a.mustTry(name, "which is fresh", ttl)
-	other := b.mustTry(name, "which is held in another namespace only", ttl)
-	d.mustBeBusy(name, h)
-	other.free()
-	d.mustBeBusy(name, h)
-	h.free()
 }

@@ -260,16 +260,17 @@ func manyNames(c *C) {
 	}
 }
 
-// joined opens two name spaces, one the beginning of the other.
+// joined opens two name spaces, one the beginning of the other, and the first once more.
 func joined(c *C) {
 	c.unjudged("one name is two locks here, which the oracles cannot tell apart")
-	a, b := c.openIn("A", "a"), c.openIn("B", "ab")
+	a, b, again := c.openIn("A", "a"), c.openIn("B", "ab"), c.openIn("C", "a")
 	ttl := distlock.TTL(c.long())
 	name := c.Name("x")
-	for _, pair := range [][2]string{{"b" + name, name}, {"b:" + name, name}, {"b/" + name, name}, {"b-" + name, name}, {"b_" + name, name}, {"b." + name, name}} {
+	for _, pair := range [][2]string{{"b" + name, name}, {"b:" + name, name}, {"b/" + name, name}, {"b-" + name, name}, {"b_" + name, name}, {"b." + name, name}, {name, name}} {
 		h := a.mustTry(pair[0], "which is fresh", ttl)
 		other := b.mustTry(pair[1], fmt.Sprintf("which is fresh; in a name space that is a beginning of this one, %s is held", oracle.Quote(pair[0])), ttl)
 		other.free()
+		again.mustBeBusy(pair[0], h)
 		b.mustTry(pair[1], "which has been unlocked", ttl).free()
 		h.free()
 	}

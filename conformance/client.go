@@ -302,3 +302,9 @@ func (h *lease) unlock() error {
 	defer cancel()
 	return h.Unlock(ctx)
 }
+
+// warm makes sure that a client has new connections after a fault.
+func (c *C) warm(p *client) {
+	name := c.Name("warm-" + p.who)
+	c.pollFor(p, name, patience, "nothing keeps it from its store any more").free()
+}

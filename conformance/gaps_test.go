@@ -9,7 +9,7 @@ import (
 func TestSummaryNamesWhatWasNotExamined(t *testing.T) {
 	r := Verify(t.Context(), stub{}, &Options{Artifacts: t.TempDir(), Parallel: 1,
 		Filter: func(k Check) bool {
-			return k.ID == "core/exclusive" || k.Group() == "own" || k.ID == "fence/over-restart"
+			return k.ID == "core/exclusive" || k.Group() == "own" || k.ID == "fault/paused-server-long"
 		},
 		Checks: []Check{check("slow", func(c *C) { c.lacks(capProxy, "no proxy") })},
 	})
@@ -17,8 +17,8 @@ func TestSummaryNamesWhatWasNotExamined(t *testing.T) {
 	for _, want := range []string{
 		"1 passed, 0 failed, 2 skipped",
 		"H1 where requests or replies are lost, late or cut off: not examined (1 check), the harness has no proxy",
-		"F1 where the server is stopped, killed or restarted: not examined (1 check), the harness has no process",
-		"F1: not examined at all",
+		"H4 where the server is stopped, killed or restarted: not examined (1 check), the harness has no process",
+		"H4: not examined at all",
 		"checks of the suite were not chosen to run",
 	} {
 		if !strings.Contains(text, want) {

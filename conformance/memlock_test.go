@@ -38,11 +38,9 @@ var skipped = []string{
 	"expiry/killed-holder",       //
 	"lost/paused-client",         //
 	"expiry/server-clock-judges", // store and clients read one clock
-	"fault/clock-jump",           //
-	"fence/over-restart",         // there is no server to pause or kill
 	"fault/paused-server-short",  //
 	"fault/paused-server-long",   //
-	"fault/killed-server",        //
+	"fault/killed-server",        // there is no server to pause or kill
 	"fault/failover",             //
 	"isolate/stuck-server",       // there is one store
 	// the store keeps nothing that could be swept

@@ -9,7 +9,7 @@ import (
 // successorMutants hand the name on wrongly.
 func successorMutants() []Mutant {
 	const why = "waiters are granted the name by a release in them"
-	successors := []string{"handover/*", "expiry/granted-unheard", "wait/*", "stress/*", "fault/*", "fair/no-starvation", "cancel/*", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
+	successors := []string{"handover/*", "expiry/granted-unheard", "wait/*", "stress/*", "fault/*", "cancel/*", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
 	return []Mutant{
 		{
 			Name: "SuccessorTTL", Flaw: "gives who comes next a lease of the length that the one before had",
@@ -67,7 +67,7 @@ func crowdMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "WakeOnce", Flaw: "takes two releases of a name within a millisecond for one",
-			KilledBy: []Kill{{"handover/chain", "woke nobody"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/crowd", "who wait for"}}, MayTrip: waits, Why: why,
 			design: relayed(relayFlaw{deafen: func(_ *relayStore, n *relayName, now time.Time) bool {
 				return !n.freed.IsZero() && now.Sub(n.freed) < time.Millisecond
 			}}),

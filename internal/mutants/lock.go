@@ -80,7 +80,7 @@ func sharingMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "GlobalLock", Flaw: "has one lock for all names",
-			KilledBy: []Kill{{"core/independent-names", "which nobody holds; only"}},
+			KilledBy: []Kill{{"names/waited-apart", "C was refused"}},
 			MayTrip:  []string{"*/*"}, Why: "most hold two names at once",
 			design: namesFlaw(func(string) string { return "the lock" }),
 		},
