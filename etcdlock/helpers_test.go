@@ -63,6 +63,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"WatchBeginsNow":                testWatchBeginsNow,
 	"Look":                          testLook,
 	"LookTogether":                  testLookTogether,
+	"LookOfFixedTerm":               testLookOfFixedTerm,
 	"WatchesBeginInTurn":            testWatchesBeginInTurn,
 	"Inspect":                       testInspect,
 	"HungRequests":                  testHungRequests,

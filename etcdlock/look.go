@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -28,6 +29,9 @@ var (
 // ended never comes back. So if a keep-alive is confirmed, and a read has shown the key,
 // the lease has lasted from the one to the other, and so has the key.
 //
+// A look in vain does not wait for the keep-alive of a shared lease, which goes on in the background.
+// That of a lease of its own ends with the call.
+//
 // A waiter leaves a lease that is to be replaced. It may wait for a stray on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 	if c.next != nil || c.lease.old() {
@@ -44,8 +48,8 @@ func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 	if err == nil {
 		err = c.look(ctx)
 	}
-	if err == nil {
-		err = c.lease.kept(ctx, kept, until)
+	if err == nil || errors.Is(err, distlock.ErrHeld) && !c.lease.shared {
+		err = cmp.Or(c.lease.kept(ctx, kept, until), err)
 	}
 	return err
 }

@@ -45,6 +45,22 @@ func testLook(t *testing.T, s *servers.Server) {
 	others.grant(behind)
 }
 
+// A look of a waiter for a fixed term keeps its lease alive, however much longer that takes than the read.
+func testLookOfFixedTerm(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.won("x", nil)
+	waiter := st.claim("x", noRenewal)
+	st.held(waiter)
+	waiter.lease.heard(28 * time.Second) // of 30
+	st.wire.next("LeaseKeepAlive", hang)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := waiter.Try(ctx)
+	cancel() // as the engine does after each call
+	if kept := waiter.lease.lasts(time.Now().Add(10 * time.Second)); !errors.Is(err, distlock.ErrHeld) || !kept {
+		t.Errorf("Try: %v, want ErrHeld; the lease is kept alive: %v", err, kept)
+	}
+}
+
 // Waiters of one lease look by as few requests as the server answers one after the
 // other: what comes while one is under way goes along with the next.
 func testLookTogether(t *testing.T, s *servers.Server) {
