@@ -28,6 +28,12 @@ func (f found) first() *mvccpb.KeyValue {
 	return f.kvs[0]
 }
 
+// is reports whether the first key has a create revision.
+func (f found) is(rev int64) bool {
+	kv := f.first()
+	return kv != nil && kv.CreateRevision == rev
+}
+
 // readOf returns what the answer to a read says.
 func readOf(resp *clientv3.GetResponse) (found, error) {
 	revision := resp.Header.GetRevision()

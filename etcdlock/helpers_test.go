@@ -68,6 +68,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"Inspect":                       testInspect,
 	"HungRequests":                  testHungRequests,
 	"HungKeepAliveOfAnother":        testHungKeepAliveOfAnother,
+	"ReadsOfRenewal":                testReadsOfRenewal,
 	"HungMove":                      testHungMove,
 	"NothingGoesOn":                 testNothingGoesOn,
 	"TimedOutTry":                   testTimedOutTry,

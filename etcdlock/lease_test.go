@@ -142,8 +142,8 @@ func testManyLocks(t *testing.T, s *servers.Server) {
 	// A piece that begins more than a second after another needs a keep-alive of its own. The
 	// first read of a lease goes alone, as may that of a piece that finds none under way.
 	most := 2 * (1 + int(time.Since(first)/time.Second))
-	if n := sent["LeaseKeepAlive"]; len(sent) != 2 || n < 2 || n > most || sent["Peek"] > locks/maxPeek+2*pieces {
-		t.Errorf("the renewal: the requests are %v, want %d keep-alives and up to %d reads", sent, most, locks/maxPeek+2*pieces)
+	if n := sent["LeaseKeepAlive"]; len(sent) != 2 || n < 2 || n > most || sent["Peek"] > locks/maxReads+2*pieces {
+		t.Errorf("the renewal: the requests are %v, want %d keep-alives and up to %d reads", sent, most, locks/maxReads+2*pieces)
 	}
 	// A crash of this process leaves them to their leases; here that is faster.
 	for _, l := range st.leases {

@@ -105,71 +105,55 @@ func (w *waiting) refusal() *driver.Held {
 
 // unmoved reports whether the own key and the one before it are where they were.
 func (c *claim) unmoved(ctx context.Context) (bool, error) {
-	var got found
-	places := c.lease.peek(ctx, []string{c.key, c.before})
-	for i, rev := range []int64{c.rev, c.beforeRev} {
-		var err error
-		got, err = places[i].read(ctx)
-		if kv := got.first(); err != nil || kv == nil || kv.CreateRevision != rev {
-			return false, err
-		}
+	p, at := c.lease.peek(ctx, c.key, c.before)
+	if err := p.wait(ctx); err != nil {
+		return false, err
 	}
-	c.asOf = got.revision
+	own, before := p.found[at], p.found[at+1]
+	if !own.is(c.rev) || !before.is(c.beforeRev) {
+		return false, nil
+	}
+	c.asOf = own.revision
 	return true, nil
 }
 
-// maxPeek is how many keys a peek reads. A server allows 128 by default.
-const maxPeek = 64
+// maxReads is how many keys one request reads. A server allows 128 by default.
+const maxReads = 64
 
-// peek reads the keys of several claims in one transaction. Each waiter looks at
+// peek reads the keys of several waiters in one transaction. Each waiter looks at
 // every third of its TTL, whatever happens. Ten thousand of them are more than a loaded
 // server answers one by one. The answers were late then, and the waiters failed.
 type peek struct {
-	ops   []clientv3.Op
-	found []found // as many as ops
+	ops   []clientv3.Op // two for each waiter
+	found []found       // as many
 	request
 }
 
-// place is the answer to come for one key of a peek.
-type place struct {
-	*peek
-	index int
-}
-
-func (p place) read(ctx context.Context) (found, error) {
-	if err := p.wait(ctx); err != nil {
-		return found{}, err
-	}
-	return p.found[p.index], nil
-}
-
-// peek has keys read, and returns where the answers come. One request is under way at a
-// time, and takes along all that have come meanwhile: the slower the server, the fewer the
-// requests. They read the values, too: with keys only, etcd 3.7 leaves out the lease.
+// peek has the own key of a waiter and the one before it read, and returns where in the peek the two
+// answers come. One request is under way at a time, and takes along all that have come meanwhile: the
+// slower the server, the fewer the requests. They read the values, too: with keys only, etcd 3.7
+// leaves out the lease.
 //
 // On a lease of a claim alone nothing is shared, and the request ends with its call.
-func (l *lease) peek(ctx context.Context, keys []string) []place {
+func (l *lease) peek(ctx context.Context, own, before string) (p *peek, at int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	places := make([]place, len(keys))
-	for i, key := range keys {
-		if n := len(l.peeks); n == 0 || len(l.peeks[n-1].ops) == maxPeek {
-			l.peeks = append(l.peeks, &peek{request: request{done: make(chan struct{})}})
-		}
-		p := l.peeks[len(l.peeks)-1]
-		p.ops = append(p.ops, clientv3.OpGet(key))
-		places[i] = place{p, len(p.ops) - 1}
+	if n := len(l.peeks); n == 0 || len(l.peeks[n-1].ops) == maxReads {
+		l.peeks = append(l.peeks, &peek{request: request{done: make(chan struct{})}})
 	}
+	p = l.peeks[len(l.peeks)-1]
+	at = len(p.ops)
+	p.ops = append(p.ops, clientv3.OpGet(own), clientv3.OpGet(before))
 	switch {
 	case !l.shared:
-		p, interval := l.peeks[0], l.interval()
+		interval := l.interval()
 		l.peeks = nil
 		l.store.background.Go(func() { l.send(ctx, p, interval) })
 	case !l.peeking:
 		l.peeking = true
 		l.store.background.Go(l.sendPeeks)
 	}
-	return places
+	return p, at
 }
 
 // sendPeeks sends what there is, one after the other.

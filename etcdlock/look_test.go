@@ -64,7 +64,7 @@ func testLookOfFixedTerm(t *testing.T, s *servers.Server) {
 // Waiters of one lease look by as few requests as the server answers one after the
 // other: what comes while one is under way goes along with the next.
 func testLookTogether(t *testing.T, s *servers.Server) {
-	const waiters = maxPeek // two keys each
+	const waiters = maxReads // two keys each
 	st := newStore(t, s).counted()
 	others := storeAt(t, s, st.prefix)
 	var claims, holders []*claim
@@ -91,7 +91,7 @@ func testLookTogether(t *testing.T, s *servers.Server) {
 		st.eventually("all have come", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return len(l.peeks) == 2 && len(l.peeks[1].ops) == maxPeek
+			return len(l.peeks) == 2 && len(l.peeks[1].ops) == maxReads
 		})
 		l.sendPeeks()
 		looks.Wait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,11 +104,12 @@ func (c *claim) owns(kv *mvccpb.KeyValue, l *lease) bool {
 const maxMoves = 32
 
 // Renew implements driver.Driver: one keep-alive for each lease, however many claims live by
-// it, and one read for each 64 of its keys. No lease waits for another, and none for a claim on
-// the move:
+// it, and one read for each 64 of its keys. None waits for another, as it may hang, nor for a claim
+// on the move:
 //
 //	batch --+-- lease A: keep-alive ------- } both answered, and the key read:
-//	        |            read its keys ---- } renewed, from before the requests
+//	        |            read 64 keys ----- } renewed, from before the requests
+//	        +-- lease A: the same keep-alive, read the others
 //	        +-- lease B: keep-alive, read its keys
 //	        +-- claim that moves: grant lease C, put the key on it
 //
@@ -145,7 +147,9 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		})
 	}
 	for l, group := range groups {
-		tasks = append(tasks, func() { l.renewAll(ctx, began, group) })
+		for some := range slices.Chunk(group, maxReads) {
+			tasks = append(tasks, func() { l.renewAll(ctx, began, some) })
+		}
 	}
 	var running sync.WaitGroup
 	for _, task := range tasks[1:] {
@@ -155,24 +159,23 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	running.Wait()
 }
 
-// renewAll renews claims that live by the lease.
+// renewAll renews claims that live by the lease, maxReads at the most.
 func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.Renewal) {
 	ttl := group[0].TTL
-	keys := make([]string, len(group))
+	reads := make([]clientv3.Op, len(group))
 	for i, r := range group {
-		ttl, keys[i] = max(ttl, r.TTL), r.Claim.(*claim).key
+		ttl, reads[i] = max(ttl, r.TTL), clientv3.OpGet(r.Claim.(*claim).key)
 	}
 	until := began.Add(ttl)
-	request, kept := l.needed(ctx, until) // side by side with the reads
-	places := l.peek(ctx, keys)
+	request, kept := l.needed(ctx, until) // side by side with the read
+	did, err := l.store.txn(ctx, steady(ctx), txn{then: reads})
 	if kept == nil {
 		kept = l.kept(ctx, request, until)
 	}
 	for i, r := range group {
 		c := r.Claim.(*claim)
-		kv, err := places[i].read(ctx)
 		switch {
-		case err == nil && !c.owns(kv.first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
+		case err == nil && !c.owns(did.read[i].first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
 			r.Answer(driver.Grant{}, distlock.ErrLost)
 		case kept != nil || err != nil:
 			r.Answer(driver.Grant{}, cmp.Or(kept, err))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -137,6 +138,28 @@ func testHungKeepAliveOfAnother(t *testing.T, s *servers.Server) {
 			}
 		})
 	}
+}
+
+// The reads of a renewal do not wait for each other, nor for those of waiters: one that hangs with a
+// member takes a part of the time that there is, and so would the next.
+func testReadsOfRenewal(t *testing.T, s *servers.Server) {
+	testkit.WithinFresh(t, 5*time.Second, func() func() {
+		st := newStore(t, s).counted()
+		batch := make([]driver.Renewal, 2*maxReads+1)
+		for i := range batch {
+			c := st.won(fmt.Sprint(i), nil)
+			batch[i] = driver.Renewal{Claim: c, TTL: c.request.TTL}
+		}
+		st.wire.each("Peek", hang)
+		ctx, cancel := context.WithCancel(t.Context())
+		var renewal sync.WaitGroup
+		return func() {
+			renewal.Go(func() { st.Renew(ctx, batch) })
+			st.eventually("all reads hang", func() bool { return st.wire.count("Peek") == 3 })
+			cancel()
+			renewal.Wait()
+		}
+	})
 }
 
 // A claim that cannot be moved to another lease keeps no other from being renewed,
