@@ -65,7 +65,7 @@ func (t txn) outcome(resp *pb.TxnResponse, revision int64) (outcome, error) {
 	if resp.GetSucceeded() {
 		ops = t.then
 	}
-	if revision <= 0 || len(resp.GetResponses()) != len(ops) {
+	if resp == nil || revision <= 0 || len(resp.GetResponses()) != len(ops) {
 		return outcome{}, errGarbled
 	}
 	o := outcome{succeeded: resp.Succeeded, revision: revision}

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -78,6 +79,13 @@ func add(b []byte, all ...any) []byte {
 		b = append(append(b, byte(part.Len())), part.Materialize()...)
 	}
 	return b
+}
+
+// A part of the answer to a batch may be that to something else: a release expects no reads.
+func TestPartOfBatch(t *testing.T) {
+	if did, err := (txn{}).outcome((&pb.ResponseOp{}).GetResponseTxn(), 7); !errors.Is(err, errGarbled) {
+		t.Errorf("the outcome is %+v, %v, want %v", did, err, errGarbled)
+	}
 }
 
 // No answer makes the driver panic, or repeat its requests for ever.
