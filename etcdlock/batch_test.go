@@ -222,7 +222,7 @@ func testBatchBehindHung(t *testing.T, s *servers.Server) {
 	st.release(c, nil)
 }
 
-// A server may allow fewer operations than it does by default. Then fewer go together.
+// A server may allow fewer operations than it does by default. Then fewer go together, also in renewals.
 func TestFewOperations(t *testing.T) {
 	t.Parallel()
 	e := servers.EnsembleForTest(t, servers.Etcd, 1, servers.Setup{Extra: []string{"--max-txn-ops=8"}})
@@ -235,6 +235,12 @@ func TestFewOperations(t *testing.T) {
 		for i, err := range errs {
 			if err != nil {
 				t.Fatalf("round %d: Try of %d: %v", round, i, err)
+			}
+		}
+		claims[0].lease.heard(20 * time.Second)
+		for i, err := range st.renew(claims...) {
+			if err != nil {
+				t.Fatalf("round %d: the renewal of %d: %v", round, i, err)
 			}
 		}
 		st.together(st.releases, len(claims), func(i int) { errs[i] = claims[i].Release(t.Context()) }, nothing)

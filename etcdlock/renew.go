@@ -168,14 +168,14 @@ func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.R
 	}
 	until := began.Add(ttl)
 	request, kept := l.needed(ctx, until) // side by side with the read
-	did, err := l.store.txn(ctx, steady(ctx), txn{then: reads})
+	found, err := l.store.read(ctx, reads)
 	if kept == nil {
 		kept = l.kept(ctx, request, until)
 	}
 	for i, r := range group {
 		c := r.Claim.(*claim)
 		switch {
-		case err == nil && !c.owns(did.read[i].first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
+		case err == nil && !c.owns(found[i].first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
 			r.Answer(driver.Grant{}, distlock.ErrLost)
 		case kept != nil || err != nil:
 			r.Answer(driver.Grant{}, cmp.Or(kept, err))
@@ -183,4 +183,18 @@ func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.R
 			r.Answer(c.grant(began, r.TTL), nil)
 		}
 	}
+}
+
+// read sends reads as one transaction, or in parts if a server allows only fewer.
+func (s *store) read(ctx context.Context, reads []clientv3.Op) ([]found, error) {
+	did, err := s.txn(ctx, steady(ctx), txn{then: reads})
+	if n := len(reads); n > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
+		first, err := s.read(ctx, reads[:n/2])
+		if err != nil {
+			return nil, err
+		}
+		rest, err := s.read(ctx, reads[n/2:])
+		return append(first, rest...), err
+	}
+	return did.read, err
 }
