@@ -185,11 +185,12 @@ func testMoveRefusedLater(t *testing.T, s *servers.Server) {
 		st := newStore(t, s)
 		c := st.won("x", nil)
 		for _, f := range []fault{first, denied} {
-			st.wire.next("Txn", f)
+			st.wire.faults(func(method string) fault { return map[string]fault{"Txn": f, "Range": denied}[method] })
 			if _, err := c.Renew(t.Context(), 2*time.Minute); err == nil || errors.Is(err, distlock.ErrLost) {
 				t.Fatalf("fault %d, then %d: Renew: %v, want the client's error", first, f, err)
 			}
 		}
+		st.wire.faults(nil)
 		if g, err := c.Renew(t.Context(), 2*time.Minute); err != nil || g.TTL < 2*time.Minute {
 			t.Fatalf("fault %d: Renew: %+v, %v", first, g, err)
 		}

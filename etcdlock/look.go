@@ -32,15 +32,15 @@ var (
 // A look in vain does not wait for the keep-alive of a shared lease, which goes on in the background.
 // That of a lease of its own ends with the call.
 //
-// A waiter leaves a lease that is to be replaced. It may wait for a stray on it.
+// A waiter leaves a lease that is to be replaced, if there is another: it may wait for a stray on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 	if c.next != nil || c.lease.old() {
 		left, err := c.move(ctx, until, c.request.TTL)
 		left.end(ctx)
-		if errors.Is(err, distlock.ErrLost) {
-			err = errDequeued
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, distlock.ErrLost):
+			return errDequeued
+		case err != nil && c.next != nil:
 			return err
 		}
 	}

@@ -67,8 +67,10 @@ func (c *claim) attach(ctx context.Context) (left *lease, err error) {
 		then:       []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
 		otherwise:  []clientv3.Op{clientv3.OpGet(c.key)},
 	})
-	c.moving = c.moving || did.unsure || errors.Is(err, rpctypes.ErrNoSpace)
+	c.moving = c.moving || did.unsure
 	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return c.attachFull(ctx, err)
 	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return nil, err
 	case err != nil:
@@ -83,6 +85,23 @@ func (c *claim) attach(ctx context.Context) (left *lease, err error) {
 		c.mod = own.ModRevision // an earlier request has moved it
 	}
 	return c.settle(c.next), nil
+}
+
+// attachFull finds out whether the move was the write that has filled the store up: then it was
+// applied all the same. If no other may be, the key stays on the present lease.
+func (c *claim) attachFull(ctx context.Context, refused error) (left *lease, err error) {
+	got, err := c.store.get(ctx, c.key)
+	switch own := got.first(); {
+	case err != nil:
+		c.moving = true
+		return nil, err
+	case c.owns(own, c.next):
+		c.mod = own.ModRevision
+		return c.settle(c.next), nil
+	case c.moving:
+		return nil, refused
+	}
+	return c.settle(c.lease), refused
 }
 
 // settle makes l, the present lease or the next one, the only one. It returns the other.

@@ -237,8 +237,8 @@ func testReleaseFillsStore(t *testing.T, s *servers.Server) {
 	st.wantKeys(0)
 }
 
-// A full store deletes all the same, even a key from a put without an answer, and renews what
-// another lease cannot take.
+// A full store deletes all the same, even a key from a put without an answer. It renews what another
+// lease cannot take, whether or not that lease is there, and so for waiters.
 func TestReleaseOnFullStore(t *testing.T) {
 	t.Parallel()
 	s := servers.ForTest(t, servers.Etcd)
@@ -250,6 +250,11 @@ func TestReleaseOnFullStore(t *testing.T) {
 	st.unheard(c, loseReply)
 	st.grant(c)
 	other := st.won("other", nil)
+	moving := st.won("moving", func(r *driver.Request) { r.TTL = 20 * time.Second })
+	waiter := st.claim("moving", func(r *driver.Request) { r.TTL = 20 * time.Second })
+	st.held(waiter)
+	moving.lease.replace()
+	next := st.won("next", func(r *driver.Request) { r.TTL = 20 * time.Second })
 	members, err := st.admin.MemberList(t.Context())
 	testkit.Must(t, err)
 	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: members.Members[0].ID}
@@ -262,9 +267,10 @@ func TestReleaseOnFullStore(t *testing.T) {
 	st.release(c, nil)
 	other.lease.replace()
 	for range 2 {
-		if err := st.renew(other)[0]; err != nil {
-			t.Error("the renewal:", err)
+		if err := errors.Join(st.renew(other, moving, next)...); err != nil || moving.lease == next.lease {
+			t.Error("the renewals:", err)
 		}
+		st.held(waiter)
 	}
 	if _, err := other.Renew(t.Context(), time.Hour); driver.FateOf(err) != driver.NotNow {
 		t.Errorf("Extend: %v, want %v", err, rpctypes.ErrNoSpace)
@@ -272,6 +278,8 @@ func TestReleaseOnFullStore(t *testing.T) {
 	if err := st.renew(other)[0]; err != nil {
 		t.Error("the renewal after it:", err)
 	}
-	st.release(other, nil)
+	for _, c := range []*claim{other, moving, waiter, next} {
+		st.release(c, nil)
+	}
 	st.wantKeys(0)
 }
