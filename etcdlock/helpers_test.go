@@ -57,6 +57,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LeaseDiesUnderHolders":         testLeaseDiesUnderHolders,
 	"TamperedKeys":                  testTamperedKeys,
 	"LostReplyOfGrant":              testLostReplyOfGrant,
+	"GrantOfLeavers":                testGrantOfLeavers,
 	"GrantedTTL":                    testGrantedTTL,
 	"KeptOnClose":                   testKeptOnClose,
 	"Cmp":                           testCmp,

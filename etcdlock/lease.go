@@ -358,11 +358,12 @@ func (l *lease) used() bool {
 	return len(l.members) > 0
 }
 
-// over reports whether the lease is gone, or is left to end because no key wants it.
+// over reports whether the lease is gone, or is left to end because no key wants it. One with a request under way
+// is not: if each caller of a store that is silent had another, leases and requests would pile up.
 func (l *lease) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dead.Load() || len(l.members) == 0 && time.Since(l.sent) > l.ttl
+	return l.dead.Load() || len(l.members) == 0 && l.renewal == nil && time.Since(l.sent) > l.ttl
 }
 
 // end revokes the lease if it was for one claim alone, and that wants it no more. If it cannot be

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -255,6 +256,31 @@ func testLostReplyOfGrant(t *testing.T, s *servers.Server) {
 	st.wantRequests("a lock, the reply to the grant being lost", "map[LeaseGrant:2 Txn:1]", func() { st.won("x", nil) })
 	st.wire.next("LeaseGrant", loseReply)
 	st.wantRequests("a fixed term, the same", "map[LeaseGrant:2 LeaseRevoke:1 Txn:1]", func() { st.won("y", noRenewal) })
+}
+
+// A grant outlives the call that needs it. Calls that come meanwhile wait for the same, and Close revokes the
+// lease.
+func testGrantOfLeavers(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	st.wire.next("LeaseGrant", hang)
+	leases := make(map[*lease]bool)
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		c := st.claim("x", nil)
+		_, _ = c.Try(ctx)
+		cancel()
+		leases[c.lease] = true
+		st.release(c, nil)
+	}
+	if len(leases) != 1 {
+		t.Errorf("%d leases, want one", len(leases))
+	}
+	testkit.Should(t, st.Close())
+	for l := range leases {
+		if st.exists(l) {
+			t.Error("a lease is there after Close")
+		}
+	}
 }
 
 // What was asked for is rounded up to what etcd can do, and a holder believes in what
