@@ -200,7 +200,8 @@ func (b *batcher) take() (items []*item) {
 }
 
 // together sends several transactions as one. None of their contexts counts for it: a caller that
-// leaves must not fail the others.
+// leaves must not fail the others. The least patient one decides when the next member is asked: else it
+// would fail at a stopped member, where it had come through alone.
 func (b *batcher) together(items []*item) {
 	least, most := maxRequest, minRequest
 	ops := make([]clientv3.Op, len(items))
