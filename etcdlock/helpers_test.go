@@ -67,6 +67,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LookOfFixedTerm":               testLookOfFixedTerm,
 	"WatchesBeginInTurn":            testWatchesBeginInTurn,
 	"Inspect":                       testInspect,
+	"LongList":                      testLongList,
 	"HungRequests":                  testHungRequests,
 	"HungKeepAliveOfAnother":        testHungKeepAliveOfAnother,
 	"ReadsOfRenewal":                testReadsOfRenewal,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -122,6 +123,32 @@ func testInspect(t *testing.T, s *servers.Server) {
 			t.Errorf("List(%q): %q, want %q", prefix, names, want)
 		}
 	}
+}
+
+// A long list comes in pages. A name may have keys on two of them, and the holder's on the second.
+func testLongList(t *testing.T, s *servers.Server) {
+	st := newStore(t, s).counted()
+	last := fmt.Sprintf("%04d", listPage-1)
+	var puts []clientv3.Op
+	for i := range listPage - 1 {
+		puts = append(puts, clientv3.OpPut(st.queue(fmt.Sprintf("%04d", i)), "many"))
+	}
+	for some := range slices.Chunk(puts, 100) {
+		if _, err := st.admin.Txn(t.Context()).Then(some...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, end := range []string{"b", "a"} {
+		if _, err := st.admin.Put(t.Context(), st.queue(last)+end, end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.wantRequests("List", "map[LeaseTimeToLive:1 Range:2]", func() {
+		list, err := st.List(t.Context(), "")
+		if n := len(list); err != nil || n != listPage || list[n-1].Name != last || list[n-1].Holder != "b" || list[n-1].Waiters != 1 {
+			t.Errorf("List: %d names, %v, the last is %+v", n, err, list[max(n, 1)-1:])
+		}
+	})
 }
 
 // TestNothingLeft has a server of its own, so that it can count all leases.

@@ -13,6 +13,9 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
+// listPage is how many keys List reads by one request.
+const listPage = 1000
+
 // Inspect implements driver.Inspector.
 func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	all, err := s.statuses(ctx, s.queue(name))
@@ -31,14 +34,15 @@ func (s *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 // statuses returns what the keys that begin with prefix say of their names, sorted
 // by name. The oldest key of a name is the holder's, the others wait.
 func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	resp, err := s.get(ctx, prefix, oldestFirst...)
+	kvs, err := s.all(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	var all []distlock.Status
 	index := make(map[string]int)
 	remaining := make(map[int64]time.Duration) // by lease: many share one
-	for _, kv := range resp.kvs {
+	for _, kv := range kvs {
 		name, ok := s.name(string(kv.Key))
 		if !ok {
 			continue // a foreign key
@@ -63,7 +67,24 @@ func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status,
 	return all, nil
 }
 
-var oldestFirst = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)}
+// all reads the keys that begin with prefix, as of one revision of the store. It does so by pages: one answer
+// with many keys may not come in the time of a request, and each copy of that would be as much.
+func (s *store) all(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValue, err error) {
+	page := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(listPage)}
+	for from := prefix; ; {
+		got, err := s.get(ctx, from, page...)
+		if err != nil {
+			return nil, err
+		}
+		if kvs = append(kvs, got.kvs...); len(got.kvs) < listPage {
+			return kvs, nil
+		}
+		if from == prefix {
+			page = append(page, clientv3.WithRev(got.revision))
+		}
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+	}
+}
 
 // remaining returns how long the lease of a key still runs. The server rounds it
 // down to whole seconds.
