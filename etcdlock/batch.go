@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
@@ -51,14 +50,13 @@ type batcher struct {
 	delay  time.Duration
 
 	mu      sync.Mutex
-	most    int // transactions of a request
 	running int // requests under way
 	waiting []*item
 	overdue *time.Timer // runs while some wait
 }
 
 func newBatcher(s *store, single bool) *batcher {
-	return &batcher{store: s, single: single, delay: maxDelay, most: maxBatch}
+	return &batcher{store: s, single: single, delay: maxDelay}
 }
 
 // item is a transaction that waits for others. The rest is final when done is closed.
@@ -111,7 +109,7 @@ func (b *batcher) interval(ctx context.Context) time.Duration {
 func (b *batcher) enter(it *item) (waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running < maxUnderWay || b.most == 1 {
+	if b.running < maxUnderWay {
 		b.running++
 		return false
 	}
@@ -179,7 +177,7 @@ func (b *batcher) take() (items []*item) {
 	names := make(map[string]bool, len(b.waiting))
 	rest := b.waiting[:0]
 	for _, it := range b.waiting {
-		if len(items) == b.most || names[it.queue] {
+		if len(items) == maxBatch || names[it.queue] {
 			rest = append(rest, it)
 			continue
 		}
@@ -226,11 +224,6 @@ func (b *batcher) together(items []*item) {
 		return all.err
 	})
 	refused := all.err != nil && driver.FateOf(all.err) == driver.Answered && !errors.Is(all.err, distlock.ErrClosed)
-	if errors.Is(all.err, rpctypes.ErrTooManyOps) {
-		b.mu.Lock()
-		b.most = max(1, min(b.most, len(items)/2))
-		b.mu.Unlock()
-	}
 	for i, it := range items {
 		it.err, it.alone, it.unsure = all.err, refused, all.unsure
 		if all.err == nil {
