@@ -102,7 +102,7 @@ func (b *batcher) interval(ctx context.Context) time.Duration {
 	if b.single {
 		return once
 	}
-	return steady(ctx)
+	return b.store.steady(ctx)
 }
 
 // enter reports whether it has to wait for others. Else its caller sends it, and then leaves.
@@ -208,7 +208,7 @@ func (b *batcher) together(items []*item) {
 		least, most = min(least, left), max(most, left)
 		ops[i] = it.op()
 	}
-	interval := max(least, minRequest) / copies
+	interval := max(least, minRequest) / time.Duration(b.store.copies)
 	if b.single {
 		interval = maxRequest // no second copy
 	}

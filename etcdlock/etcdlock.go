@@ -142,7 +142,7 @@ type store struct {
 	background sync.WaitGroup
 
 	change time.Duration // after it, another lease takes the place of a shared one
-	copies int           // of a request, at the most
+	copies int           // of a request: maxCopies, but in tests that count
 
 	mu     sync.Mutex
 	leases []*lease  // the shared ones, and others that Close revokes, until they are known to be dead
@@ -174,7 +174,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		watches:   &idleWatches{period: idlePeriod, limit: watchLimit, byKey: make(map[string]idleWatch)},
 		beginning: make(chan struct{}, 1),
 		change:    changePeriod,
-		copies:    copies,
+		copies:    maxCopies,
 		life:      life,
 		end:       end,
 	}

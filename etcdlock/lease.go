@@ -224,7 +224,7 @@ func (l *lease) interval() time.Duration {
 	if left <= 0 {
 		left = time.Duration(l.seconds) * time.Second
 	}
-	return min(max(left, minRequest), maxRequest) / (3 * copies)
+	return min(max(left, minRequest), maxRequest) / time.Duration(3*l.store.copies)
 }
 
 // within gives a request the time that one on the lease may take. If the lease is shared, several
@@ -384,7 +384,7 @@ func (l *lease) revocable() bool { return !l.shared && (l.grants.Load() <= 1 || 
 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
 func (l *lease) revoke(ctx context.Context) error {
-	err := send(ctx, l.store, steady(ctx), func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	err := send(ctx, l.store, l.store.steady(ctx), func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return l.store.client.Revoke(ctx, l.id)
 	}).err
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {

@@ -89,7 +89,7 @@ func (s *store) all(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValue,
 // remaining returns how long the lease of a key still runs. The server rounds it
 // down to whole seconds.
 func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Duration, error) {
-	lease := send(ctx, s, steady(ctx), func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	lease := send(ctx, s, s.steady(ctx), func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return s.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 	})
 	if lease.err != nil {

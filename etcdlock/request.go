@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// copies is how many times a request without an answer is sent. The client library
+	// maxCopies is how many times a request without an answer is sent. The client library
 	// gives each copy to the next member. So one stopped member does not take the time of
 	// all.
-	copies = 4
+	maxCopies = 4
 
 	// maxRequest bounds what an operator's request takes. The engine leaves that to the
 	// caller, and its context may have no deadline.
@@ -35,7 +35,9 @@ const (
 const once time.Duration = 0
 
 // steady is the interval of copies that are spread over the time there is.
-func steady(ctx context.Context) time.Duration { return max(remaining(ctx), minRequest) / copies }
+func (s *store) steady(ctx context.Context) time.Duration {
+	return max(remaining(ctx), minRequest) / time.Duration(s.copies)
+}
 
 // bound is how long a request may take.
 func bound(ctx context.Context, interval time.Duration) time.Duration {
@@ -222,7 +224,7 @@ func remaining(ctx context.Context) time.Duration {
 
 // get reads keys. The read is linearizable.
 func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (found, error) {
-	a := send(ctx, s, steady(ctx), func(ctx context.Context) (found, error) {
+	a := send(ctx, s, s.steady(ctx), func(ctx context.Context) (found, error) {
 		resp, err := s.client.Get(ctx, key, opts...)
 		if err != nil {
 			return found{}, err
