@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ type node struct {
 	name  string // of the child, without the path
 	owner string
 	seq   int32
-	czxid int64 // 0 where the number alone says the order
+	czxid int64 // 0 where the numbers alone say the order
 }
 
 // parseNode reports whether a child is a claim. Others may keep their nodes
@@ -46,15 +47,7 @@ func parseNode(name string) (node, bool) {
 	return node{name: name, owner: rest[:ownerDigits], seq: int32(seq)}, err == nil
 }
 
-// queueOf returns the claims among the children, first come, first. The servers number
-// them by arrival, in the order of their zxids. The order goes by the distance of two
-// numbers. That is right across an overflow as long as fewer than 2^31 claims wait. A
-// container that was removed and made again starts at 0, but it is only ever removed
-// when it is empty.
-//
-// Servers since 3.5 do not let the number overflow: after 2147483647, every claim gets
-// that number. The list of children does not tell the order of claims with the same
-// number.
+// queueOf returns the claims among the children, by their numbers.
 func queueOf(children []string) []node {
 	queue := make([]node, 0, len(children))
 	for _, name := range children {
@@ -62,39 +55,39 @@ func queueOf(children []string) []node {
 			queue = append(queue, n)
 		}
 	}
-	slices.SortFunc(queue, node.compare)
+	slices.SortFunc(queue, func(a, b node) int { return cmp.Compare(a.seq, b.seq) })
 	return queue
 }
 
-// compare orders claims as queueOf does. Claims with the same number go by when they
-// were made, as far as that is known.
-func (n node) compare(other node) int {
-	return cmp.Or(cmp.Compare(n.seq-other.seq, 0), cmp.Compare(n.czxid, other.czxid))
-}
-
-// queue reads the claims on a name, first come, first. For each claim with the number
-// of another, one more request asks when it was made.
+// queue reads the claims on a name, first come, first. The servers number them by arrival,
+// in the order of their zxids. A container that was removed and made again starts at 0,
+// but it is only ever removed when it is empty.
+//
+// The numbers end with 2147483647. A claim on its way at the same time as another may get
+// a negative one, but each that comes alone gets the last number again. So from there on
+// only the servers know the order: one more request for each claim asks when it was made.
 func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
 	children, err := s.children(ctx, parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, err
 	}
 	all := queueOf(children)
+	if len(all) < 2 || all[0].seq >= 0 && all[len(all)-1].seq < math.MaxInt32 {
+		return all, nil
+	}
 	queue := make([]node, 0, len(all))
-	for i, n := range all {
-		if i > 0 && n.seq == all[i-1].seq || i+1 < len(all) && n.seq == all[i+1].seq {
-			stat, err := s.exists(ctx, parent+"/"+n.name)
-			if err != nil {
-				return nil, err
-			}
-			if stat == nil {
-				continue // it has just left
-			}
-			n.czxid = stat.Czxid
+	for _, n := range all {
+		stat, err := s.exists(ctx, parent+"/"+n.name)
+		if err != nil {
+			return nil, err
 		}
+		if stat == nil {
+			continue // it has just left
+		}
+		n.czxid = stat.Czxid
 		queue = append(queue, n)
 	}
-	slices.SortStableFunc(queue, node.compare)
+	slices.SortFunc(queue, func(a, b node) int { return cmp.Compare(a.czxid, b.czxid) })
 	return queue, nil
 }
 

@@ -87,6 +87,33 @@ func TestLastNumber(t *testing.T) {
 	if err := lockers[0].Break(t.Context(), "x", token); err != nil {
 		t.Error("Break:", err)
 	}
+	numbersTurnBack(t, conn, prefix, "x")
+}
+
+// numbersTurnBack: of two claims that are under way at once, the server gives the last number to the first, and the one
+// after it, which is negative, to the second. But a claim that comes later gets the last number again. It is behind them.
+func numbersTurnBack(t *testing.T, conn *zk.Conn, prefix, name string) {
+	t.Helper()
+	create := func() *zk.CreateRequest {
+		return &zk.CreateRequest{Path: stemOf(prefix+"/"+name, testkit.Owner()), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeralSequential}
+	}
+	made, err := conn.Multi(create(), create()) // so the server numbers both before it has made one
+	testkit.Must(t, err)
+	if first, second := made[0].String, made[1].String; !strings.HasSuffix(first, "-2147483647") || !strings.HasSuffix(second, "--2147483648") {
+		t.Fatalf("the claims are %s and %s", first, second)
+	}
+	testkit.Must(t, conn.Delete(made[0].String, -1))
+	waiter := claimOn(t, conn, prefix, name, false)
+	if grant, err := attempt(t, waiter); !errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("%s got what %s holds: %+v, %v", waiter.path, made[1].String, grant, err)
+	}
+	if !strings.HasSuffix(waiter.path, "-2147483647") {
+		t.Error("the later claim is", waiter.path)
+	}
+	testkit.Must(t, conn.Delete(made[1].String, -1))
+	testkit.Must(t, waiter.Wait(t.Context()))
+	grants(t, waiter)
+	testkit.Must(t, waiter.Release(t.Context()))
 }
 
 // countedTo restarts the server. The next claim on a node gets the number.

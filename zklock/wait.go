@@ -23,7 +23,7 @@ import (
 //	    |                    |                     |  Try: …7 is first, no request
 //
 // No release is missed: if …6 goes before it is watched, the watch says that there is
-// no such node. Nobody comes in between: a later node has a higher number. So if …6 was
+// no such node. Nobody comes in between: a later node is behind ours. So if …6 was
 // the only one ahead, …7 is first, as long as it is there itself. The second watch
 // tells that. It stays for as long as the lock is held, and tells the renewals whether
 // somebody has deleted the node:
