@@ -99,6 +99,11 @@ func (c *claim) isFirst(ctx context.Context) (bool, error) {
 	s, w := c.session, c.waiting
 	switch {
 	case c.path == "":
+		if c.noWait && c.creation == nil {
+			if taken, err := s.taken(ctx, c.parent()); err != nil || taken {
+				return false, err
+			}
+		}
 		alone, err := c.join(ctx)
 		if err != nil || alone {
 			return alone, err

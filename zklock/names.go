@@ -91,6 +91,27 @@ func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
 	return queue, nil
 }
 
+// taken reports whether there is a claim on a name, and writes nothing. A TryLock that joins
+// the queue keeps others from a name that is free until its node is deleted: two hundred of
+// them would refuse each other for seconds.
+//
+// Where there seems to be none, the servers decide when we join. Where there is one, our
+// server may just be behind.
+func (s *session) taken(ctx context.Context, parent string) (bool, error) {
+	stat, err := s.exists(ctx, parent)
+	if err != nil || stat == nil || stat.NumChildren == 0 {
+		return false, err
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return false, err
+	}
+	children, err := s.children(ctx, parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		err = nil
+	}
+	return len(queueOf(children)) > 0, err
+}
+
 func (d *store) nodeOf(name string) string { return d.opts.Prefix + "/" + encode(name) }
 
 // stemOf returns what the paths of the claims of an owner begin with.

@@ -16,8 +16,7 @@ import (
 // with the leader. It is the main session, because that one is never closed while idle.
 func (d *store) upToDate(ctx context.Context) (*session, error) {
 	s := d.main.session
-	_, err := request(ctx, s, func() (string, error) { return s.conn.Sync(d.opts.Prefix) })
-	return s, err
+	return s, s.catchUp(ctx)
 }
 
 // Inspect implements driver.Inspector.

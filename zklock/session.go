@@ -191,6 +191,12 @@ func (s *session) write() (sent time.Time, err error) {
 	return sent, err
 }
 
+// catchUp returns when our server knows what the leader had agreed on before the call.
+func (s *session) catchUp(ctx context.Context) error {
+	_, err := request(ctx, s, func() (string, error) { return s.conn.Sync(s.store.opts.Prefix) })
+	return err
+}
+
 // children lists the names of the nodes below a node.
 func (s *session) children(ctx context.Context, parent string) ([]string, error) {
 	return request(ctx, s, func() ([]string, error) {
