@@ -105,7 +105,13 @@ func (c *class) use(ctx context.Context) (*session, error) {
 func (c *class) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.users--; c.users == 0 && !c.keep && c.session != nil && !c.closed {
+	c.users--
+	c.startIdle()
+}
+
+// startIdle has the session closed some time after the last user has left. c.mu is held.
+func (c *class) startIdle() {
+	if c.users == 0 && !c.keep && c.session != nil && !c.closed {
 		c.idle = time.AfterFunc(c.store.idleTime, c.closeIdle)
 	}
 }
@@ -127,6 +133,7 @@ func (c *class) open(ctx context.Context) (err error) {
 		var conn *wire.Conn
 		if conn, err = wire.Dial(*c.store.target, c.ask); err == nil {
 			c.session = newSession(c.store, conn)
+			c.startIdle() // the last user may have left before there was a session
 		}
 	}
 	s, ready := c.session, c.ready

@@ -203,3 +203,19 @@ func TestCloseWaitsForIdle(t *testing.T) {
 		t.Error("the Locker was closed, and the connection was", state)
 	}
 }
+
+// TestOpenedForNobody: a session that is opened when its only user has left is closed like any other that is not used.
+func TestOpenedForNobody(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=2s")
+	d.idleTime = 100 * time.Millisecond
+	c := d.classFor(20 * time.Second)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	_ = c.open(ctx) // an error, or the session was faster
+	testkit.Until(t, "the session is closed", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.session == nil
+	})
+}
