@@ -27,6 +27,7 @@ const (
 	opChildren  int32 = 12
 	opMulti     int32 = 14
 	opContainer int32 = 19
+	opAuth      int32 = 100
 	opClose     int32 = -11
 )
 

@@ -20,6 +20,7 @@ type session struct {
 	conn    *wire.Conn
 	watches watches
 
+	loggedIn   bool // the library has the credentials; guarded by the semaphore of the class
 	leftovers  leftovers
 	confirming semaphore
 	mu         sync.Mutex
@@ -38,14 +39,17 @@ func newSession(d *store, conn *wire.Conn) *session {
 }
 
 // greet makes the first requests of a connection, and again if it breaks under them. But
-// if no server can be reached, the caller is told at once.
+// if no server can be reached, the caller is told at once. The library keeps credentials
+// that were accepted, and sends them with each connection, so it gets them once. One greet
+// runs at a time.
 func (s *session) greet(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	_, err := again(ctx, s, func() (struct{}, error) {
 		var err error
-		if auth := s.store.auth; auth != "" {
+		if auth := s.store.auth; auth != "" && !s.loggedIn {
 			err = s.conn.AddAuth("digest", []byte(auth))
+			s.loggedIn = err == nil
 		}
 		if err == nil {
 			_, _, err = s.conn.Exists("/")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 	"weak"
@@ -218,4 +219,22 @@ func TestOpenedForNobody(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.session == nil
 	})
+}
+
+// TestOneLogin: the library sends again, with each connection, all credentials that it was given. It is given them once,
+// also where the connection breaks after that.
+func TestOneLogin(t *testing.T) {
+	t.Parallel()
+	w := newProxy(t)
+	w.on(once(opExists, 1, loseReply))
+	d := openDriver(t, strings.Replace(server(t).URLVia(w.addr), "zk://", "zk://me:s3cret@", 1)+freshPrefix()+"?tick_time=200ms&ttl=10s&session_timeout=20s")
+	w.count()
+	w.cut()
+	testkit.Until(t, "the connection is back", func() bool {
+		_, _, err := d.main.session.conn.Exists("/")
+		return err == nil
+	})
+	if n := w.count()[opAuth]; n != 1 {
+		t.Errorf("%d logins of one connection", n)
+	}
 }
