@@ -138,3 +138,24 @@ func TestCloseUnderContainer(t *testing.T) {
 		t.Error("a call after that got", err)
 	}
 }
+
+// TestCloseWhileMaking: the node of a name is being made when the connection is closed. The session ends on the servers all
+// the same, and does not stay there until its time is over.
+func TestCloseWhileMaking(t *testing.T) {
+	t.Parallel()
+	w, prefix := newProxy(t), freshPrefix()
+	s := openDriver(t, server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=10s&session_timeout=20s").main.session
+	asked, answer := make(chan struct{}), make(chan struct{})
+	w.before(opContainer, func() { close(asked); <-answer })
+	w.count()
+	var both sync.WaitGroup
+	both.Go(func() { testkit.Should(t, s.conn.CreateContainer(prefix, s.store.opts.ACL)) })
+	<-asked
+	both.Go(func() { s.conn.Close(time.Hour) })
+	time.Sleep(20 * time.Millisecond) // not to wait for something: Close has begun by then, as a rule
+	close(answer)
+	both.Wait()
+	if n := w.count()[opClose]; n != 1 {
+		t.Errorf("the session was closed %d times", n)
+	}
+}

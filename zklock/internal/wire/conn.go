@@ -115,7 +115,7 @@ func (c *Conn) Close(patience time.Duration) {
 	}
 	closed := make(chan struct{})
 	go func() {
-		c.endContainers()
+		c.endContainers(time.Now().Add(patience / 2))
 		c.Conn.Close()
 		close(closed)
 	}()
@@ -131,12 +131,16 @@ func (c *Conn) Close(patience time.Duration) {
 }
 
 // endContainers returns when the library cannot be writing the result of a CreateContainer
-// any more: none is under way, and none begins, or there is no TCP connection.
-func (c *Conn) endContainers() {
+// any more: none is under way, and none begins, or there is no TCP connection. It waits for
+// their answers until an instant: without a connection, the session cannot be ended on the
+// servers either.
+func (c *Conn) endContainers(until time.Time) {
 	for !c.creating.TryLock() {
-		c.dialer.end()
-		if state := c.State(); state == zk.StateDisconnected || state == zk.StateConnecting {
-			return
+		if !time.Now().Before(until) {
+			c.dialer.end()
+			if state := c.State(); state == zk.StateDisconnected || state == zk.StateConnecting {
+				return
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}
