@@ -3,7 +3,6 @@ package zklock
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -104,11 +103,8 @@ func parse(rawURL string, o *Options) (*store, error) {
 	openurl.Merge(u, "prefix", strings.TrimSuffix(u.Path(), "/"), &opts.Prefix)
 	openurl.Merge(u, "session_timeout", u.Duration("session_timeout", 0, time.Millisecond, maxSession), &opts.SessionTimeout)
 	openurl.Merge(u, "tick_time", u.Duration("tick_time", 0, time.Millisecond, time.Minute), &opts.TickTime)
-	hosts, dial := u.HostsDefault(defaultPort), new(net.Dialer).DialContext
-	dialTimeout := u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute)
-	if config := u.TLS(); config != nil {
-		dial = (&tls.Dialer{Config: config}).DialContext
-	}
+	target := &wire.Target{Hosts: u.HostsDefault(defaultPort), Dial: new(net.Dialer).DialContext, TLS: u.TLS(),
+		DialTimeout: u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute)}
 	name, password, login := u.User()
 	creator := u.OneOf("acl", "world", "creator") == "creator"
 	if err := u.Err(); err != nil {
@@ -127,7 +123,8 @@ func parse(rawURL string, o *Options) (*store, error) {
 	if login {
 		d.auth = name + ":" + password
 	}
-	d.target = &wire.Target{Hosts: hosts, Dial: dial, DialTimeout: dialTimeout, Logger: opts.Logger, Lease: d.lease}
+	target.Logger, target.Lease = opts.Logger, d.lease
+	d.target = target
 	return d, nil
 }
 

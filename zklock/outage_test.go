@@ -42,6 +42,34 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// TestSilentAddress: one name has the addresses of two servers, and the one that comes first says nothing any more.
+func TestSilentAddress(t *testing.T) {
+	t.Parallel()
+	first, second := newProxy(t), newProxy(t)
+	d, err := parse(server(t).URLVia("zk.test:2181")+freshPrefix()+"?tick_time=200ms&ttl=8s", nil)
+	testkit.Must(t, err)
+	d.target.Lookup = func(context.Context, string) ([]string, error) { return []string{"192.0.2.1", "192.0.2.2"}, nil }
+	d.target.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		to := first.addr
+		if addr == "192.0.2.2:2181" {
+			to = second.addr
+		}
+		return new(net.Dialer).DialContext(ctx, network, to)
+	}
+	testkit.Must(t, d.open(t.Context()))
+	l, err := newLocker(d)
+	testkit.Must(t, err)
+	defer l.Close()
+	held := lock(t, l, "x")
+	first.gate.Lock()
+	defer first.gate.Unlock()
+	for range 2 { // the connection of the first, and that of the second
+		before := held.Deadline()
+		testkit.Until(t, "the lock is renewed", func() bool { return held.Err() != nil || held.Deadline().After(before.Add(4*time.Second)) })
+	}
+	testkit.Should(t, held.Err())
+}
+
 // TestWaiterSurvivesOutage: no server can be reached for some seconds, but the session
 // and with it the node in the queue live on.
 func TestWaiterSurvivesOutage(t *testing.T) {

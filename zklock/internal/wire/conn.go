@@ -8,6 +8,7 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"reflect"
@@ -20,10 +21,12 @@ import (
 
 // Target is where the servers are, and how to speak to them.
 type Target struct {
-	Hosts       []string // with their ports
-	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
-	DialTimeout time.Duration // for each server, until it has granted the session
-	Logger      *slog.Logger  // of what the library says, at the level Debug
+	Hosts       []string                                                           // with their ports
+	Lookup      func(ctx context.Context, host string) (addrs []string, err error) // nil means net.DefaultResolver
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)  // addr has no name but an address
+	TLS         *tls.Config                                                        // nil without TLS
+	DialTimeout time.Duration                                                      // for each server, until it has granted the session
+	Logger      *slog.Logger                                                       // of what the library says, at the level Debug
 
 	// Lease returns for how long anything may rely on a session with this time-out after
 	// it was last confirmed. A silent server is left long before that.

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
@@ -27,6 +29,8 @@ type dialer struct {
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
 
+	attempts int // to connect; of the goroutine of the library that does
+
 	mu      sync.Mutex
 	current net.Conn
 	failure error // why the last attempt to connect failed; nil once one has succeeded
@@ -34,6 +38,9 @@ type dialer struct {
 
 func newDialer(t Target) *dialer {
 	d := &dialer{Target: t, began: time.Now()}
+	if d.Lookup == nil {
+		d.Lookup = net.DefaultResolver.LookupHost
+	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -76,7 +83,7 @@ func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error
 	}
 	ctx, cancel := context.WithTimeout(d.life, limit)
 	defer cancel()
-	conn, err := d.Dial(ctx, network, addr)
+	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
 		d.fail(addr, err)
 		return nil, err
@@ -90,6 +97,48 @@ func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error
 		last.Close() // the library forgets it when the session has expired
 	}
 	return s, conn.SetReadDeadline(time.Now().Add(limit))
+}
+
+// dial connects to one of the addresses of a host, each of which has its part of the time.
+// Every attempt begins with another: a server that accepts connections and says nothing
+// would else be found again and again, and never the one beside it.
+func (d *dialer) dial(ctx context.Context, network, hostPort string) (conn net.Conn, err error) {
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := d.Lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	first := d.attempts
+	d.attempts++
+	for i := range addrs {
+		addr := net.JoinHostPort(addrs[(first+i)%len(addrs)], port)
+		if conn, err = d.dialOne(ctx, network, addr, host, len(addrs)-i); err == nil {
+			break
+		}
+	}
+	return conn, err
+}
+
+// dialOne connects to an address of a host, and takes the given fraction of the time that is left.
+func (d *dialer) dialOne(ctx context.Context, network, addr, host string, fraction int) (net.Conn, error) {
+	end, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(fraction))
+	defer cancel()
+	conn, err := d.Dial(ctx, network, addr)
+	if err != nil || d.TLS == nil {
+		return conn, err
+	}
+	config := d.TLS.Clone()
+	config.ServerName = cmp.Or(config.ServerName, host)
+	secured := tls.Client(conn, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
 }
 
 // fail notes why there is no connection to addr.
