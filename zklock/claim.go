@@ -340,8 +340,9 @@ func (c *claim) leave(ctx context.Context) error {
 	if c.left {
 		// That there is no node does not mean that the lock was lost: the session deletes it
 		// too, and may have done so just now, before it drops the claim.
-		lost = lost && !s.lives(c.id)
-		if !s.leftovers.drop(c.stem) {
+		there, untouched := s.leftovers.drop(c.stem)
+		lost = lost && (untouched || !s.lives(c.id))
+		if !there {
 			c.session = nil // that use of it is over
 		}
 	}

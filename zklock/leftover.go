@@ -30,6 +30,8 @@ type leftovers struct {
 type leftover struct {
 	claim
 	due time.Time // not to be deleted before
+
+	tried bool // a request to delete it may have been sent
 }
 
 // leftoverPause is how long after a failure the next attempt comes.
@@ -46,7 +48,7 @@ func (s *session) addLeftover(c claim, due time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.claims[c.stem]; !known {
-		l.claims[c.stem] = leftover{c, due}
+		l.claims[c.stem] = leftover{claim: c, due: due}
 	}
 	if !l.running {
 		l.running = true
@@ -54,13 +56,14 @@ func (s *session) addLeftover(c claim, due time.Time) {
 	}
 }
 
-// drop reports whether the claim was one of those that are left.
-func (l *leftovers) drop(stem string) bool {
+// drop reports whether the claim was one of those that are left, and whether all is as it
+// was when it became one.
+func (l *leftovers) drop(stem string) (there, untouched bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, there := l.claims[stem]
+	left, there := l.claims[stem]
 	delete(l.claims, stem)
-	return there
+	return there, there && !left.tried
 }
 
 func (l *leftovers) clear() {
@@ -75,11 +78,13 @@ func (l *leftovers) clear() {
 func (l *leftovers) some() (due []claim, none bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, left := range l.claims {
+	for stem, left := range l.claims {
 		if len(due) == atOnce {
 			break
 		}
 		if !time.Now().Before(left.due) {
+			left.tried = true
+			l.claims[stem] = left
 			due = append(due, left.claim)
 		}
 	}
@@ -117,7 +122,7 @@ func (s *session) deleteSome(due []claim) (progress bool) {
 		_, err := c.remove(ctx)
 		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && !s.lives(c.id) {
 			gone.Store(true)
-			if s.leftovers.drop(c.stem) {
+			if there, _ := s.leftovers.drop(c.stem); there {
 				c.class.leave()
 			}
 		}

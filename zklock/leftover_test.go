@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -153,6 +154,21 @@ func TestDeletedOnce(t *testing.T) {
 	}
 }
 
+// TestBrokenBeforeRelease: the lock was broken, and the request of the release does not leave this process. The clean-up has
+// sent none yet, so the holder hears of it with the next.
+func TestBrokenBeforeRelease(t *testing.T) {
+	t.Parallel()
+	conn := connect(t)
+	c := claimOn(t, conn, freshPrefix(), "x", false)
+	grants(t, c)
+	c.left = true
+	c.session.addLeftover(copyOf(c), time.Now().Add(time.Hour))
+	testkit.Must(t, conn.Delete(c.path, -1))
+	if err := c.Release(t.Context()); !errors.Is(err, distlock.ErrLost) {
+		t.Error("the release of a lock that was broken:", err)
+	}
+}
+
 // TestDeletedJustNow: the session has deleted the node, and has not dropped the claim yet.
 func TestDeletedJustNow(t *testing.T) {
 	t.Parallel()
@@ -160,7 +176,12 @@ func TestDeletedJustNow(t *testing.T) {
 	c := claimOn(t, conn, freshPrefix(), "x", false)
 	grants(t, c)
 	c.left = true
-	c.session.addLeftover(copyOf(c), time.Now().Add(time.Hour))
+	l := &c.session.leftovers
+	l.running = true // and so nothing but this test does it
+	c.session.addLeftover(copyOf(c), time.Now())
+	if due, _ := l.some(); len(due) != 1 {
+		t.Fatalf("%d claims are due", len(due))
+	}
 	testkit.Must(t, conn.Delete(c.path, -1))
 	if err := c.Release(t.Context()); err != nil {
 		t.Error("the release of what the session has deleted:", err)
