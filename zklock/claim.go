@@ -39,6 +39,7 @@ type claim struct {
 	fixed  bool // a fixed term
 	won    bool
 	left   bool // among the leftovers of the session, or it was
+	bare   bool // we may have made the node of the name, and nothing in it since
 }
 
 // Try implements driver.Claim.
@@ -60,7 +61,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		return grant, err
 	}
 	switch err = c.session.fault(err); {
-	case c.path == "" && c.creation == nil:
+	case c.path == "" && c.creation == nil && (!c.bare || tryAgain(err)):
 		c.quit() // the engine may not call Release
 	case !waited && driver.FateOf(err) != driver.Unknown && !errors.Is(err, distlock.ErrClosed):
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
@@ -165,11 +166,8 @@ func (c *claim) join(ctx context.Context) (alone bool, err error) {
 	var denied error
 	if c.creation == nil {
 		if !names.has(parent) {
-			// A user without the right to make it may still find it there, made by an
-			// administrator.
-			denied = c.session.makeNode(ctx, parent, zk.FlagContainer)
-			if denied != nil && !errors.Is(denied, zk.ErrNoAuth) {
-				return false, denied
+			if denied, err = c.makeName(ctx); err != nil {
+				return false, err
 			}
 			names.add(parent)
 		}
@@ -187,6 +185,7 @@ func (c *claim) join(ctx context.Context) (alone bool, err error) {
 		return false, &driver.Fault{Fate: driver.Again, Err: cmp.Or(n.err, zk.ErrSessionExpired)}
 	case fate == driver.Again: // the servers have removed it as empty before we were in it
 		names.remove(parent)
+		c.bare = false
 		return false, cmp.Or(denied, n.err)
 	}
 	return false, n.err
@@ -275,7 +274,7 @@ func (c *claim) resolve(ctx context.Context) error {
 // found notes that a node is ours. The stem shares its memory.
 func (c *claim) found(path string, session, czxid int64) {
 	c.path, c.id, c.czxid = path, session, czxid
-	c.watch, c.waiting = nil, nil
+	c.watch, c.waiting, c.bare = nil, nil, false
 	c.stem = path[:len(c.stem)]
 }
 
@@ -365,8 +364,11 @@ func (c *claim) quit() {
 // before.
 func (c *claim) remove(ctx context.Context) (lost bool, err error) {
 	s := c.session
-	if err := c.resolve(ctx); err != nil || c.path == "" {
+	if err := c.resolve(ctx); err != nil {
 		return false, err
+	}
+	if c.path == "" {
+		return false, c.removeName(ctx)
 	}
 	send := request[struct{}]
 	if c.won {

@@ -66,6 +66,12 @@ func unanswered(err error) bool {
 	return fate == driver.Unknown || fate == driver.NotSent
 }
 
+// tryAgain reports whether the engine calls Try once more, as a rule.
+func tryAgain(err error) bool {
+	fate := driver.FateOf(err)
+	return fate == driver.Again || fate == driver.NotNow
+}
+
 // fault makes an error of the library one with its fate, and adds what the library does
 // not tell: that the connection was closed, or why there is none.
 func (s *session) fault(err error) error {

@@ -39,7 +39,8 @@ const leftoverPause = time.Second
 
 // copyOf returns what it takes to delete the node of a claim.
 func copyOf(c *claim) claim {
-	return claim{class: c.class, session: c.session, stem: c.stem, ttl: c.ttl, path: c.path, id: c.id, creation: c.creation}
+	return claim{class: c.class, session: c.session, stem: c.stem, ttl: c.ttl, path: c.path, id: c.id,
+		bare: c.bare, creation: c.creation}
 }
 
 // addLeftover has the node of a claim deleted, from due on.

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -152,6 +153,54 @@ func TestDeletedOnce(t *testing.T) {
 	if c.class.users != users-1 {
 		t.Errorf("the session has %d users, want %d", c.class.users, users-1)
 	}
+}
+
+// TestEmptyName: an acquisition is given up when the node of a new name is there, and no claim was ever in it. The servers
+// remove a container only after its last child, so we remove it. What an administrator has made stays.
+func TestEmptyName(t *testing.T) {
+	t.Parallel()
+	w, prefix, admin := newProxy(t), freshPrefix(), connect(t)
+	l := open(t, w, prefix, 30*time.Second)
+	unlock(t, lock(t, l, "another")) // makes the prefix
+	gone := func(name string) {
+		t.Helper()
+		testkit.Until(t, "the node of "+name+" is gone", func() bool {
+			there, _, err := admin.Exists(prefix + "/" + name)
+			return err == nil && !there
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		keep(t, admin, prefix, "kept")
+		w.each(refuse, opMulti)
+		defer w.on(nil)
+		for _, name := range []string{"kept", "x"} {
+			if _, err := l.TryLock(t.Context(), name); err == nil || errors.Is(err, distlock.ErrHeld) {
+				t.Error("TryLock:", err)
+			}
+		}
+		gone("x")
+		if there, _, err := admin.Exists(prefix + "/kept"); err != nil || !there {
+			t.Error("the node of an administrator is gone:", err)
+		}
+	})
+	t.Run("left", func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		first := once(opContainer, 1, loseReply)
+		w.on(func(op int32) fault {
+			verdict := first(op)
+			if verdict != pass {
+				w.away.Store(true)
+				leave()
+			}
+			return verdict
+		})
+		defer w.on(nil)
+		if _, err := l.Lock(ctx, "y"); !errors.Is(err, context.Canceled) {
+			t.Error("Lock:", err)
+		}
+		w.away.Store(false)
+		gone("y")
+	})
 }
 
 // TestBrokenBeforeRelease: the lock was broken, and the request of the release does not leave this process. The clean-up has

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/distlock-go/distlock/driver"
 )
 
 // A name is a node under the prefix, and every claim on it is a child of that:
@@ -89,6 +91,38 @@ func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
 	}
 	slices.SortFunc(queue, func(a, b node) int { return cmp.Compare(a.czxid, b.czxid) })
 	return queue, nil
+}
+
+// makeName makes the node of the name. A user who is denied that may still find it there,
+// made by an administrator.
+func (c *claim) makeName(ctx context.Context) (denied, err error) {
+	err = c.session.makeNode(ctx, c.parent(), zk.FlagContainer)
+	c.bare = err == nil || unanswered(err)
+	switch {
+	case errors.Is(err, zk.ErrNoAuth):
+		return err, nil
+	case errors.Is(err, zk.ErrNodeExists):
+		return nil, nil
+	}
+	return nil, err
+}
+
+// removeName deletes the node of the name if we may have made it, and nothing was ever in
+// it: the servers remove a container only after its last child.
+func (c *claim) removeName(ctx context.Context) error {
+	if !c.bare {
+		return nil
+	}
+	s, parent := c.session, c.parent()
+	stat, err := s.exists(ctx, parent)
+	if err == nil && stat != nil && stat.Cversion == 0 && stat.DataLength == 0 {
+		_, err = request(ctx, s, s.remove(parent))
+	}
+	if fate := driver.FateOf(err); fate == driver.Answered || fate == driver.Again {
+		err = nil // others are in it, we may not, or it is gone
+	}
+	c.bare = err != nil
+	return err
 }
 
 // taken reports whether there is a claim on a name, and writes nothing. A TryLock that joins

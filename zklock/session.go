@@ -226,16 +226,14 @@ func (s *session) remove(path string) func() (struct{}, error) {
 }
 
 // makeNode makes a node without data, and those above it as needed. They stay, while
-// the servers remove a container some time after its last child.
+// the servers remove a container some time after its last child. It fails with
+// zk.ErrNodeExists if the node is there.
 func (s *session) makeNode(ctx context.Context, p string, flag int32) error {
 	err := s.createNode(ctx, p, flag)
 	if above := path.Dir(p); errors.Is(err, zk.ErrNoNode) && above != "/" {
-		if err = s.makeNode(ctx, above, zk.FlagPersistent); err == nil {
+		if err = s.makeNode(ctx, above, zk.FlagPersistent); err == nil || errors.Is(err, zk.ErrNodeExists) {
 			err = s.createNode(ctx, p, flag)
 		}
-	}
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
 	}
 	return err
 }
@@ -270,6 +268,9 @@ func (s *session) createContainer(ctx context.Context, p string) (known bool, er
 		_, err = requestOnce(ctx, s, func() (struct{}, error) {
 			return struct{}{}, s.conn.CreateContainer(p, s.store.opts.ACL)
 		})
+		if dropped > 0 && errors.Is(err, zk.ErrNodeExists) {
+			err = nil // made by an earlier copy, as far as we know
+		}
 		if !unanswered(err) {
 			return err == nil || err.Error() != codeUnimplemented, err
 		}
