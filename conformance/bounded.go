@@ -43,6 +43,13 @@ func (p *client) close() (err error) {
 	return err
 }
 
+// mustClose is close, which must not fail while the server is in order.
+func (p *client) mustClose() {
+	if err := p.close(); err != nil {
+		p.c.Failf("%s closed its client, the server being in order: %v", p.who, err)
+	}
+}
+
 // detached calls f in a goroutine of its own. It leaves that behind if f has not
 // returned for as long as grace after the close of until.
 func (p *client) detached(f func(), until <-chan struct{}, grace time.Duration) (returned bool) {

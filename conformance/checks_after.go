@@ -364,8 +364,6 @@ func closesAfter(s *scene) {
 	if len(s.queue) == 0 && s.n%2 == 1 {
 		s.queue = append(s.queue, s.waits(s.b))
 	}
-	if err := s.a.close(); err != nil {
-		s.Failf("A held %q and closed its client, the server being in order: %v", s.name, err)
-	}
+	s.a.mustClose()
 	s.drain(s.next(0, "the client of A, which held it, was closed"))
 }

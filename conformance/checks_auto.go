@@ -82,9 +82,7 @@ func autoStopsOnClose(c *C) {
 	names := c.names(5)
 	c.takeAll(a, names, "which is fresh", distlock.TTL(ttl))
 	c.sleep(ttl)
-	if err := a.close(); err != nil {
-		c.Failf("A closed its client, the server being in order: %v", err)
-	}
+	a.mustClose()
 	// Its farewells may still be on their way; leak/connections judges what stays.
 	c.eventually(c.Slack(), func() bool { return a.link.Connections() == 0 })
 	for _, name := range names {

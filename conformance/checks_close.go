@@ -54,9 +54,7 @@ func closeFreesHeld(c *C) {
 	}
 	names, ttl := c.labels(n), distlock.TTL(c.long())
 	held := append(c.takeAll(a, names[:n/2], "which is fresh", ttl), c.takeAll(a, names[n/2:], "which is fresh", ttl, distlock.NoRenewal())...)
-	if err := a.close(); err != nil {
-		c.Failf("A closed its client, the server being in order: %v", err)
-	}
+	a.mustClose()
 	c.share(len(held), func(i int) {
 		h := held[i]
 		if err := h.Err(); !errors.Is(err, distlock.ErrUnlocked) {
@@ -85,9 +83,7 @@ func closeWaiters(c *C) {
 	}
 	c.awaitQueued(name, 1)
 	began := c.now()
-	if err := b.close(); err != nil {
-		c.Failf("B closed its client, the server being in order: %v", err)
-	}
+	b.mustClose()
 	if took := c.now() - began; c.tooLong(began, began+took, connections+c.Slack()) {
 		c.Failf("Close of a client with 3 waiting calls took %v (slack %v)", took, c.Slack())
 	}
@@ -106,9 +102,7 @@ func closeWaiters(c *C) {
 func useAfterClose(c *C) {
 	a, b := c.open("A"), c.open("B")
 	held := b.mustTry(c.Name("held"), "which is fresh")
-	if err := a.close(); err != nil {
-		c.Failf("A closed its client, the server being in order: %v", err)
-	}
+	a.mustClose()
 	for _, name := range []string{c.Name("free"), held.Name()} {
 		for _, op := range []oracle.Op{oracle.OpLock, oracle.OpTry} {
 			ctx, cancel := context.WithTimeout(c.ctx, patience)
@@ -139,9 +133,7 @@ func closeRacesGrant(c *C) {
 		p := c.openPhased(fmt.Sprint("A", i+1))
 		w := p.begin(name, ttl)
 		c.sleep(random(rng, c.phase()))
-		if err := p.close(); err != nil {
-			c.Failf("%s closed its client, the server being in order: %v", p.who, err)
-		}
+		p.mustClose()
 		closed := c.now()
 		if !w.within(c.Slack()) {
 			c.Failf("%s was closed, but its call for %q has not returned %v later", p.who, name, c.now()-closed)

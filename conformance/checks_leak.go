@@ -55,9 +55,7 @@ func leakGoroutines(c *C) {
 			p.mustTry(c.Name("held"), "which is fresh")
 			c.sleepUntil(expires.gone())
 			for _, p := range []*client{p, rival} {
-				if err := p.close(); err != nil {
-					c.Failf("%s closed its client, the server being in order: %v", p.who, err)
-				}
+				p.mustClose()
 			}
 		})
 	})
@@ -90,9 +88,7 @@ func leakConnections(c *C) {
 	if !c.eventually(c.Slack(), func() bool { return a.link.Connections() <= before+5 }) {
 		c.Failf("A had %d connections after 9 rounds of locking and cancelling, and %d after 45 more", before, a.link.Connections())
 	}
-	if err := a.close(); err != nil {
-		c.Failf("A closed its client, the server being in order: %v", err)
-	}
+	a.mustClose()
 	closed := c.now()
 	if !c.eventually(c.Slack(), func() bool { return a.link.Connections() == 0 }) {
 		c.Failf("%v after A's client was closed, %d connections of it are open", c.now()-closed, a.link.Connections())
