@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"strings"
 	"time"
@@ -51,10 +52,15 @@ func (d *store) Capabilities() driver.Capabilities {
 // Claim implements driver.Driver.
 func (d *store) Claim(r driver.Request) driver.Claim {
 	owner, _ := hex.DecodeString(r.Owner) // the engine has made it, by chance
+	return &claim{store: d, request: r, owner: d.marked(owner), woken: make(chan struct{}, 1)}
+}
+
+// marked puts into an owner whom a release has to tell.
+func (d *store) marked(owner []byte) []byte {
 	if d.listener != nil {
-		copy(owner, d.listener.id[:]) // so a release knows whom to tell
+		copy(owner, d.listener.id[:])
 	}
-	return &claim{store: d, request: r, owner: owner, woken: make(chan struct{}, 1)}
+	return owner
 }
 
 // WrapLock implements driver.LockWrapper.
@@ -82,6 +88,7 @@ const (
 	nowhere = iota
 	last
 	first
+	makesRoom // last, in the place of the oldest if the list is full
 )
 
 func (c *claim) name() []byte { return []byte(c.request.Name) }
@@ -116,21 +123,24 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	d, place, live := c.store, nowhere, false
 	if d.listener != nil && !c.request.NoWait {
 		// On the list also while nothing listens yet: operators see then that it waits, and it polls.
-		live, place = d.listener.join(c), last
-		if c.told {
+		live, place = d.listener.join(c), makesRoom
+		switch {
+		case c.told:
 			place = first
+		case c.listed:
+			place = last
 		}
 	}
 	ttl := roundUp(c.request.TTL)
 	refusal := &driver.Held{NoWake: true}
 	var remaining int64
 	var holder string // in hex
-	var listed bool
+	var listed, undone bool
 	err = d.sendAbout(ctx, c.request.Name, turns.Trying,
 		query{d.text["acquire"], []any{c.name(), c.owner, []byte(c.request.Holder), ttl.Microseconds(), c.fresh},
 			func(row pgx.Rows) error { return row.Scan(&grant.Token, &inserted, &c.since) }},
 		query{d.text["held"], []any{c.name(), c.owner, place}, func(row pgx.Rows) error {
-			err := row.Scan(&remaining, &holder, &refusal.Token, &listed)
+			err := row.Scan(&remaining, &holder, &refusal.Token, &listed, &undone)
 			refusal.NoWake = !listed || !live
 			return err
 		}})
@@ -149,6 +159,9 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	case grant.Token != 0:
 		grant.TTL = ttl
 		return grant, inserted, nil
+	case undone:
+		c.beginAnew()
+		return driver.Grant{}, false, errBroken
 	case refusal.Token == 0:
 		return driver.Grant{}, false, errMoved
 	}
@@ -158,6 +171,17 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	}
 	refusal.Remaining, refusal.Holder = time.Duration(remaining)*time.Microsecond, unhex(holder)
 	return driver.Grant{}, false, refusal
+}
+
+// beginAnew goes on as another owner: Break has ended a hold that the claim has not heard of, and what was sent for the
+// owner that it had is refused from now on.
+func (c *claim) beginAnew() {
+	if c.store.listener != nil {
+		c.store.listener.leave(c)
+	}
+	owner := make([]byte, len(c.owner))
+	_, _ = rand.Read(owner) // it never fails
+	c.owner, c.fresh, c.ambiguous, c.listed, c.told = c.store.marked(owner), false, false, false, false
 }
 
 // unhex returns the bytes that a statement has told in hex.

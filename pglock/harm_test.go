@@ -248,6 +248,14 @@ func TestDeadWaitersMakeRoom(t *testing.T) {
 	if held, ok := errors.AsType[*driver.Held](err); !ok || held.NoWake || waiters(t, pool, name) != 64 {
 		t.Errorf("%v, with %d on the list", err, waiters(t, pool, name))
 	}
+	// Others have taken its place: it polls, and takes that of none who may be alive.
+	exec(t, pool, "UPDATE "+name+" SET waiters = decode(repeat('ef', 1024), 'hex')")
+	_, err = c.Try(t.Context())
+	var same bool
+	testkit.Must(t, pool.QueryRow(t.Context(), "SELECT waiters = decode(repeat('ef', 1024), 'hex') FROM "+name+" WHERE name = 'x'").Scan(&same))
+	if held, ok := errors.AsType[*driver.Held](err); !ok || !held.NoWake || !same {
+		t.Errorf("%v, the list of others is as it was: %v", err, same)
+	}
 }
 
 // A release that has to wait for other commits that notify does so: no row was locked for long.

@@ -64,6 +64,37 @@ func TestBreakRefusesLateRequests(t *testing.T) {
 	testkit.Must(t, value[distlock.Lock](t)(l.TryLock(t.Context(), "x")).Unlock(t.Context()))
 }
 
+// A hold was broken before the claim heard of its grant: the claim waits on, and what was sent before is refused.
+func TestBreakOfUnheardGrant(t *testing.T) {
+	t.Parallel()
+	name, pool := table(t), poolWith(t, nil)
+	l := locker(t, pool, name)
+	holder := value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
+	d := storeOf(t, l)
+	c := d.Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	if _, err := c.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+		t.Fatal(err)
+	}
+	before := *c
+	testkit.Must(t, holder.Unlock(t.Context()))
+	if !again(t, c) {
+		t.Fatal("not granted")
+	}
+	c.fresh, c.ambiguous = true, true // as after a Try without an answer
+	broken := value[distlock.Status](t)(l.Inspect(t.Context(), "x")).Token
+	testkit.Must(t, l.Break(t.Context(), "x", broken))
+	if _, err := c.Try(t.Context()); driver.FateOf(err) != driver.Again {
+		t.Fatal(err)
+	}
+	if grant := value[driver.Grant](t)(c.Try(t.Context())); grant.Token <= broken {
+		t.Errorf("token %d after %d", grant.Token, broken)
+	}
+	testkit.Must(t, c.Release(t.Context()))
+	if again(t, &before) {
+		t.Error("a late copy of what was sent before the Break was granted")
+	}
+}
+
 // A row that refuses a late request outlives a sweep of what is younger than that request may be.
 func TestSweepLeavesTombstones(t *testing.T) {
 	t.Parallel()

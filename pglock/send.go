@@ -128,6 +128,8 @@ func hasCode(err error, codes ...string) bool {
 // errMoved says that the name was let go of between the look at it and the question for its holder.
 var errMoved = &driver.Fault{Fate: driver.Again, Err: errors.New("the name was let go of meanwhile")}
 
+var errBroken = &driver.Fault{Fate: driver.Again, Err: errors.New("the hold was broken before the claim knew of it")}
+
 // bounded calls f with a context that ends after limit: a stopped server says nothing, and the
 // caller's context may have no end.
 func bounded(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
