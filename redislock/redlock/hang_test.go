@@ -292,7 +292,12 @@ func TestStarts(t *testing.T) {
 	}
 	n = &node{wait: time.Minute}
 	n.started("one", now-time.Hour)
-	testkit.Should(t, n.young())
+	n.heard.Store(int64(now - time.Minute))
+	n.started("restarted", now-59*time.Second)
+	if n.young() == nil {
+		t.Error("a server that has restarted a minute ago counts")
+	}
+	n.trusted.Store(0)
 	n.started("another", now-2*time.Hour)
 	if n.young() == nil {
 		t.Error("a server that has replaced another, with none of its locks, counts")

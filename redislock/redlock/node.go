@@ -40,6 +40,7 @@ type node struct {
 	mu      sync.Mutex            // of changes to what is below
 	trusted atomic.Int64          // in ns since epoch: from then on its grants count
 	run     atomic.Pointer[runID] // of the server's process, once it is known
+	heard   atomic.Int64          // in ns since epoch: its last answer
 
 	left     []*leftover // it has not answered their release; under mu
 	cleaning bool        // cleanUp runs; under mu
@@ -86,13 +87,14 @@ func (n *node) connected(ctx context.Context, conn *redis.Conn) error {
 
 // started notes when a run of the server began, by epoch. The latest start counts: the answers of
 // two connections may come here in the wrong order. Of one run the first answer counts, because
-// uptimes are rounded: a server that is trusted stays so. Another run may be another server, put
-// at this address, that has been up for long and has none of the locks: it counts from now.
+// uptimes are rounded: a server that is trusted stays so. A run that began before the last answer
+// of another is of a server that was put at this address, with none of the locks: it counts from
+// now.
 func (n *node) started(run runID, at time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.run.Swap(&run)
-	if old != nil && *old != run {
+	if old != nil && *old != run && int64(at) < n.heard.Load() {
 		at = time.Since(epoch)
 	}
 	if old == nil || *old != run || run == "" {
@@ -130,6 +132,7 @@ func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args .
 	answer, late, err = n.sender.Run(ctx, s, keys, args...)
 	if err == nil || endpoint.Answered(err) {
 		n.silent.Store(false)
+		n.heard.Store(int64(time.Since(epoch)))
 	} else if end := endpoint.EndOf(ctx); end != nil {
 		// Not at the end of the Locker: that says nothing of the server.
 		n.silent.Store(!errors.Is(end, context.Canceled))
