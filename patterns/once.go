@@ -15,7 +15,7 @@ const (
 	maxEarly = 30 * time.Second
 
 	// leastSpare is what is left of a record for its next extension, if two thirds of what the period ends
-	// early by are less.
+	// early by are less; but no more than that, or the record would outlast the period.
 	leastSpare = 2 * time.Second
 )
 
@@ -58,7 +58,7 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if err != nil {
 		return false, err
 	}
-	return true, once(ctx, lock, term, max(early*2/3, leastSpare), fn)
+	return true, once(ctx, lock, term, min(max(early*2/3, leastSpare), early), fn)
 }
 
 // recordTTL returns the lease of a record that is kept for term. It is longer by what
@@ -93,8 +93,10 @@ func once(ctx context.Context, lock distlock.Lock, term, spare time.Duration, fn
 			if k, ok := distlock.As[keeper](lock); ok {
 				k.KeepOnClose()
 			}
-			time.AfterFunc(left, func() { _ = lock.Unlock(context.Background()) }) // else it ends with its term
-			return
+			if ended = lock.Err(); ended == nil { // Close may have been quicker
+				go endAfter(left, lock)
+				return
+			}
 		}
 		// If fn has said so, by the cause of its context, it is not said again.
 		lost := lock.Unlock(context.WithoutCancel(ctx))
@@ -109,6 +111,17 @@ func once(ctx context.Context, lock distlock.Lock, term, spare time.Duration, fn
 	err = fn(inner)
 	failed = err != nil || lock.Err() != nil
 	return err
+}
+
+// endAfter unlocks a record that is over. Where the process ends, or the Locker is closed, it ends with its term.
+func endAfter(left time.Duration, lock distlock.Lock) {
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		_ = lock.Unlock(context.Background())
+	case <-lock.Done():
+	}
 }
 
 // keeper is a lock that Close can leave in the store.
@@ -138,14 +151,16 @@ func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration, end time.T
 		}
 		asked := time.Now()
 		err := lock.Extend(ctx, step)
-		switch slow := time.Since(asked) > spare/4 || end.Sub(lock.Deadline()) > spare/4; {
+		switch slow := time.Since(asked) > spare/4 || short && end.Sub(lock.Deadline()) > spare/4; {
 		case err != nil:
 			// Tried again soon, and ever sooner as the deadline comes nearer.
 			timer.Reset(max(time.Until(lock.Deadline())/4, time.Millisecond))
 		case short && !slow:
 			timer.Reset(time.Until(end) - spare)
 		default:
-			end = time.Time{} // a slow store may need more than what is spare
+			if short || slow {
+				end = time.Time{} // a slow store may need more than what is spare
+			}
 			timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
 		}
 	}

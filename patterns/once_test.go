@@ -204,19 +204,19 @@ func TestOncePerSurvivesClose(t *testing.T) {
 // The record of a program that ends right after its job has the end of the period in it, however long the
 // job took: a lock that was extended in the meantime cannot be shortened.
 func TestOncePerEveryTick(t *testing.T) {
-	for _, period := range []time.Duration{20 * time.Second, time.Minute, time.Hour} {
-		for tenths := range time.Duration(9) {
+	for _, period := range []time.Duration{5 * time.Second, 15 * time.Second, 20 * time.Second, time.Minute, 200 * time.Second, time.Hour} {
+		for twentieths := range time.Duration(20) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memlock.NewStore(nil)
 				for tick := range 3 {
 					began := time.Now()
 					l := open(t, store)
 					ran, err := patterns.OncePer(bg, l, "job", period, func(context.Context) error {
-						time.Sleep(period * tenths / 10)
+						time.Sleep(period * twentieths / 20)
 						return nil
 					})
 					if !ran || err != nil {
-						t.Errorf("tick %d of a job that takes %d tenths of %v: ran %v, %v", tick+1, tenths, period, ran, err)
+						t.Errorf("tick %d of a job that takes %d twentieths of %v: ran %v, %v", tick+1, twentieths, period, ran, err)
 					}
 					if err := l.Close(); err != nil {
 						t.Error(err)

@@ -142,6 +142,10 @@ func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
 		leave(&all{set})
 		return nil, errAgain
 	}
+	go func() { // one that has lost a slot is no writer any more, also if nobody unlocks it
+		<-set.done
+		leave(&all{set})
+	}()
 	return &all{set}, nil
 }
 

@@ -51,6 +51,8 @@ func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
 	if err := s.check(c); err != nil {
 		return nil, err
 	}
+	// A permit is no lock that its owner may take once more, by Reentrant.
+	ctx = WithOwner(ctx)
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
 	lock, slot, err := s.tryAny(ctx, c)
 	if c.goesOn(ctx, err) {

@@ -298,6 +298,18 @@ func TestSlotsOutlastNotNow(t *testing.T) {
 }
 
 // A name is too long whether or not it is contended: those of its slots and of its queue have to fit, too.
+func TestSemaphoreOverReentrant(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		ctx, s := patterns.WithOwner(bg), patterns.Semaphore(patterns.Reentrant(l), 2)
+		for range 2 {
+			mustLock(t, ctx, s, "x")
+		}
+		if _, err := s.TryLock(ctx, "x"); !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("a third permit of two: %v", err)
+		}
+	})
+}
+
 func TestSemaphoreLongName(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		for n, longest := range map[int]int{1: 507, 10000: 507, 10001: 506} {
