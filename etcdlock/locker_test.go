@@ -143,10 +143,26 @@ func testLongList(t *testing.T, s *servers.Server) {
 			t.Fatal(err)
 		}
 	}
-	st.wantRequests("List", "map[LeaseTimeToLive:1 Range:2]", func() {
+	ranges := 0
+	st.wire.faults(func(method string) fault {
+		if method != "Range" {
+			return pass
+		}
+		if ranges++; ranges%2 == 1 {
+			return pass
+		}
+		_, err := st.admin.Put(t.Context(), st.queue(fmt.Sprint("later", ranges)), "between the pages")
+		testkit.Should(t, err)
+		if ranges == 2 {
+			return compacted
+		}
+		return pass
+	})
+	defer st.wire.faults(nil)
+	st.wantRequests("List", "map[LeaseTimeToLive:1 Range:4]", func() {
 		list, err := st.List(t.Context(), "")
-		if n := len(list); err != nil || n != listPage || list[n-1].Name != last || list[n-1].Holder != "b" || list[n-1].Waiters != 1 {
-			t.Errorf("List: %d names, %v, the last is %+v", n, err, list[max(n, 1)-1:])
+		if n := len(list); err != nil || n != listPage+1 || list[n-2].Name != last || list[n-2].Holder != "b" || list[n-2].Waiters != 1 || list[n-1].Name != "later2" {
+			t.Errorf("List: %d names, %v, the last are %+v", n, err, list[max(n, 2)-2:])
 		}
 	})
 }

@@ -3,18 +3,22 @@ package etcdlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
 )
 
-// listPage is how many keys List reads by one request.
-const listPage = 1000
+const (
+	listPage  = 1000 // how many keys List reads by one request
+	listTries = 3
+)
 
 // Inspect implements driver.Inspector.
 func (s *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
@@ -67,9 +71,20 @@ func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status,
 	return all, nil
 }
 
-// all reads the keys that begin with prefix, as of one revision of the store. It does so by pages: one answer
-// with many keys may not come in the time of a request, and each copy of that would be as much.
+// all reads the keys that begin with prefix, as of one revision of the store. If that is compacted meanwhile, it begins
+// again, so many times that it is not compacted after each page.
 func (s *store) all(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValue, err error) {
+	for range listTries {
+		if kvs, err = s.pages(ctx, prefix); !errors.Is(err, rpctypes.ErrCompacted) {
+			break
+		}
+	}
+	return kvs, err
+}
+
+// pages reads them by pages: one answer with many keys may not come in the time of a request, and each copy of that
+// would be as much.
+func (s *store) pages(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValue, err error) {
 	page := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(listPage)}
 	for from := prefix; ; {
 		got, err := s.get(ctx, from, page...)

@@ -36,6 +36,7 @@ const (
 	garbled         // the server has done it, and the client gets the answer to something else
 	full            // the server has no space, and does not do it
 	denied          // the server refuses it for good
+	compacted       // the revision that it asks for is gone
 )
 
 // wire sits below the client library's own retries, so it sees every request that
@@ -169,6 +170,8 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return rpctypes.ErrGRPCNoSpace
 	case denied:
 		return rpctypes.ErrGRPCPermissionDenied
+	case compacted:
+		return rpctypes.ErrGRPCCompacted
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }

@@ -29,7 +29,7 @@ type dialer struct {
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
 
-	attempts int // to connect; of the goroutine of the library that does
+	attempts map[string]int // to connect, by host; of the goroutine of the library that does
 
 	mu      sync.Mutex
 	current net.Conn
@@ -37,7 +37,7 @@ type dialer struct {
 }
 
 func newDialer(t Target) *dialer {
-	d := &dialer{Target: t, began: time.Now()}
+	d := &dialer{Target: t, began: time.Now(), attempts: make(map[string]int)}
 	if d.Lookup == nil {
 		d.Lookup = net.DefaultResolver.LookupHost
 	}
@@ -99,27 +99,24 @@ func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error
 	return s, conn.SetReadDeadline(time.Now().Add(limit))
 }
 
-// dial connects to one of the addresses of a host, each of which has its part of the time.
-// Every attempt begins with another: a server that accepts connections and says nothing
-// would else be found again and again, and never the one beside it.
-func (d *dialer) dial(ctx context.Context, network, hostPort string) (conn net.Conn, err error) {
+// dial connects to a host. The first attempt leaves it to Dial which of the addresses of a name is taken. Each later one begins
+// with another: a server that accepts connections and says nothing would else be found again and again, and never the one
+// beside it.
+func (d *dialer) dial(ctx context.Context, network, hostPort string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := d.Lookup(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	first := d.attempts
-	d.attempts++
-	for i := range addrs {
-		addr := net.JoinHostPort(addrs[(first+i)%len(addrs)], port)
-		if conn, err = d.dialOne(ctx, network, addr, host, len(addrs)-i); err == nil {
-			break
+	n := d.attempts[host]
+	d.attempts[host]++
+	if n > 0 {
+		if addrs, err := d.Lookup(ctx, host); err == nil && len(addrs) > 1 {
+			if conn, err := d.dialOne(ctx, network, net.JoinHostPort(addrs[n%len(addrs)], port), host, 4); err == nil {
+				return conn, nil
+			}
 		}
 	}
-	return conn, err
+	return d.dialOne(ctx, network, hostPort, host, 1)
 }
 
 // dialOne connects to an address of a host, and takes the given fraction of the time that is left.
