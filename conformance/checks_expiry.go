@@ -121,7 +121,8 @@ func serverClockJudges(c *C) {
 		off += d
 	}
 	defer func() { _ = clock.Jump(c.ctx, -off) }() // if that fails, the harness has said so before
-	first := c.open("D").mustTry(c.Name("tokens"), "which is fresh")
+	lasting := c.open("D") // it lives through the jumps
+	first := lasting.mustTry(c.Name("tokens"), "which is fresh")
 	first.free()
 	last := first.Token()
 	for _, d := range []time.Duration{time.Hour, -2 * time.Hour} {
@@ -129,7 +130,7 @@ func serverClockJudges(c *C) {
 		c.Logf("the server's clock is %v ahead of the clients'", off)
 		a, b := c.openMortal("A"), c.open("B")
 		c.under("F1", func() {
-			h := c.pollFor(b, c.Name("tokens"), patience+c.soon(), "everybody had unlocked it, and the server's clock had jumped")
+			h := c.pollFor(lasting, c.Name("tokens"), patience+c.soon(), "everybody had unlocked it, and the server's clock had jumped")
 			c.rises(&last, h, "a jump of the clock by "+d.String())
 			h.free()
 		})

@@ -144,9 +144,9 @@ func killedServer(c *C) {
 	c.under("H6", func() {
 		next = c.pollFor(b, name, bound, "A had unlocked it, the server having been killed and restarted before")
 	})
-	for was, is := range map[*lease]*lease{h: next, before: after} {
-		if is.Token() <= was.Token() {
-			c.breach("F1", "the token of %q fell over the restart, from %d to %d", is.Name(), was.Token(), is.Token())
+	for _, of := range [][2]*lease{{h, next}, {before, after}} {
+		if was, is := of[0].Token(), of[1].Token(); is <= was {
+			c.breach("F1", "the token of %q fell over the restart, from %d to %d", of[0].Name(), was, is)
 		}
 	}
 	_ = next.unlock()

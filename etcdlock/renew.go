@@ -187,14 +187,14 @@ func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.R
 	}
 	until := began.Add(ttl)
 	request, kept := l.needed(ctx, until) // side by side with the read
-	found, err := l.store.read(ctx, reads)
+	keys, err := l.store.read(ctx, reads)
 	if kept == nil {
 		kept = l.kept(ctx, request, until)
 	}
 	for i, r := range group {
 		c := r.Claim.(*claim)
 		switch {
-		case err == nil && !c.owns(found[i].first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
+		case err == nil && !c.owns(keys[i].first(), l) || errors.Is(kept, rpctypes.ErrLeaseNotFound):
 			r.Answer(driver.Grant{}, distlock.ErrLost)
 		case kept != nil || err != nil:
 			r.Answer(driver.Grant{}, cmp.Or(kept, err))

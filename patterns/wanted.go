@@ -15,9 +15,8 @@ import (
 //
 // It asks l at once, and then every so often: a request each time, for this lock alone. So
 // the holder is told of a waiter within that time. The looks end with the lock, or with
-// ctx. It is a hint: a waiter may have given up meanwhile, and on ZooKeeper a TryLock is one
-// for the moment that it takes. The channel stays open where the store does not know of
-// waiters: on MySQL without named locks, on Postgres behind a pooler, and with Redlock. Where
+// ctx. It is a hint: a waiter may have given up meanwhile. The channel stays open where the
+// store does not know of waiters: on MySQL without named locks, on Postgres behind a pooler, and with Redlock. Where
 // there were several waiters on MySQL, and one of them is the holder now, it may be told of
 // the others up to ten seconds later.
 //

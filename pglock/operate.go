@@ -36,7 +36,7 @@ func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, err
 	return d.statuses(ctx, manyTimeout, "list", prefix)
 }
 
-func (d *store) statuses(ctx context.Context, limit time.Duration, statement, name string) (found []distlock.Status, err error) {
+func (d *store) statuses(ctx context.Context, limit time.Duration, statement, about string) (found []distlock.Status, err error) {
 	err = d.ask(ctx, limit, statement, func(row pgx.Rows) error {
 		st := distlock.Status{Waiters: -1}
 		var name, holder string // in hex
@@ -50,7 +50,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, statement, na
 		}
 		found = append(found, st)
 		return nil
-	}, []byte(name))
+	}, []byte(about))
 	return found, err
 }
 

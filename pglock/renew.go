@@ -29,7 +29,7 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		return query{d.text["renew"], []any{names, owners, since, ttls}, func(row pgx.Rows) error {
 			var place int
 			err := row.Scan(&place)
-			if err == nil {
+			if err == nil && place >= 1 && place <= len(renewed) {
 				renewed[place-1] = true
 			}
 			return err
