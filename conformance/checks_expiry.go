@@ -121,7 +121,7 @@ func serverClockJudges(c *C) {
 		off += d
 	}
 	defer func() { _ = clock.Jump(c.ctx, -off) }() // if that fails, the harness has said so before
-	lasting := c.open("D") // it lives through the jumps
+	lasting := c.open("D")                         // it lives through the jumps
 	first := lasting.mustTry(c.Name("tokens"), "which is fresh")
 	first.free()
 	last := first.Token()

@@ -3,6 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,7 +153,10 @@ func TestCloseWhileMaking(t *testing.T) {
 	both.Go(func() { testkit.Should(t, s.conn.CreateContainer(prefix, s.store.opts.ACL)) })
 	<-asked
 	both.Go(func() { s.conn.Close(time.Hour) })
-	time.Sleep(20 * time.Millisecond) // not to wait for something: Close has begun by then, as a rule
+	testkit.Until(t, "Close waits for the container", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "endContainers")
+	})
 	close(answer)
 	both.Wait()
 	if n := w.count()[opClose]; n != 1 {
