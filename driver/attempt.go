@@ -49,6 +49,7 @@ type attempt struct {
 	backoff backoff
 
 	tries    int
+	looked   time.Time     // when the last look began
 	told     bool          // by the store that the name is held
 	warned   bool          // in the log, of the caller's own lock
 	took     time.Duration // that the last answer took
@@ -103,14 +104,6 @@ func (a *attempt) limit() time.Duration {
 	return min(ttl, maxCall)
 }
 
-const (
-	// maxOutlast is how long a waiter goes on at the most after the store has told it last
-	// that the name is held, and maxNotNow how long a first Lock is tried at a store that
-	// answers "not now". Neither goes on for longer than its TTL.
-	maxOutlast = time.Minute
-	maxNotNow  = 10 * time.Second
-)
-
 // once tries as TryLock does.
 func (a *attempt) once() error {
 	a.request.NoWait = true
@@ -131,6 +124,12 @@ func (a *attempt) acquire() error {
 	a.waiter = c.names.enqueue(a.record)
 	if err := a.waiter.wait(a.ctx, c.life.Done()); err != nil {
 		return a.stopped(err, nil)
+	}
+	if err := c.names.silent(a.record, a.waiter, a.start, a.limit()); err != nil {
+		if over := a.over(); over != nil {
+			return a.stopped(over, err)
+		}
+		return err
 	}
 	err := a.try()
 	deaf := false // the last Wait has failed
@@ -176,39 +175,6 @@ func (a *attempt) acquire() error {
 	return nil
 }
 
-// stopped is the error of a call that over ends: with what the queue was told of a holder, and why the
-// store could not be asked. last is the error of the call's own last request.
-func (a *attempt) stopped(over, last error) error {
-	seen := a.client.names.seen(a.record, a.start, a.reason(over, last))
-	return withReason(over, a.client.withOwn(seen, a.request.Name))
-}
-
-// reason is what the store has said last, or that it has said nothing by the caller's deadline; nil if it was not asked.
-func (a *attempt) reason(over, last error) error {
-	if err := said(last); err != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
-		return err
-	}
-	return &NoAnswer{From: a.client.caps.Backend, After: time.Since(a.start)}
-}
-
-// outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless
-// the store has refused it for good, a first Lock if the store answers "not now", each for a while.
-func (a *attempt) outlasts(err error) bool {
-	if fate := FateOf(err); fate == Answered || !a.told && fate != NotNow {
-		return false
-	}
-	since := a.client.names.fail(a.record, err)
-	if a.until.IsZero() {
-		// Counted from when the trouble began for the queue: else each caller in it would go on
-		// for that long, one after another, and they would pile up.
-		a.until = since.Add(min(a.request.TTL, maxNotNow))
-	}
-	ctx, cancel := context.WithDeadline(a.ctx, a.until)
-	defer cancel()
-	defer context.AfterFunc(a.client.life, cancel)()
-	return a.retry.Pause(ctx) == nil || a.over() != nil
-}
-
 // try asks the driver, and asks again as long as the store says that this may help at once. The first
 // makes the claim.
 //
@@ -216,6 +182,7 @@ func (a *attempt) outlasts(err error) bool {
 // lease, or came after the caller had left, or after Close, it is an error here, and
 // settle has it undone.
 func (a *attempt) try() error {
+	a.looked = time.Now()
 	if a.claim == nil {
 		if err := a.makeClaim(); err != nil {
 			return err

@@ -51,9 +51,17 @@ type record struct {
 	trouble     error     // why a look of the first waiter has failed since; nil if none has
 	troubled    time.Time // when the first of those has failed
 	outdated    bool      // the refused waiter has left
+	silence     silence   // that the look of the last first waiter has met, if nothing was heard since
 
 	slots    chan struct{} // one element for each claim that counts; senders that wait are served in their order
 	answered time.Time     // when the store has answered a claim last
+}
+
+// silence is a look that had no answer for so long that the next will have none either, most likely.
+type silence struct {
+	err   error         // nil if there is none
+	began time.Time     // the look
+	limit time.Duration // that it had
 }
 
 // waiter is one goroutine in a queue.
@@ -171,7 +179,7 @@ func (ns *names) dequeue(n *record, w *waiter, granted bool) {
 	defer ns.mu.Unlock()
 	ns.waiting--
 	if granted {
-		n.trouble = nil
+		n.trouble, n.silence = nil, silence{}
 	}
 	if w.next == nil {
 		n.back = w.prev
@@ -186,7 +194,7 @@ func (ns *names) dequeue(n *record, w *waiter, granted bool) {
 	// What the store told the old first may no longer be so.
 	n.outdated = true
 	if n.front == nil {
-		n.refusal, n.trouble = nil, nil
+		n.refusal, n.trouble, n.silence = nil, nil, silence{}
 		return
 	}
 	close(n.front.first)
@@ -196,7 +204,7 @@ func (ns *names) dequeue(n *record, w *waiter, granted bool) {
 func (ns *names) refuse(n *record, err error) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	n.refusal, n.refused, n.trouble, n.outdated = err, time.Now(), nil, false
+	n.refusal, n.refused, n.trouble, n.outdated, n.silence = err, time.Now(), nil, false, silence{}
 }
 
 // fail notes that a look of the first of the queue has failed, which may go on, and returns when the first has,
@@ -207,8 +215,29 @@ func (ns *names) fail(n *record, err error) time.Time {
 	if n.trouble == nil {
 		n.troubled = time.Now()
 	}
-	n.trouble = err
+	n.trouble, n.silence = err, silence{}
 	return n.troubled
+}
+
+// giveUp notes what the last look of the first of the queue has met, which gives up by it.
+func (ns *names) giveUp(n *record, met silence) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	n.silence = met
+}
+
+// silent returns why w need not ask, or nil: another's look that began when w was there had no answer, and no
+// less time for it than limit. Without that, callers in a queue would find out one after another.
+func (ns *names) silent(n *record, w *waiter, start time.Time, limit time.Duration) error {
+	if w.first == nil {
+		return nil // it has waited for none
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if s := n.silence; start.Before(s.began) && limit <= s.limit {
+		return s.err
+	}
+	return nil
 }
 
 // refusal returns the ErrHeld that the first in the queue was told a moment ago, or
@@ -229,7 +258,7 @@ func (ns *names) refusal(n *record) error {
 func (ns *names) seen(n *record, since time.Time, own error) error {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	trouble := cmp.Or(own, n.trouble)
+	trouble := cmp.Or(own, n.trouble, n.silence.err)
 	switch {
 	case n.refusal == nil || n.outdated && n.refused.Before(since):
 		return trouble

@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// maxOutlast is how long a waiter goes on at the most after the store has told it last
+	// that the name is held, and maxNotNow how long a first Lock is tried at a store that
+	// answers "not now". Neither goes on for longer than its TTL.
+	maxOutlast = time.Minute
+	maxNotNow  = 10 * time.Second
+)
+
+// stopped is the error of a call that over ends: with what the queue was told of a holder, and why the
+// store could not be asked. last is the error of the call's own last request.
+func (a *attempt) stopped(over, last error) error {
+	seen := a.client.names.seen(a.record, a.start, a.reason(over, last))
+	return withReason(over, a.client.withOwn(seen, a.request.Name))
+}
+
+// reason is what the store has said last, or that it has said nothing by the caller's deadline; nil if it was not asked.
+func (a *attempt) reason(over, last error) error {
+	if err := said(last); err != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
+		return err
+	}
+	return &NoAnswer{From: a.client.caps.Backend, After: time.Since(a.start)}
+}
+
+// outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless
+// the store has refused it for good, a first Lock if the store answers "not now", each for a while.
+func (a *attempt) outlasts(err error) bool {
+	if fate := FateOf(err); fate == Answered || !a.told && fate != NotNow {
+		a.client.names.giveUp(a.record, a.silence(err))
+		return false
+	}
+	since := a.client.names.fail(a.record, err)
+	if a.until.IsZero() {
+		// Counted from when the trouble began for the queue: else each caller in it would go on
+		// for that long, one after another, and they would pile up.
+		a.until = since.Add(min(a.request.TTL, maxNotNow))
+	}
+	ctx, cancel := context.WithDeadline(a.ctx, a.until)
+	defer cancel()
+	defer context.AfterFunc(a.client.life, cancel)()
+	return a.retry.Pause(ctx) == nil || a.over() != nil
+}
+
+// silence is what the last look, which failed with err, says of the next: nothing if the store has answered, or
+// a connection broke, which fails soon.
+func (a *attempt) silence(err error) silence {
+	limit := a.limit()
+	if a.told || a.answered || time.Since(a.looked) < min(limit, laneShare) {
+		return silence{}
+	}
+	return silence{err, a.looked, limit}
+}
