@@ -19,6 +19,10 @@ const (
 	// closePatience is how long Close waits for a backend that does not answer.
 	closePatience = 10 * time.Second
 
+	// answerPatience is how long after the last answer to a release Close waits for more, if that is
+	// later: many locks need more than closePatience also where the store answers all.
+	answerPatience = 2 * time.Second
+
 	// abandonPatience is how long Close then waits for calls after it has cancelled
 	// their contexts.
 	abandonPatience = time.Second
@@ -38,6 +42,8 @@ type Client struct {
 	lowered atomic.Bool // the log says that a TTL was more than the driver can promise
 
 	lost, failedRenewals, tries, woken, polled atomic.Int64 // since New; Stat says what they are
+
+	released atomic.Int64 // the instant of the last release that the store has confirmed
 
 	mu       sync.Mutex
 	handles  map[string]*Handle   // by name: held, or lost and not yet cleaned up
@@ -163,6 +169,9 @@ func (c *Client) shutdown(handles []*Handle) error {
 	}
 	c.renew.stop()
 	left := c.tasks.wait(closePatience)
+	for left > 0 && c.now().sub(instant(c.released.Load())) < answerPatience { // the TTLs bound it
+		left = c.tasks.wait(answerPatience)
+	}
 	if left > 0 {
 		c.tasks.endLife(&NoAnswer{From: c.caps.Backend, After: closePatience})
 	}

@@ -162,6 +162,9 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 		return r.claim.Release(bounded)
 	})
 	fate := FateOf(err)
+	if err == nil || errors.Is(err, distlock.ErrLost) {
+		c.released.Store(int64(c.now()))
+	}
 	switch r.err = bounded.explain(err); {
 	case r.err == nil:
 		return true

@@ -180,6 +180,24 @@ func TestCloseReleasesWhatItCan(t *testing.T) {
 	})
 }
 
+// A store that goes on answering is waited for, however long it takes.
+func TestCloseWaitsForAStoreThatAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		for i := range 3000 {
+			mustLock(t, bg, l, fmt.Sprint("x", i), distlock.TTL(time.Hour))
+		}
+		n.use(on("release", late(300*time.Millisecond)))
+		start := time.Now()
+		if err := l.Close(); err != nil || time.Since(start) > 15*time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+		left, err := distlock.List(healthy(), rival, "x")
+		if err != nil || len(left) != 0 {
+			t.Errorf("%d locks are held, %v", len(left), err)
+		}
+	})
+}
+
 // A lock that could not be released is told of by Close only if it may still block others.
 func TestCloseForgetsWhatHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
