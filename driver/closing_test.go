@@ -71,6 +71,33 @@ func TestSlowCloseLosesNothing(t *testing.T) {
 	}
 }
 
+// Unlock and Extend count for Close before they begin anything that Close would leave to them.
+func TestCloseCountsCallsFromTheStart(t *testing.T) {
+	for what, call := range map[string]func(*Handle){
+		"Unlock": func(h *Handle) { _ = h.Unlock(context.Background()) },
+		"Extend": func(h *Handle) { _ = h.Extend(context.Background(), time.Minute) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			l, err := New(grantAll{}, &distlock.Options{TTL: time.Minute})
+			testkit.Must(t, err)
+			lock, err := l.Lock(context.Background(), "x")
+			testkit.Must(t, err)
+			h := lock.(*Handle)
+			h.mu.Lock() // the call stops here
+			done := make(chan struct{})
+			go func() { defer close(done); call(h) }()
+			testkit.Until(t, "the call counts", func() bool {
+				l.tasks.mu.Lock()
+				defer l.tasks.mu.Unlock()
+				return l.tasks.running == 1
+			})
+			h.mu.Unlock()
+			testkit.Should(t, l.Close())
+			<-done
+		})
+	}
+}
+
 // slowReleases is grantAll at a store that does not answer; each Release takes its time beyond
 // the end of its context.
 type slowReleases struct {

@@ -241,6 +241,9 @@ func (h *Handle) Extend(ctx context.Context, ttl time.Duration) error {
 
 func (h *Handle) extend(ctx context.Context, ttl time.Duration) error {
 	c := h.client
+	// Before a renewal begins: a release in Close waits for its answer.
+	c.tasks.begin()
+	defer c.tasks.finished()
 	ttl, err := c.lease(ttl, h.fixed)
 	if err != nil {
 		return err

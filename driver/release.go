@@ -47,6 +47,9 @@ type release struct {
 // Unlock implements Lock.
 func (h *Handle) Unlock(ctx context.Context) error {
 	mustHaveContext(ctx, "unlock") // while the lock is held, and can be unlocked again
+	// Before the release begins: Close leaves it to this call then.
+	h.client.tasks.begin()
+	defer h.client.tasks.finished()
 	h.end()
 	began := time.Now()
 	h.mu.Lock()
@@ -101,8 +104,6 @@ func (a *attempt) undo() {
 // Unlock returns is known.
 func (r *release) now(ctx context.Context) {
 	h := r.handle
-	r.client.tasks.begin()
-	defer r.client.tasks.finished()
 	settled := false
 	defer func() { // also after a panic
 		if !settled {

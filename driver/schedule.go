@@ -252,8 +252,6 @@ func (c *Client) renewAll(caller context.Context, background bool, entries []*en
 var errUnanswered = errors.New("the driver broke its contract: a renewal had no answer")
 
 func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
-	c.tasks.begin()
-	defer c.tasks.finished()
 	ctx := c.call(caller, c.calls, limit(entries))
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
