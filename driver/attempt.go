@@ -11,6 +11,10 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
+// tellPatience is how long a call that has others behind it waits for the observer or the log. What takes longer may
+// hang.
+const tellPatience = 100 * time.Millisecond
+
 // Lock implements Locker.
 func (c *Client) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	return c.lock(ctx, "lock", name, opts, (*attempt).acquire)
@@ -137,13 +141,15 @@ func (a *attempt) acquire() error {
 		over := a.over()
 		switch {
 		case errors.Is(err, distlock.ErrHeld):
-			if !a.told {
-				a.contended()
+			if !a.told && c.opts.Observer.Contended != nil {
+				a.tell(a.contended)
 			}
 			// Goroutines that take turns wait for a while, one that waits for itself does so for ever.
 			if !a.warned && time.Since(a.start) >= a.request.TTL && c.holds(a.request.Name) {
 				a.warned = true
-				c.log(a.ctx, slog.LevelInfo, "waiting for longer than the TTL for "+errOwn.Error(), a.request.Name, 0, nil)
+				a.tell(func() {
+					c.log(a.ctx, slog.LevelInfo, "waiting for longer than the TTL for "+errOwn.Error(), a.request.Name, 0, nil)
+				})
 			}
 			a.told, a.until = true, time.Now().Add(min(a.request.TTL, maxOutlast))
 			if !deaf { // else the name is asked for again and again
@@ -347,6 +353,13 @@ func (a *attempt) recovered() {
 
 // errPanicked is never returned: it says that an attempt has ended without a result.
 var errPanicked = errors.New("a function of the caller's or of the driver's has panicked")
+
+// tell calls what is the user's while others wait in the queue behind this call: it waits for tellPatience.
+func (a *attempt) tell(f func()) {
+	ctx, cancel := context.WithTimeout(a.ctx, tellPatience)
+	defer cancel()
+	_, _ = Detach(ctx, func() (none struct{}, _ error) { f(); return none, nil })
+}
 
 func (a *attempt) contended() {
 	if f := a.client.opts.Observer.Contended; f != nil {

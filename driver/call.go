@@ -142,7 +142,8 @@ func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.sta
 func (p *panicked) err() error { return fmt.Errorf("the driver has panicked: %v", p.value) }
 
 // guard calls f on a goroutine of the engine. A panic there has no caller that could
-// recover from it, and must not end the process: it is logged, and returned as an error.
+// recover from it, and must not end the process: it is returned as an error, and logged beside that, as a handler of the
+// log may hang.
 func (c *Client) guard(ctx context.Context, name string, f func() error) (err error) {
 	defer func() {
 		v := recover()
@@ -151,8 +152,10 @@ func (c *Client) guard(ctx context.Context, name string, f func() error) (err er
 		}
 		p := asPanic(v)
 		err = p.err()
-		c.opts.Logger.LogAttrs(ctx, slog.LevelError, "the driver has panicked", slog.String("lock", name),
-			slog.String("backend", c.caps.Backend), slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
+		c.lanes.tell(func() {
+			c.opts.Logger.LogAttrs(ctx, slog.LevelError, "the driver has panicked", slog.String("lock", name),
+				slog.String("backend", c.caps.Backend), slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
+		})
 	}()
 	return f()
 }

@@ -149,7 +149,7 @@ type lanes struct {
 	mu     sync.Mutex
 	of     [hanging + 1]line
 	paused map[*release]*time.Timer // failed, until their next call
-	losses lane                     // which the application is told of
+	told   lane                     // what the application is told of: losses, and panics of the driver
 	over   bool                     // Close has ended
 }
 
@@ -162,7 +162,7 @@ type line struct {
 
 func (l *lanes) init(c *Client) {
 	l.client, l.paused = c, make(map[*release]*time.Timer)
-	l.losses = lane{mu: &l.mu, spawn: c.tasks.spawn, free: soundLanes, share: laneShare}
+	l.told = lane{mu: &l.mu, spawn: c.tasks.spawn, free: soundLanes, share: laneShare}
 	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
 		of := &l.of[i]
 		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, pick: func() func() bool { return l.take(of) }, free: free, share: laneShare}
@@ -172,13 +172,13 @@ func (l *lanes) init(c *Client) {
 	}
 }
 
-// tell has f tell the application of a loss. It may be slow, and all locks may be lost at once. The mutex
-// of a handle may be held.
+// tell has f tell the application of a loss, or of a panic of the driver. It may be slow, and all locks may be
+// lost at once. The mutex of a handle may be held.
 func (l *lanes) tell(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.client.tasks.begin()
-	l.losses.add(func() bool {
+	l.told.add(func() bool {
 		defer l.client.tasks.finished()
 		f()
 		return false

@@ -103,6 +103,26 @@ func TestPanicsOfADriver(t *testing.T) {
 	})
 }
 
+// A handler of the log that hangs while it is told of such a panic ends no lock of the batch.
+func TestHangingLogOfAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		defer close(goOn)
+		log := &hangingLog{handle: func(r slog.Record) {
+			if r.Level == slog.LevelError {
+				<-goOn
+			}
+		}}
+		n, l, _ := faulty(t, &memlock.Options{Options: distlock.Options{Logger: slog.New(log)}})
+		x, y := mustLock(t, bg, l, "x"), mustLock(t, bg, l, "y")
+		n.use(once(on("renew", func(context.Context, memlock.Call, func()) (bool, error) { panic("in the driver") })))
+		time.Sleep(time.Minute)
+		if x.Err() != nil || y.Err() != nil {
+			t.Errorf("one panic has ended a lock: %v, %v", x.Err(), y.Err())
+		}
+	})
+}
+
 // RenewEach and Detach pass a panic on to the goroutine that called them.
 func TestPanicIsPassedOn(t *testing.T) {
 	d := &oddDriver{}

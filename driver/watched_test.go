@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,32 @@ func TestHangingObserverKeepsNothing(t *testing.T) {
 			}
 			n.use()
 			mustLock(t, bg, l, "x")
+		})
+	})
+	t.Run("contended, first of a queue", func(t *testing.T) {
+		var first atomic.Bool
+		contended := func(distlock.Contended) {
+			if first.CompareAndSwap(false, true) {
+				time.Sleep(time.Hour)
+			}
+		}
+		watched(t, distlock.Observer{Contended: contended}, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+			held := mustLock(t, bg, rival, "x")
+			ctx, cancel := context.WithTimeout(bg, time.Minute)
+			defer cancel()
+			began := time.Now()
+			stopped := make(chan error)
+			go func() { _, err := l.Lock(ctx, "x"); stopped <- err }()
+			synctest.Wait()
+			wantErr(t, "the first", <-stopped, context.DeadlineExceeded)
+			if took := time.Since(began); took > time.Minute+50*time.Millisecond {
+				t.Errorf("its context ended after a minute, and it after %v", took)
+			}
+			mustUnlock(t, bg, held)
+			mustLock(t, bg, l, "x")
+			if took := time.Since(began); took > 2*time.Minute {
+				t.Errorf("the next had the name after %v", took)
+			}
 		})
 	})
 	t.Run("contended", func(t *testing.T) {
