@@ -189,13 +189,14 @@ func (a *attempt) acquire() error {
 // settle has it undone.
 func (a *attempt) try() error {
 	a.looked = time.Now()
+	c, limit := a.client, a.limit()
 	if a.claim == nil {
-		if err := a.makeClaim(); err != nil {
+		var err error
+		if limit, err = a.makeClaim(); err != nil {
 			return err
 		}
 	}
-	c := a.client
-	ctx := c.call(a.ctx, c.calls, a.limit())
+	ctx := c.call(a.ctx, c.calls, limit)
 	defer ctx.end()
 	var grant Grant
 	var sent time.Time
@@ -321,18 +322,21 @@ func (a *attempt) settle(err error) {
 	}
 }
 
-// makeClaim makes the claim of the attempt, once its name has few enough of them pending.
-func (a *attempt) makeClaim() error {
-	c, limit := a.client, a.limit()
+// makeClaim makes the claim of the attempt, once its name has few enough of them pending. It returns how long its first
+// request may take: the wait for others is a part of the limit, where the store was silent.
+func (a *attempt) makeClaim() (limit time.Duration, err error) {
+	c := a.client
+	limit = a.limit()
 	claim := c.driver.Claim(a.request)
-	if !c.names.begin(a.record, a.ctx, c.life.Done(), limit) {
+	left := c.names.begin(a.record, a.ctx, c.life.Done(), limit)
+	if left <= 0 {
 		if err := a.over(); err != nil {
-			return err
+			return 0, err
 		}
-		return fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
+		return 0, fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
 	}
 	a.claim = claim
-	return nil
+	return left, nil
 }
 
 // recovered cleans up after a panic in a function of the caller's or of the driver's. A

@@ -101,33 +101,36 @@ func (ns *names) leave(n *record) {
 	}
 }
 
-// begin counts a claim, as soon as there are few enough. It reports false if ctx ends
-// before, quit is closed, or the store has answered none for patience.
-func (ns *names) begin(n *record, ctx context.Context, quit <-chan struct{}, patience time.Duration) bool {
+// begin counts a claim, as soon as there are few enough, and returns what is left of patience, the time in which the
+// store may answer none. It has counted nothing, and returns 0, if that was over, ctx has ended or quit was closed before.
+func (ns *names) begin(n *record, ctx context.Context, quit <-chan struct{}, patience time.Duration) (left time.Duration) {
 	select {
 	case n.slots <- struct{}{}:
-		return true
+		return patience
 	default:
 	}
 	began := time.Now()
+	patient := func() time.Duration {
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		return patience - min(time.Since(began), time.Since(n.answered))
+	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for left := patience; left > 0; {
+	for left = patience; left > 0; {
 		select {
 		case n.slots <- struct{}{}:
-			return true
+			return max(patient(), 1)
 		case <-ctx.Done():
-			return false
+			return 0
 		case <-quit:
-			return false
+			return 0
 		case <-timer.C:
-			ns.mu.Lock()
-			left = patience - min(time.Since(began), time.Since(n.answered))
-			ns.mu.Unlock()
+			left = patient()
 			timer.Reset(left)
 		}
 	}
-	return false
+	return 0
 }
 
 // end ends what begin has counted, and leaves the record; answered says whether the store has

@@ -82,3 +82,28 @@ func TestFirstLockAsksForItself(t *testing.T) {
 		})
 	}
 }
+
+// A TryLock at a silent store ends after its TTL, also if it had to wait for earlier calls first.
+func TestTryLockBehindOthersInSilence(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", stuck), on("release", requestLost))
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() { _, _ = l.TryLock(bg, "x", distlock.TTL(2*time.Second)) })
+		}
+		calls.Wait() // they are undone for as long as their TTL
+		began := time.Now()
+		for range 4 {
+			calls.Go(func() {
+				_, err := l.TryLock(bg, "x", distlock.TTL(12*time.Second))
+				if _, silent := errors.AsType[*driver.NoAnswer](err); !silent {
+					t.Errorf("TryLock: %v", err)
+				}
+			})
+		}
+		calls.Wait()
+		if took := time.Since(began); took > 10*time.Second+50*time.Millisecond {
+			t.Errorf("the last has failed after %v", took)
+		}
+	})
+}
