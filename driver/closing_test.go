@@ -138,3 +138,49 @@ func TestCloseMakesLastCallsSideBySide(t *testing.T) {
 		}
 	})
 }
+
+// renewsAll is grantAll that renews.
+type renewsAll struct {
+	grantAll
+	renewed *atomic.Int32
+}
+
+func (d renewsAll) Claim(Request) Claim { return d }
+
+func (d renewsAll) Renew(_ context.Context, batch []Renewal) {
+	for i := range batch {
+		batch[i].Answer(Grant{Token: 1, TTL: time.Minute}, nil)
+	}
+	d.renewed.Add(int32(len(batch)))
+}
+
+// However many locks are due at once, the scheduler takes a part of them at a time: every Lock and Unlock needs its
+// mutex. The rest follows at once.
+func TestSchedulerTakesAPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 20 * maxBatch
+		d := renewsAll{renewed: new(atomic.Int32)}
+		l, err := New(d, &distlock.Options{TTL: time.Minute})
+		testkit.Must(t, err)
+		for i := range locks {
+			_, err := l.Lock(t.Context(), fmt.Sprint(i))
+			testkit.Must(t, err)
+		}
+		l.renew.mu.Lock()
+		l.renew.timer.Stop() // the test is the timer
+		l.renew.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		due := l.renew.take()
+		if len(due) > maxTake {
+			t.Errorf("%d of %d locks are taken at once", len(due), locks)
+		}
+		l.renew.dispatch(due)
+		l.renew.run()
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if got := d.renewed.Load(); got != locks {
+			t.Errorf("%d of %d locks are renewed when they are due", got, locks)
+		}
+		testkit.Should(t, l.Close())
+	})
+}

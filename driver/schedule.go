@@ -15,6 +15,9 @@ const (
 	// maxBatch is how many claims one renewal request carries.
 	maxBatch = 500
 
+	// maxTake is how many locks are taken from the heap under one hold of its mutex.
+	maxTake = 8 * maxBatch
+
 	// renewParallel bounds the renewal calls of one class side by side, so that a hundred
 	// thousand locks due at once do not become as many goroutines.
 	renewParallel = 16
@@ -120,14 +123,15 @@ func (s *scheduler) run() {
 
 // take removes from the heap what is due. With a due lock go all others due within half a
 // period: so locks taken at different times soon renew together, and n locks cost about
-// n/500 requests a period instead of n.
+// n/500 requests a period instead of n. If more than maxTake are due, the rest follows at once: each
+// Lock and Unlock needs the mutex.
 func (s *scheduler) take() []*Handle {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []*Handle
 	now := s.client.now()
 	horizon := now
-	for len(s.events) > 0 && s.events[0].at <= horizon {
+	for len(s.events) > 0 && s.events[0].at <= horizon && len(due) < maxTake {
 		h := heap.Pop(&s.events).(*Handle)
 		due = append(due, h)
 		if !h.fixed {
