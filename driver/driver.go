@@ -185,7 +185,8 @@ type Grant struct {
 }
 
 // Held is an ErrHeld of Try. A driver that wakes all its claims, or none, may return a
-// [distlock.HeldError] instead, which says the same without NoWake.
+// [distlock.HeldError] instead, which says the same without NoWake. Callers see nothing else of
+// the error.
 //
 // Remaining covers what the driver knows of its ExpiryLag, too. For a claim in a queue it is
 // the time until the lease of the holder, or of a waiter before it, ends: the queue may

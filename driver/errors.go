@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/distlock-go/distlock"
 )
@@ -48,18 +47,16 @@ func said(err error) error {
 var errOwn = errors.New("a lock of this Locker, so another of its calls has it, or the caller itself: locks are not re-entrant; " +
 	"see go doc github.com/distlock-go/distlock/patterns.Reentrant")
 
-// asHeld makes sure that errors.As finds a Held, and its HeldError, in an ErrHeld of a driver, with
-// the token as users see it.
+// asHeld makes an ErrHeld of a driver a Held, in which errors.As finds the HeldError, with the token as users see it.
 func (c *Client) asHeld(err error) error {
 	if !errors.Is(err, distlock.ErrHeld) {
 		return err
 	}
-	held := heldOf(err)
-	said := held
+	held := heldOf(err) // a copy: the driver's own may be shared
 	if held.Token != 0 {
 		held.Token, _ = c.shownToken(held.Token) // 0, so not known, if it is too large
 	}
-	return &detailed{err, &said, &held}
+	return &held
 }
 
 // heldOf returns what err says of the holder.
@@ -80,17 +77,6 @@ func (c *Client) withOwn(err error, name string) error {
 	}
 	return err
 }
-
-// detailed is an error with a second one for errors.As. Its text has the second in place of what the driver said.
-type detailed struct {
-	error
-	said, detail *Held
-}
-
-func (d *detailed) Error() string {
-	return strings.Replace(d.error.Error(), d.said.Error(), d.detail.Error(), 1)
-}
-func (d *detailed) Unwrap() []error { return []error{d.detail, d.error} }
 
 // loss is a reason why a lock has ended other than by Unlock.
 type loss struct {
