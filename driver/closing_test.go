@@ -158,7 +158,7 @@ func (d renewsAll) Renew(_ context.Context, batch []Renewal) {
 // mutex. The rest follows at once.
 func TestSchedulerTakesAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const locks = 20 * maxBatch
+		const locks = 10 * maxBatch
 		d := renewsAll{renewed: new(atomic.Int32)}
 		l, err := New(d, &distlock.Options{TTL: time.Minute})
 		testkit.Must(t, err)

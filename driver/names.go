@@ -62,6 +62,7 @@ type silence struct {
 	err   error         // nil if there is none
 	began time.Time     // the look
 	limit time.Duration // that it had
+	again bool          // the look before had none either
 }
 
 // waiter is one goroutine in a queue.
@@ -226,18 +227,20 @@ func (ns *names) fail(n *record, err error) time.Time {
 func (ns *names) giveUp(n *record, met silence) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
+	met.again = n.silence.err != nil
 	n.silence = met
 }
 
-// silent returns why w need not ask, or nil: another's look that began when w was there had no answer, and no
-// less time for it than limit. Without that, callers in a queue would find out one after another.
+// silent returns why w need not ask, or nil: two looks in a row had no answer, the last in no less time than limit,
+// and it began when w was there. Without that, callers in a queue would find out one after another; after one look they
+// would all fail where only its connection hangs.
 func (ns *names) silent(n *record, w *waiter, start time.Time, limit time.Duration) error {
 	if w.first == nil {
 		return nil // it has waited for none
 	}
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	if s := n.silence; start.Before(s.began) && limit <= s.limit {
+	if s := n.silence; s.again && start.Before(s.began) && limit <= s.limit {
 		return s.err
 	}
 	return nil

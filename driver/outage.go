@@ -55,5 +55,5 @@ func (a *attempt) silence(err error) silence {
 	if a.told || a.answered || time.Since(a.looked) < min(limit, laneShare) {
 		return silence{}
 	}
-	return silence{err, a.looked, limit}
+	return silence{err: err, began: a.looked, limit: limit}
 }

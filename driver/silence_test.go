@@ -83,6 +83,28 @@ func TestFirstLockAsksForItself(t *testing.T) {
 	}
 }
 
+// One request that hangs, such as on a connection that a router has forgotten, fails its own call and none of those
+// behind it, though they all were there when it began.
+func TestFirstLocksBehindOneThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("try", once(late(time.Second))), on("try", once(stuck)))
+		var calls sync.WaitGroup
+		for i := range 10 {
+			calls.Go(func() {
+				lock, err := l.Lock(bg, "x")
+				if err == nil {
+					err = lock.Unlock(bg)
+				}
+				if (err != nil) != (i == 1) {
+					t.Errorf("number %d of the queue: %v", i+1, err)
+				}
+			})
+			synctest.Wait()
+		}
+		calls.Wait()
+	})
+}
+
 // A TryLock at a silent store ends after its TTL, also if it had to wait for earlier calls first.
 func TestTryLockBehindOthersInSilence(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
