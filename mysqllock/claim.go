@@ -322,12 +322,18 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 	return answer, rows, fault(err, waits)
 }
 
-// redial closes the connections of our own pools that are idle, and that of named locks. What they are to may
-// be a replica now, after a fail-over, or gone: the next request asks for the address anew.
+// redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
+// a fail-over.
 func (d *store) redial() {
 	if d.locks != nil {
 		d.locks.shared.reconnect()
 	}
+	d.closeIdle()
+}
+
+// closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next
+// request asks for the address anew.
+func (d *store) closeIdle() {
 	for _, p := range d.pools {
 		p.SetMaxIdleConns(0)
 		p.SetMaxIdleConns(p.Stats().MaxOpenConnections)

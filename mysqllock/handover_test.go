@@ -121,12 +121,7 @@ func TestExpelsNoneThatLives(t *testing.T) {
 	grants(t, other)
 	takesLocks(t, late.locks, 2)
 	age(t, d, "acquired", time.Second)
-	has := func() int64 {
-		conn, err := d.connOf("used-lock", "other", "")
-		testkit.Must(t, err)
-		return conn
-	}
-	before := has()
+	before := usesLock(t, d, "other")
 	heir := d.claimOn("n", time.Minute)
 	staysAtLock(t, heir)
 	expire(t, d, "n")
@@ -134,7 +129,7 @@ func TestExpelsNoneThatLives(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // in which the holder is late; only a pass can be false
 	wantError(t, "Release of the lock that was lost", holder.Release(t.Context()), distlock.ErrLost)
 	testkit.Until(t, "the named lock has come to the heir, and is of use again", func() bool { return heir.waiter.over() && !d.locks.disabled.Has("n") })
-	if now := has(); now != before || before == 0 {
+	if now := usesLock(t, d, "other"); now != before || before == 0 {
 		t.Errorf("the named lock of the other name was with the connection %d, and is with %d", before, now)
 	}
 	releases(t, heir)

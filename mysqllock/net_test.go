@@ -104,9 +104,23 @@ func TestCloseAfterReset(t *testing.T) {
 }
 
 // TestRenewalsLeaveMuteConnections: if one of them does not answer, the others may not do so either, as after a fail-over
-// that has ended none.
+// that has ended none. One that had less time to answer than a renewal has says nothing of the others, nor of the named locks.
 func TestRenewalsLeaveMuteConnections(t *testing.T) {
 	t.Parallel()
+	for _, c := range []struct {
+		what   string
+		ttl    time.Duration
+		leaves bool
+	}{
+		{"a renewal", 200 * time.Millisecond, true},
+		{"an Extend whose caller has left", time.Minute, false},
+	} {
+		t.Run(c.what, func(t *testing.T) { testMuteConnection(t, c.ttl, c.leaves) })
+	}
+}
+
+// testMuteConnection has a renewal for ttl wait for 100 ms.
+func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 	p, url := link(t)
 	l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
 	if err != nil {
@@ -114,8 +128,8 @@ func TestRenewalsLeaveMuteConnections(t *testing.T) {
 	}
 	defer l.Close()
 	d := l.driverOf(t)
-	a := d.claimOn("n", time.Minute)
-	grants(t, a)
+	a := holdsWithLock(t, d)
+	before := usesLock(t, d, "n")
 	idle := d.renewals.db
 	testkit.Until(t, "two connections of renewals are idle", func() bool {
 		if idle.Stats().Idle < 2 {
@@ -130,13 +144,21 @@ func TestRenewalsLeaveMuteConnections(t *testing.T) {
 	p.DropRequest(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	batch := []driver.Renewal{{Claim: a, TTL: time.Minute}}
+	batch := []driver.Renewal{{Claim: a, TTL: ttl}}
 	d.Renew(ctx, batch)
 	if batch[0].Err == nil || p.Fired() != 1 {
 		t.Fatalf("a renewal without an answer: %v", batch[0].Err)
 	}
-	if n := idle.Stats().Idle; n > 0 {
+	if n := idle.Stats().Idle; (n == 0) != leaves {
 		t.Errorf("%d more connections are trusted", n)
+	}
+	testkit.Until(t, "nothing more happens to the named locks", func() bool {
+		d.locks.shared.mu.Lock()
+		defer d.locks.shared.mu.Unlock()
+		return !d.locks.shared.works
+	})
+	if now := usesLock(t, d, "n"); now != before || before == 0 {
+		t.Errorf("the named lock was with the connection %d, and is with %d", before, now)
 	}
 	if err := a.Release(t.Context()); err != nil {
 		t.Error(err)

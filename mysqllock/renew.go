@@ -18,6 +18,10 @@ import (
 // locks renewed alone.
 const renewConns = 3
 
+// muteAfter is how long a renewal without an answer has waited that says something of its connection; a short TTL has less
+// time. The caller of an Extend may leave after a millisecond: that says nothing.
+const muteAfter = time.Second
+
 // renewals have connections of their own, so that no lock is lost because everything else
 // keeps those of the common pool busy.
 type renewals struct {
@@ -76,11 +80,12 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest []driver.Renewal) {
 	v := renewValues(batch)
 	pool := d.renewals.pool()
+	began := time.Now()
 	at, rows, err := d.exec(ctx, plain(pool, d.sql.fill("renew", v)), false)
-	if err != nil && ctx.Err() != nil && pool != d.renewals.common {
+	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
 		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
-		d.redial()
+		d.closeIdle()
 	}
 	all := rows >= int64(len(batch))
 	var ends map[string]time.Duration

@@ -93,6 +93,14 @@ func TestCloseEndsLocks(t *testing.T) {
 	lockIsFree(t, d.db, locks.sql.namedLock("n").lock)
 }
 
+// usesLock returns the connection that has the named lock of a name, 0 if there is none.
+func usesLock(t *testing.T, d *store, name string) int64 {
+	t.Helper()
+	conn, err := d.connOf("used-lock", name, "")
+	testkit.Must(t, err)
+	return conn
+}
+
 // lockIsFree waits until nobody has a named lock.
 func lockIsFree(t *testing.T, db *sql.DB, lock string) {
 	t.Helper()
