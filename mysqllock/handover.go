@@ -25,7 +25,7 @@ type handOver struct {
 	owner    string // of the row since the release, until another takes the name
 	released time.Time
 	within   time.Duration // so long has the next
-	timer    *time.Timer
+	timer    *time.Timer   // stopped until begin, if the named lock is released later
 }
 
 const (
@@ -53,15 +53,31 @@ func (d *store) released(name, owner string, began time.Time) {
 	}
 	now := time.Now()
 	within := max(awakeAfter, 8*now.Sub(began))
+	next := h.pending[name]
+	if next == nil {
+		if h.pending == nil {
+			h.pending = make(map[string]*handOver)
+		}
+		next = &handOver{timer: time.AfterFunc(within, func() { d.lookAfter(name) })}
+		h.pending[name] = next
+	}
+	next.owner, next.released, next.within = owner, now, within
+	next.timer.Reset(within)
+	// Of many releases, that of the last named lock is sent late. Until then the connection that has it is our own, with those
+	// of other names.
+	if d.locks.shared.releases(name) {
+		next.timer.Stop()
+	}
+}
+
+// begin has the time of the next begin now: the named lock of a name has been released.
+func (h *handOvers) begin(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if next := h.pending[name]; next != nil {
-		next.owner, next.released, next.within = owner, now, within
-		next.timer.Reset(within)
-		return
+		next.released = time.Now()
+		next.timer.Reset(next.within)
 	}
-	if h.pending == nil {
-		h.pending = make(map[string]*handOver)
-	}
-	h.pending[name] = &handOver{owner, now, within, time.AfterFunc(within, func() { d.lookAfter(name) })}
 }
 
 // lookAfter sees in the background to it that somebody takes a released name, unless nobody wants it.

@@ -135,3 +135,45 @@ func TestExpelsNoneThatLives(t *testing.T) {
 	releases(t, heir)
 	releases(t, other)
 }
+
+// TestLateRelease has the release of a named lock wait behind others, while the next already waits for it. Nobody takes the name
+// meanwhile, and the connection that has the named lock keeps those of other names all the same. The next has its time after that.
+func TestLateRelease(t *testing.T) {
+	t.Parallel()
+	table := freshTable(t)
+	late, d := lockDriverOn(t, table), lockDriverOn(t, table)
+	holder, other := holdsWithLock(t, late), late.claimOn("other", time.Minute)
+	grants(t, other)
+	takesLocks(t, late.locks, 2)
+	before := usesLock(t, d, "other")
+	age(t, d, "acquired", time.Second)
+	next := d.claimOn("n", time.Minute)
+	woken := goesToLock(t, t.Context(), next)
+	resume := stalls(t, late.locks)
+	releases(t, holder)
+	h := &late.locks.handOvers
+	testkit.Until(t, "the time of the next is over, if it runs", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		pending := h.pending["n"]
+		runs := pending != nil && pending.timer.Stop()
+		if runs {
+			pending.timer.Reset(0)
+		}
+		return !runs
+	})
+	late.locks.shared.idle.Wait()
+	resume()
+	isWoken(t, "the next", woken)
+	grants(t, next)
+	if now := usesLock(t, d, "other"); now != before || before == 0 {
+		t.Errorf("the named lock of the other name was with the connection %d, and is with %d", before, now)
+	}
+	testkit.Until(t, "the release is looked after", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.pending["n"] == nil
+	})
+	releases(t, next)
+	releases(t, other)
+}

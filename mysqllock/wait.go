@@ -90,7 +90,9 @@ func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	if open := db.Stats().MaxOpenConnections; open > 0 {
 		limit = max(min(limit, open-1), 0)
 	}
-	return &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), shared: sharedConn{db: db, sql: s}, expelAfter: expelAfter}
+	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
+	l.shared.db, l.shared.sql, l.shared.released = db, s, l.handOvers.begin
+	return l
 }
 
 // ask sends a statement about a named lock. Each answers with a number.
