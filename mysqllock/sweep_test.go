@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -77,5 +78,30 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	age(t, d, "expires", -time.Microsecond)
 	if n, err := d.Sweep(t.Context(), time.Second); n != 1 || err != nil {
 		t.Errorf("Sweep %v after a claim was undone: %d, %v, want 1", driver.MaxLate, n, err)
+	}
+}
+
+// TestSweepLeavesTombstonesOfTheDead is TestSweepLeavesTombstones on the row of a holder that has died: its lease ended long ago.
+// That holder is told as before that it has lost the name.
+func TestSweepLeavesTombstonesOfTheDead(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	dead, c := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	grants(t, dead)
+	c.ambiguous, dead.ambiguous = true, true
+	for _, undo := range []struct {
+		claim *claim
+		want  error
+	}{{c, nil}, {dead, distlock.ErrLost}, {dead, distlock.ErrLost}} {
+		expire(t, d, "n")
+		age(t, d, "token", time.Hour)
+		wantError(t, "Release", undo.claim.Release(t.Context()), undo.want)
+		if n, err := d.Sweep(t.Context(), time.Second); n != 0 || err != nil {
+			t.Errorf("Sweep just after a claim was undone: %d, %v, want 0", n, err)
+		}
+		late := d.acquire.with(undo.claim.values(), time.Minute.Microseconds(), viaNothing)
+		if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
+			t.Errorf("a late request of a claim that was undone: %d, %v, want 0", answer, err)
+		}
 	}
 }
