@@ -82,6 +82,24 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfOpen looks at the connections for named locks, which may say nothing for hours: the server is to leave them. A
+// DSN may say otherwise.
+func TestConnectionsOfOpen(t *testing.T) {
+	t.Parallel()
+	c, table := config(t, server(t).URL()), freshTable(t)
+	for want, params := range map[int]map[string]string{2147483: nil, 77: {"wait_timeout": "77"}} {
+		c.Params = params
+		l, err := OpenDSN(t.Context(), c.FormatDSN(), &Options{Table: table, Create: true})
+		testkit.Must(t, err)
+		defer l.Close()
+		var got int
+		testkit.Must(t, l.driverOf(t).locks.db.QueryRow("SELECT @@session.wait_timeout").Scan(&got))
+		if got != want {
+			t.Errorf("with the parameters %v, the server leaves an idle connection for %d s, want %d", params, got, want)
+		}
+	}
+}
+
 func TestTableNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"locks": true, "app.locks": true, "_a$1": true, strings.Repeat("t", 64): true,

@@ -21,6 +21,10 @@ import (
 // was given up is over by then.
 const rowWait = "1"
 
+// longestIdle is for how many seconds the server leaves a connection that says nothing: the most that every server allows. That
+// with the named locks may say nothing for as long as they are held. The others are closed long before: see idleTime.
+const longestIdle = "2147483"
+
 // newPool opens no connection yet.
 func newPool(c sqldriver.Connector, conns int) *sql.DB {
 	db := sql.OpenDB(c)
@@ -44,7 +48,7 @@ func newConnector(config *mysql.Config) (*connector, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = dialTimeout
 	}
-	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
+	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait, "wait_timeout": longestIdle}
 	maps.Copy(params, config.Params)
 	config.Params = params
 	// The client library would ask three times, and keep the server's error to itself; see redial.
