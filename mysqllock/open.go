@@ -113,7 +113,7 @@ func openConfig(ctx context.Context, config *mysql.Config, o Options) (*Locker, 
 	d.renewals = newRenewals(own, d.db, renewConns)
 	d.pools = []*sql.DB{d.db, own}
 	if o.WaitConns >= 0 {
-		o.WaitDB = newPool(connector, cmp.Or(o.WaitConns, defaultWaitConns)+1)
+		o.WaitDB = newPool(connector.patient(), cmp.Or(o.WaitConns, defaultWaitConns)+1)
 		d.pools = append(d.pools, o.WaitDB)
 	}
 	return open(ctx, d, &o, config.Timeout+checkTimeout)

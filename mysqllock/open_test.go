@@ -100,6 +100,21 @@ func TestConnectionsOfOpen(t *testing.T) {
 	}
 }
 
+// TestWaitIsNoSilence opens a DSN that bounds how long the server may say nothing. A connection that waits for a named lock has no
+// answer for as long as it waits.
+func TestWaitIsNoSilence(t *testing.T) {
+	t.Parallel()
+	c := config(t, server(t).URL())
+	c.ReadTimeout = 2 * time.Second
+	d := openLockers(t, 1, Options{})[0].driverOf(t) // makes the table, which may take longer
+	l, err := OpenDSN(t.Context(), c.FormatDSN(), &Options{Table: d.sql.table})
+	testkit.Must(t, err)
+	defer l.Close()
+	if _, err := l.driverOf(t).locks.db.Exec("DO SLEEP(3)"); err != nil {
+		t.Errorf("an answer after three seconds: %v", err)
+	}
+}
+
 func TestTableNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"locks": true, "app.locks": true, "_a$1": true, strings.Repeat("t", 64): true,

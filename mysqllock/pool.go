@@ -59,6 +59,13 @@ func newConnector(config *mysql.Config) (*connector, error) {
 	return &connector{config, config.Timeout}, err
 }
 
+// patient returns a connector for connections that wait for named locks: they have no answer for as long as they wait.
+func (c *connector) patient() *connector {
+	config := c.config.Clone()
+	config.ReadTimeout = 0
+	return &connector{config, c.timeout}
+}
+
 // Driver implements driver.Connector.
 func (c *connector) Driver() sqldriver.Driver { return &mysql.MySQLDriver{} }
 
