@@ -88,6 +88,28 @@ func TestRenewalWithoutSkipping(t *testing.T) {
 	}
 }
 
+// TestRenewalBesideTrigger adds a trigger to the table after Open, for which the server may lose LAST_INSERT_ID. A row that a renewal
+// has changed is renewed all the same.
+func TestRenewalBesideTrigger(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	d.renewals.skip = false
+	c, log, admin := d.claimOn("n", time.Minute), freshTable(t), adminPool(t)
+	grants(t, c)
+	for _, statement := range []string{
+		"CREATE TABLE " + log + " (id INT AUTO_INCREMENT PRIMARY KEY, n INT)",
+		"CREATE TRIGGER " + log + "_t AFTER UPDATE ON " + d.sql.table + " FOR EACH ROW INSERT INTO " + log + " (n) VALUES (1)",
+	} {
+		_, err := admin.Exec(statement)
+		testkit.Must(t, err)
+	}
+	if _, err := c.Renew(t.Context(), 2*time.Minute); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	expire(t, d, "n")
+	wantError(t, "Renew after the expiry", renewError(t, c), distlock.ErrLost)
+}
+
 // refusedName returns a held name.
 func refusedName(t *testing.T, d *store) string {
 	t.Helper()

@@ -159,7 +159,7 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 	ttl = roundUp(ttl)
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
 	send := d.renewals.plain(d.sql.fill("renew-alone", v))
-	at, _, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+	at, rows, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		select {
 		case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
 			defer func() { <-d.renewals.alone }()
@@ -174,8 +174,8 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 	case err != nil:
 		return driver.Grant{}, err
 	// The statement has found no running lease of this claim, or LAST_INSERT_ID would be the
-	// clock.
-	case at == 0:
+	// clock. A trigger on the table may lose that, but not the row.
+	case at == 0 && rows == 0:
 		return driver.Grant{}, distlock.ErrLost
 	}
 	return driver.Grant{TTL: ttl}, nil
