@@ -170,6 +170,9 @@ func (c *claim) refusal(invited bool) (wakes bool) {
 func (c *claim) Wait(ctx context.Context) error {
 	// A wait for the named lock that was over before the last Try wakes nobody any more.
 	wakes := c.came == viaPath
+	if w := c.waiter; w != nil && w.over() && w.conn != nil && alive(ctx, w.conn) != nil {
+		c.leave() // the named lock has ended with its connection, and may be another's
+	}
 	switch {
 	case c.invited && !c.without && (c.waiter == nil || c.waiter.hopeless()):
 		c.waiter, wakes = c.driver.locks.join(c.request.Name), true

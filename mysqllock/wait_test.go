@@ -142,6 +142,43 @@ func TestWaitsAgain(t *testing.T) {
 	testkit.Should(t, next.Unlock(t.Context()))
 }
 
+// TestWaitsAgainWithLock ends the connection of a claim that has the named lock and polls, for the name is held without it. The
+// claim waits for the named lock again, as another has that now.
+func TestWaitsAgainWithLock(t *testing.T) {
+	t.Parallel()
+	d, db := lockDriver(t), pool(t, nil)
+	ends := func(conn int64) {
+		t.Helper()
+		_, err := db.Exec(fmt.Sprintf("KILL %d", conn))
+		testkit.Must(t, err)
+	}
+	holder, c := holdsWithLock(t, d), d.claimOn("n", time.Minute)
+	age(t, d, "acquired", time.Second)
+	woken := goesToLock(t, t.Context(), c)
+	ends(usesLock(t, d, "n"))
+	isWoken(t, "the claim, for the holder has lost the named lock", woken)
+	polls(t, c)
+	ends(usesLock(t, d, "n"))
+	lockIsFree(t, db, d.sql.namedLock("n").lock)
+	other, err := db.Conn(t.Context())
+	testkit.Must(t, err)
+	_, err = d.sql.ask(t.Context(), other, "await-lock", d.sql.namedLock("n"))
+	testkit.Must(t, err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	queued := atLock(t, d)
+	testkit.Until(t, "the claim waits for the named lock again", func() bool {
+		refuses(t, c)
+		_ = c.Wait(over)
+		return queued() == 1
+	})
+	discard(other)
+	testkit.Until(t, "the named lock comes", c.waiter.over)
+	releases(t, holder)
+	grants(t, c)
+	releases(t, c)
+}
+
 // TestReplyToReleaseIsLost releases a name together with its named lock. Another acquires it before
 // the holder learns that the reply does not come. The holder must not be told of a lost lock.
 func TestReplyToReleaseIsLost(t *testing.T) {
