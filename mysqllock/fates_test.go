@@ -66,6 +66,32 @@ func TestFates(t *testing.T) {
 	}
 }
 
+// testStatementLimit has the server refuse to prepare statements, as others have prepared too many: locks are taken and given back,
+// also by connections that are new.
+func testStatementLimit(t *testing.T, s *servers.Server) {
+	l, err := Open(t.Context(), s.URL(), &Options{Create: true})
+	testkit.Must(t, err)
+	defer l.Close()
+	d, admin := l.driverOf(t), poolOf(t, config(t, s.AdminURL()))
+	var before int
+	testkit.Must(t, admin.QueryRow("SELECT @@global.max_prepared_stmt_count").Scan(&before))
+	limit := func(n int) {
+		_, err := admin.Exec(fmt.Sprint("SET GLOBAL max_prepared_stmt_count = ", n))
+		testkit.Must(t, err)
+	}
+	limit(0)
+	defer limit(before)
+	for range 2 { // by acquire.sql, and by take.sql
+		d.closeIdle()
+		h, err := l.TryLock(t.Context(), "n")
+		testkit.Must(t, err)
+		if _, err := l.TryLock(t.Context(), "n"); !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("TryLock of a held name: %v", err)
+		}
+		testkit.Must(t, h.Unlock(t.Context()))
+	}
+}
+
 // testRefusalPasses has a server refuse statements for a moment. A waiter goes on, and a TryLock is
 // told why.
 func testRefusalPasses(t *testing.T, s *servers.Server) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"regexp"
+	"strconv"
 	"time"
 )
 
@@ -15,13 +16,15 @@ import (
 type prepared struct {
 	stmt  *sql.Stmt
 	slots []byte // which of the values each parameter is, as '1' to '5'
+
+	plain func(values) request // the same as text
 }
 
 // slot is where a value goes in a statement.
 var slot = regexp.MustCompile(`%\[[1-5]\]s`)
 
 func (s *statements) prepare(ctx context.Context, db *sql.DB, statement string) (*prepared, error) {
-	p := new(prepared)
+	p := &prepared{plain: func(v values) request { return plain(db, s.fill(statement, v)) }}
 	text := slot.ReplaceAllStringFunc(s.text[statement], func(found string) string {
 		p.slots = append(p.slots, found[2])
 		switch found[2] {
@@ -39,7 +42,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB, statement string) 
 	return p, nil
 }
 
-// with is a request of a prepared statement.
+// with is a request of a prepared statement, or of its text on a new connection of a server that prepares no more.
 func (p *prepared) with(v values, numbers ...int64) request {
 	all := []any{v.name, v.owner, v.holder}
 	for _, n := range numbers {
@@ -49,7 +52,16 @@ func (p *prepared) with(v values, numbers ...int64) request {
 	for i, n := range p.slots {
 		arguments[i] = all[n-'1']
 	}
-	return func(ctx context.Context) (sql.Result, error) { return p.stmt.ExecContext(ctx, arguments...) }
+	return func(ctx context.Context) (sql.Result, error) {
+		result, err := p.stmt.ExecContext(ctx, arguments...)
+		if hasNumber(err, errStatementLimit) {
+			if len(numbers) == 2 {
+				v.number, v.seen = strconv.FormatInt(numbers[0], 10), strconv.FormatInt(numbers[1], 10)
+			}
+			return p.plain(v)(ctx)
+		}
+		return result, err
+	}
 }
 
 // freedFor is for how long it is remembered that this driver was the last to give a name back, as far as it
