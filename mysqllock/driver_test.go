@@ -151,8 +151,40 @@ func testOperators(t *testing.T, d *store) {
 	if err != nil || len(found) != 3 || found[0].Name != prefix+"/%" || found[2].Name != prefix+"/b" {
 		t.Errorf("List: %+v, %v", found, err)
 	}
+	if all, err := d.List(t.Context(), ""); err != nil || len(all) <= len(found) {
+		t.Errorf("List of all: %d names, %v, want more than the %d of a prefix", len(all), err, len(found))
+	}
 	if st, err := d.Inspect(t.Context(), prefix); err != nil || st.Held || st.Name != prefix {
 		t.Errorf("Inspect of an unknown name: %+v, %v", st, err)
+	}
+}
+
+// TestListReadsNoMore lists a prefix before many other names: the server does not read those.
+func TestListReadsNoMore(t *testing.T) {
+	t.Parallel()
+	db := pool(t, nil)
+	db.SetMaxOpenConns(1)
+	d := testDriver(t, db, freshTable(t))
+	for _, name := range []string{"a/1", "a/\U0010FFFF", "b"} {
+		grants(t, d.claimOn(name, time.Minute))
+	}
+	for rows := 1; rows < 1000; rows *= 2 {
+		_, err := db.Exec(fmt.Sprintf("INSERT INTO %[1]s SELECT CONCAT(name, '+%[2]d'), owner, token, expires, acquired, holder, undone, waited, wakes "+
+			"FROM %[1]s WHERE name LIKE 'b%%'", d.sql.table, rows))
+		testkit.Must(t, err)
+	}
+	read := func() (n int) {
+		var name string
+		testkit.Must(t, db.QueryRow("SHOW SESSION STATUS LIKE 'Handler_read_next'").Scan(&name, &n))
+		return n
+	}
+	before := read()
+	found, err := d.List(t.Context(), "a/")
+	if err != nil || len(found) != 2 {
+		t.Errorf("List: %+v, %v, want two", found, err)
+	}
+	if n := read() - before; n > 100 {
+		t.Errorf("the server has read %d rows for two", n)
 	}
 }
 

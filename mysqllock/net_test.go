@@ -63,7 +63,7 @@ func testStoppedServer(t *testing.T, s *servers.Server) {
 		"Inspect": func() error { _, err := l.Inspect(context.Background(), "n"); return err },
 		"Break":   func() error { return l.Break(context.Background(), "n", 1) },
 		"a list, had it less patience": func() error {
-			return d.ask(context.Background(), time.Second, d.sql.fill("list", values{number: "0"}), nothing)
+			return d.ask(context.Background(), time.Second, d.sql.fill("list", values{}), nothing)
 		},
 		"Open": func() error {
 			_, err := Open(context.Background(), s.URL()+"?dial_timeout=1s", nil)

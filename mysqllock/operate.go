@@ -63,7 +63,7 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 
 // List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	return d.statuses(ctx, silence, d.sql.fill("list", values{name: hexOf(prefix), number: strconv.Itoa(len(prefix))}))
+	return d.statuses(ctx, silence, d.sql.fill("list", values{name: hexOf(prefix)}))
 }
 
 // statuses reads the rows of inspect.sql or list.sql.
