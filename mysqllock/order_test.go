@@ -265,6 +265,38 @@ func TestNameIsKeptAgain(t *testing.T) {
 	refuses(t, d.claimOn("n", time.Minute))
 }
 
+// TestWaitIsNotedOnce has claims ask for a held name again and again: the first alone leaves a note of it, and so does the first
+// that comes behind a holder that has waited itself.
+func TestWaitIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	d := lockDriver(t)
+	grants(t, d.claimOn("n", time.Minute))
+	age(t, d, "acquired", 20*time.Second)
+	notedAgo := func(via int64) (ago int64) {
+		t.Helper()
+		ask := d.acquire.with(d.claimOn("n", time.Minute).values(), time.Minute.Microseconds(), via)
+		if answer, _, err := d.exec(t.Context(), ask, false); answer >= 0 || err != nil {
+			t.Fatalf("asking for a held name: %d, %v", answer, err)
+		}
+		testkit.Must(t, d.db.QueryRow("SELECT ("+d.sql.text["now"]+" - waited) DIV 1000000 FROM "+d.sql.table+" WHERE name = 'n'").Scan(&ago))
+		return ago
+	}
+	for _, via := range []int64{viaPath, viaLock} {
+		age(t, d, "waited", 60*time.Second) // before the hold
+		if ago := notedAgo(via); ago != 0 {
+			t.Errorf("the first that waits was noted %d s ago", ago)
+		}
+		age(t, d, "waited", 10*time.Second)
+		if ago := notedAgo(via); ago != 10 {
+			t.Errorf("the wait that began 10 s ago was noted %d s ago", ago)
+		}
+		age(t, d, "waited", 10*time.Second) // when the holder came
+		if ago := notedAgo(via); ago != 0 {
+			t.Errorf("the first behind a holder that has waited was noted %d s ago", ago)
+		}
+	}
+}
+
 // TestLateHolder has a waiter come to the named lock before the holder has taken it, as
 // happens where a machine is slow: the waiter must not keep it.
 func TestLateHolder(t *testing.T) {

@@ -9,9 +9,10 @@
 -- after an extension. (The lease of a row that is free has ended.)
 --
 -- {via} says how the claim comes: 3 with the named lock after a wait for it, 2 with the named lock after finding it
--- free, 1 on the way there, 0 without (a TryLock, or the named lock is of no use). A claim that has to wait leaves the
--- time in waited, once in every hold, and again after half a second, so that it costs few writes. It is sent to the
--- named lock if the holder came with that, or has had the time to take it.
+-- free, 1 on the way there, 0 without (a TryLock, or the named lock is of no use). The first claim that has to
+-- wait in a hold leaves the time in waited; behind a holder that has left it there itself, half a second later at the
+-- earliest. So it costs few writes. A claim is sent to the named lock if the holder came with that, or has had the time
+-- to take it.
 --
 -- A new row's token is the clock's reading, so that it rises above that of a row that was swept, or that a fail-over
 -- lost; an old row's rises by at least one, so that it does not depend on the clock.
@@ -32,6 +33,6 @@ ON DUPLICATE KEY UPDATE
   holder = IF({takes}, {holder}, holder),
   wakes = IF({takes}, {via} >= 2, wakes),
   waited = IF(IF({takes}, {via} = 3,
-    {via} > 0 AND expires > {now} AND (waited < acquired OR ABS({now} - waited) >= 500000)), {now}, waited),
+    {via} > 0 AND expires > {now} AND (waited < acquired OR waited = acquired AND ABS({now} - waited) >= 500000)), {now}, waited),
   owner = IF({takes}, {owner}, owner),
   expires = IF({takes}, GREATEST(expires, {now} + {ttl}), expires)
