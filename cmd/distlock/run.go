@@ -21,8 +21,9 @@ import (
 const runHelp = `Run runs a command while it holds the lock NAME, and passes its exit status through.
 The environment of the command has DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which
 rises with every grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it
-is). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed.
-All that follows NAME is the command; the -- may be left out.
+is). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed. One
+that runs as another user, as with sudo, gets neither, and runs on. All that follows NAME is
+the command; the -- may be left out.
 
 With --permits N, N holders have NAME at a time, each with the token of its slot. With --shared
 any number of readers up to --readers have it, or one that comes with --exclusive; it takes

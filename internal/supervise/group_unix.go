@@ -24,6 +24,8 @@ type group struct {
 	stopped chan syscall.Signal
 	// jobs are the signals with which a shell controls this process as a job.
 	jobs chan os.Signal
+
+	system func(pid int, s syscall.Signal) error // syscall.Kill, but in tests
 }
 
 // start runs cmd as the leader of a process group, and hands it the terminal if
@@ -32,7 +34,7 @@ type group struct {
 func start(cmd *exec.Cmd) (*group, error) {
 	g := &group{
 		tty: openTerminal(), done: make(chan struct{}),
-		stopped: make(chan syscall.Signal, 1), jobs: make(chan os.Signal, 4),
+		stopped: make(chan syscall.Signal, 1), jobs: make(chan os.Signal, 4), system: syscall.Kill,
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if g.tty.talksToUser() {
@@ -104,25 +106,26 @@ func (g *group) restore() (interrupted bool) {
 	return interrupted
 }
 
-func (g *group) send(s syscall.Signal) {
+// send returns os.ErrPermission if all of the group runs as another user, as with sudo.
+func (g *group) send(s syscall.Signal) error {
 	// Only this package waits for the program, so its number is not reused while
-	// anything of the group is left; an empty group is no error here.
-	_ = syscall.Kill(-g.pid, s)
+	// anything of the group is left; an empty group is no error to those who ask.
+	return g.system(-g.pid, s)
 }
 
-func (g *group) signal(s os.Signal) {
+func (g *group) signal(s os.Signal) error {
 	if sig, ok := s.(syscall.Signal); ok {
-		g.send(sig)
+		return g.send(sig)
 	}
+	return nil
 }
 
 // terminate also wakes what is stopped, or it could not react.
-func (g *group) terminate() {
-	g.send(syscall.SIGTERM)
-	g.send(syscall.SIGCONT)
+func (g *group) terminate() error {
+	return errors.Join(g.send(syscall.SIGTERM), g.send(syscall.SIGCONT))
 }
 
-func (g *group) kill() { g.send(syscall.SIGKILL) }
+func (g *group) kill() error { return g.send(syscall.SIGKILL) }
 
 // empty reports whether no process of the group is left.
 func (g *group) empty() bool {
@@ -141,7 +144,7 @@ func (g *group) exitStatus() int {
 func (g *group) job(s os.Signal) {
 	switch s {
 	case syscall.SIGTSTP:
-		g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
+		_ = g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
 	case syscall.SIGCONT:
 		g.resume()
 	}
@@ -166,7 +169,7 @@ func (g *group) suspend(s syscall.Signal) bool {
 	case front == g.pid:
 		g.tty.give(syscall.Getpgrp())
 	}
-	g.send(syscall.SIGSTOP) // also what has ignored the other signal: nothing may run unwatched
+	_ = g.send(syscall.SIGSTOP) // also what has ignored the other signal: nothing may run unwatched
 	g.stopSelf()
 	return true
 }
@@ -204,5 +207,5 @@ func (g *group) resume() {
 	case <-g.stopped: // of our own making
 	default:
 	}
-	g.send(syscall.SIGCONT)
+	_ = g.send(syscall.SIGCONT)
 }

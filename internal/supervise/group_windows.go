@@ -33,7 +33,7 @@ func start(cmd *exec.Cmd) (*group, error) {
 func (g *group) restore() (interrupted bool) { return false }
 
 // signal does nothing: the console delivers Ctrl-C to the program by itself.
-func (g *group) signal(os.Signal) {}
+func (g *group) signal(os.Signal) error { return nil }
 
 func (g *group) job(os.Signal) {}
 
@@ -42,9 +42,12 @@ func (g *group) suspend(syscall.Signal) bool { return false }
 func (g *group) resume() {}
 
 // terminate is kill: there is no request to end.
-func (g *group) terminate() { g.kill() }
+func (g *group) terminate() error { return g.kill() }
 
-func (g *group) kill() { _ = g.cmd.Process.Kill() } // fails if it has ended
+func (g *group) kill() error {
+	_ = g.cmd.Process.Kill() // fails if it has ended, and does not say so
+	return nil
+}
 
 func (g *group) empty() bool {
 	select {

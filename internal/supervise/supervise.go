@@ -109,6 +109,7 @@ type watch struct {
 	settle  time.Duration
 	group   *group
 	lost    error
+	refused bool // the user knows that the command cannot be ended
 	told    messages
 }
 
@@ -122,7 +123,7 @@ func (w *watch) until(done <-chan struct{}) {
 		case <-done:
 			return
 		case s := <-w.command.Signals:
-			w.group.signal(s)
+			w.sent(w.group.signal(s))
 		case s := <-w.group.jobs:
 			w.group.job(s)
 		case s := <-w.group.stopped:
@@ -154,8 +155,9 @@ func (w *watch) until(done <-chan struct{}) {
 // whether that is the end: nothing may run another step without the lock.
 func (w *watch) awake(done <-chan struct{}) bool {
 	if err := w.lock.Err(); err != nil && !w.command.KeepRunning {
-		w.group.kill()
+		refused := w.group.kill()
 		w.lose(err)
+		w.sent(refused)
 		<-done
 		return true
 	}
@@ -198,6 +200,20 @@ func (w *watch) lose(cause error) bool {
 	return true
 }
 
+// sent takes in what became of a signal to the command: where the system refuses it, the user must know, and only once that
+// the command cannot be ended.
+func (w *watch) sent(err error) {
+	const refusal = "the system does not let distlock signal the command"
+	switch {
+	case !errors.Is(err, os.ErrPermission) || w.refused:
+	case w.lost == nil:
+		w.tell(refusal)
+	default:
+		w.refused = true
+		w.tell(refusal + "; it keeps running WITHOUT the lock")
+	}
+}
+
 // tell tells the user, and does not wait for that: a halted terminal or a full pipe must
 // not hold up the end of a program.
 func (w *watch) tell(format string, args ...any) {
@@ -222,7 +238,7 @@ func (m *messages) wait() {
 
 // end asks the whole group to end, and makes it, after grace.
 func (w *watch) end(done <-chan struct{}, grace time.Duration) {
-	w.group.terminate()
+	w.sent(w.group.terminate())
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -230,9 +246,9 @@ func (w *watch) end(done <-chan struct{}, grace time.Duration) {
 	for {
 		select {
 		case s := <-w.command.Signals:
-			w.group.signal(s)
+			w.sent(w.group.signal(s))
 		case <-timer.C:
-			w.group.kill()
+			w.sent(w.group.kill())
 			<-done
 			return
 		case <-tick.C:

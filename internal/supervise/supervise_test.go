@@ -5,10 +5,13 @@ package supervise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +121,47 @@ func TestNoGraceAfterTheLease(t *testing.T) {
 	if err != nil || !errors.Is(out.Lost, distlock.ErrLost) || out.Status != 128+9 {
 		t.Errorf("got %+v, %v, want status 137", out, err)
 	}
+}
+
+// A program may run as another user, as with sudo: then the system lets nobody but that user end it. A fake system, because the
+// tests may run as root, whom none refuses.
+func TestProgramOfAnotherUser(t *testing.T) {
+	_, lock := hold(t, time.Minute)
+	o := &overslept{Lock: lock, done: make(chan struct{})}
+	g, err := start(exec.Command("sleep", "1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.restore()
+	g.system = func(int, syscall.Signal) error { return syscall.EPERM }
+	signals, told := make(chan os.Signal), make(chan string, 10)
+	w := &watch{lock: o, group: g, command: Command{Signals: signals, Tell: func(format string, args ...any) { told <- fmt.Sprintf(format, args...) }}}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.until(g.done)
+		w.told.Wait()
+		close(told)
+	}()
+	signals <- syscall.SIGINT
+	const refusal = "the system does not let distlock signal the command"
+	if got := <-told; got != refusal {
+		t.Errorf("told of a signal: %q", got)
+	}
+	o.over.Store(true)
+	close(o.done)
+	for range 2 { // in any order
+		if got := <-told; got != refusal+"; it keeps running WITHOUT the lock" && !strings.Contains(got, "ending the command") {
+			t.Errorf("told of the loss: %q", got)
+		}
+	}
+	if err := syscall.Kill(-g.pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	for more := range told {
+		t.Errorf("told once more: %q", more)
+	}
+	<-over
 }
 
 // The grace is what was asked for, within the lease.
