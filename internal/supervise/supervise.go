@@ -217,11 +217,26 @@ func (w *watch) sent(err error) {
 // tell tells the user, and does not wait for that: a halted terminal or a full pipe must
 // not hold up the end of a program.
 func (w *watch) tell(format string, args ...any) {
-	w.told.Go(func() { w.command.Tell(format, args...) })
+	w.told.add(func() { w.command.Tell(format, args...) })
 }
 
-// messages are being told in the background.
-type messages struct{ sync.WaitGroup }
+// messages are being told in the background, one after the other.
+type messages struct {
+	sync.WaitGroup
+	last chan struct{} // closed when the last one has been told
+}
+
+func (m *messages) add(tell func()) {
+	before, done := m.last, make(chan struct{})
+	m.last = done
+	m.Go(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		tell()
+	})
+}
 
 // wait gives them a moment.
 func (m *messages) wait() {

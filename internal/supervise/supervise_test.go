@@ -150,9 +150,9 @@ func TestProgramOfAnotherUser(t *testing.T) {
 	}
 	o.over.Store(true)
 	close(o.done)
-	for range 2 { // in any order
-		if got := <-told; got != refusal+"; it keeps running WITHOUT the lock" && !strings.Contains(got, "ending the command") {
-			t.Errorf("told of the loss: %q", got)
+	for _, want := range []string{"ending the command", refusal + "; it keeps running WITHOUT the lock"} {
+		if got := <-told; !strings.HasSuffix(got, want) {
+			t.Errorf("told of the loss: %q, want %q", got, want)
 		}
 	}
 	if err := syscall.Kill(-g.pid, syscall.SIGKILL); err != nil {
