@@ -3,12 +3,7 @@ package redislock
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
-	"maps"
-	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +54,7 @@ type subscriber struct {
 	mu       sync.Mutex
 	channels map[string]*channel
 	conns    map[string]*conn // by address; "" where there is one server
-	failures int              // connections in a row that were of no use
+	failures int              // connections and subscriptions in a row that came to nothing
 	closed   bool
 }
 
@@ -86,6 +81,8 @@ type conn struct {
 	pubsub *redis.PubSub
 	ctx    context.Context // ends when the connection is dropped
 	cancel context.CancelFunc
+
+	pausing bool // before what is not confirmed begins anew
 }
 
 func newSubscriber(d *store, logger *slog.Logger) *subscriber {
@@ -231,7 +228,7 @@ func (s *subscriber) open(name string, server redis.UniversalClient, addr string
 			err = s.receive(c)
 		}
 		if err != nil {
-			s.pause(c, err)
+			s.fail(c, err)
 		}
 	})
 	return ch
@@ -244,158 +241,4 @@ func (s *subscriber) subscribe(c *conn, name string) error {
 		return c.pubsub.SSubscribe(ctx, name)
 	}
 	return c.pubsub.Subscribe(ctx, name)
-}
-
-// noReconnect is a context that has ended. With it, go-redis does not make a lost connection anew
-// by itself: it has no bound for that.
-var noReconnect = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// receive reads one connection until it is lost, dropped, or no longer needed: then it
-// returns nil. The first silence has a ping sent, the second is the end.
-func (s *subscriber) receive(c *conn) error {
-	checked, swept := false, time.Now()
-	for {
-		msg, err := c.pubsub.ReceiveTimeout(noReconnect, idle)
-		var silence net.Error
-		if !checked && errors.As(err, &silence) && silence.Timeout() {
-			checked = true
-			ctx, cancel := context.WithTimeout(c.ctx, maxConnect)
-			err = c.pubsub.Ping(ctx)
-			cancel()
-		} else {
-			checked = false
-		}
-		if err != nil {
-			return err
-		}
-		s.deliver(c, msg)
-		if time.Since(swept) >= idle {
-			swept = time.Now()
-			if !s.sweep(c) {
-				return nil
-			}
-		}
-	}
-}
-
-func (s *subscriber) deliver(c *conn, msg any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch m := msg.(type) {
-	case *redis.Message:
-		ch := s.channels[m.Channel]
-		if ch == nil || ch.conn != c {
-			return
-		}
-		ch.state.Store(proven) // scripts alone publish here: the test of try.lua, a wake-up or a grant
-		owner, grant, _ := strings.Cut(m.Payload, " ")
-		if w := ch.waiters[owner]; w != nil {
-			w.accept(grant)
-			w.notify()
-		}
-	case *redis.Subscription:
-		ch := s.channels[m.Channel]
-		if ch == nil || ch.conn != c {
-			return
-		}
-		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
-			ch.state.CompareAndSwap(subscribing, unproven)
-			s.failures = 0
-			for _, w := range ch.waiters {
-				w.notify()
-			}
-			return
-		}
-		s.forget(m.Channel, ch) // the slot has moved to another server
-	}
-}
-
-// sweep ends the subscriptions of c that nobody has needed for a while. It reports whether
-// any is left.
-func (s *subscriber) sweep(c *conn) bool {
-	var old []string
-	left := false
-	s.mu.Lock()
-	for name, ch := range s.channels {
-		switch {
-		case ch.conn != c:
-		case len(ch.waiters) == 0 && time.Since(ch.used) >= idle:
-			old = append(old, name)
-			s.forget(name, ch)
-		default:
-			left = true
-		}
-	}
-	s.mu.Unlock()
-	if !left || len(old) == 0 {
-		return left
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, maxConnect)
-	defer cancel()
-	return c.pubsub.SUnsubscribe(ctx, old...) == nil // only a cluster has more than one to a connection
-}
-
-// pause keeps a connection that was of no use for a while, so that what made it fail has
-// time to pass before the next is made.
-func (s *subscriber) pause(c *conn, err error) {
-	s.mu.Lock()
-	for _, ch := range s.channels {
-		if ch.conn == c && ch.state.Load() != subscribing {
-			s.mu.Unlock()
-			return // it was of use
-		}
-	}
-	first := c.ctx.Err() == nil && s.failures == 0
-	d := min(minPause<<min(s.failures, 10), maxPause)
-	s.failures++
-	s.mu.Unlock()
-	if first { // without the mutex, since the handler may hang, or take a lock itself
-		s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
-	}
-	select {
-	case <-time.After(d):
-	case <-c.ctx.Done():
-	}
-}
-
-// reconnect drops all connections: the server that the requests go to is a replica now. Behind an address
-// that has moved, the connections of go-redis are made anew, but one that messages come by would stay at the
-// old master, where nobody counts it.
-func (s *subscriber) reconnect() {
-	s.mu.Lock()
-	conns := slices.Collect(maps.Values(s.conns))
-	s.mu.Unlock()
-	for _, c := range conns {
-		s.drop(c)
-	}
-}
-
-// drop closes a connection and wakes the waiters that relied on it.
-func (s *subscriber) drop(c *conn) {
-	s.mu.Lock()
-	if s.conns[c.addr] == c {
-		delete(s.conns, c.addr)
-	}
-	for name, ch := range s.channels {
-		if ch.conn == c {
-			s.forget(name, ch)
-		}
-	}
-	s.mu.Unlock()
-	c.cancel() // ends an attempt to connect, for which Close would wait
-	_ = c.pubsub.Close()
-}
-
-// close returns when nothing is left running.
-func (s *subscriber) close() {
-	s.mu.Lock()
-	// First, so that open makes no connection after this.
-	s.closed = true
-	s.mu.Unlock()
-	s.reconnect()
-	s.running.Wait()
 }
