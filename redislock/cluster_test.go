@@ -54,7 +54,8 @@ func TestCluster(t *testing.T) {
 	}
 	t.Run("Renew", func(t *testing.T) { testClusterRenew(t, addrs, nodes) })
 	t.Run("Sweep", func(t *testing.T) { testClusterSweep(t, addrs, nodes) })
-	t.Run("Refused", func(t *testing.T) { testClusterRefused(t, addrs, nodes) })
+	t.Run("Refused", func(t *testing.T) { testClusterRefused(t, addrs) })
+	t.Run("RefusedAgain", func(t *testing.T) { testClusterRefusedAgain(t, addrs) })
 	t.Run("Move", func(t *testing.T) { testClusterMove(t, addrs, nodes) })
 	t.Run("LateAtTheNewMaster", func(t *testing.T) { testClusterLate(t, addrs, nodes) })
 	t.Run("OpenSlot", func(t *testing.T) { testClusterOpenSlot(t, addrs, nodes) })

@@ -77,7 +77,7 @@ func (s *subscriber) deliver(c *conn, msg any) {
 		}
 		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
 			ch.state.CompareAndSwap(subscribing, unproven)
-			s.failures = 0
+			delete(s.failures, c.addr)
 			for _, w := range ch.waiters {
 				w.notify()
 			}
@@ -164,9 +164,10 @@ func (s *subscriber) fail(c *conn, err error) {
 // pause waits, so that what made a subscription fail has time to pass before the next attempt.
 func (s *subscriber) pause(c *conn, err error) {
 	s.mu.Lock()
-	first := c.ctx.Err() == nil && s.failures == 0
-	d := min(minPause<<min(s.failures, 10), maxPause)
-	s.failures++
+	failures := s.failures[c.addr]
+	s.failures[c.addr]++
+	first := c.ctx.Err() == nil && failures == 0
+	d := min(minPause<<min(failures, 10), maxPause)
 	s.mu.Unlock()
 	if first { // without the mutex, since the handler may hang, or take a lock itself
 		s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)

@@ -54,7 +54,7 @@ type subscriber struct {
 	mu       sync.Mutex
 	channels map[string]*channel
 	conns    map[string]*conn // by address; "" where there is one server
-	failures int              // connections and subscriptions in a row that came to nothing
+	failures map[string]int   // by address: connections and subscriptions in a row that came to nothing
 	closed   bool
 }
 
@@ -95,6 +95,7 @@ func newSubscriber(d *store, logger *slog.Logger) *subscriber {
 		home:     d.prefix + "wake:" + id,
 		channels: make(map[string]*channel),
 		conns:    make(map[string]*conn),
+		failures: make(map[string]int),
 	}
 }
 

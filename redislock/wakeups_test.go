@@ -1,11 +1,14 @@
 package redislock
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -73,19 +76,43 @@ func testClusterSweep(t *testing.T, addrs []string, nodes []*redis.Client) {
 }
 
 // A server refuses a subscription, since it has given the slot away. The others there go on.
-func testClusterRefused(t *testing.T, addrs []string, _ []*redis.Client) {
+func testClusterRefused(t *testing.T, addrs []string) {
 	prefix := freshPrefix()
 	d, rival := driverOn(t, clusterClient(t, addrs), prefix), driverOn(t, clusterClient(t, addrs), prefix)
 	stays, elsewhere := awaited(t, d, rival, addrs[0]), d.named(t, addrs[1])
-	s := d.subscriber
-	w := s.newWaiter(elsewhere.key, elsewhere.request)
+	misdirected(d.subscriber, elsewhere, addrs[0])
+	intact(t, stays)
+}
+
+// misdirected subscribes for c at a server that does not have its slot, and returns when that has come to nothing.
+func misdirected(s *subscriber, c *claim, addr string) {
+	w := s.newWaiter(c.key, c.request)
 	s.mu.Lock()
-	ch := s.open(w.channel, nil, addrs[0])
+	server, _ := s.cluster.MasterForKey(context.Background(), c.key.entry())
+	o := *server.Options()
+	o.Addr = addr
+	wrong := redis.NewClient(&o)
+	ch := s.open(w.channel, wrong, addr)
 	ch.waiters[w.owner] = w
 	s.mu.Unlock()
 	<-w.wake
-	if ch.state.Load() != broken {
-		t.Error("a subscription at a server that does not have the slot is not forgotten")
+	_ = wrong.Close()
+}
+
+// A master at which each subscription fails is told of once, and asked less and less often, though there are others at
+// which they succeed.
+func testClusterRefusedAgain(t *testing.T, addrs []string) {
+	prefix := freshPrefix()
+	var log logBook
+	d, err := newStore(clusterClient(t, addrs), &Options{Prefix: prefix, Options: distlock.Options{Logger: log.logger()}}, false)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	rival := driverOn(t, clusterClient(t, addrs), prefix)
+	elsewhere := d.named(t, addrs[1])
+	misdirected(d.subscriber, elsewhere, addrs[0])
+	awaited(t, d, rival, addrs[2])
+	misdirected(d.subscriber, elsewhere, addrs[0])
+	if n := strings.Count(log.String(), "cannot subscribe"); n != 1 {
+		t.Errorf("it is told of %d times:\n%s", n, log.String())
 	}
-	intact(t, stays)
 }
