@@ -183,16 +183,18 @@ func (s *subscriber) pause(c *conn, err error) {
 // old master, where nobody counts it.
 func (s *subscriber) reconnect() {
 	s.mu.Lock()
-	conns := slices.Collect(maps.Values(s.conns))
-	s.mu.Unlock()
-	for _, c := range conns {
-		s.drop(c)
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, c := range s.conns {
+		s.abandon(c)
+		s.running.Go(func() { _ = c.pubsub.Close() }) // it may wait for a server that says nothing
 	}
 }
 
-// drop closes a connection and wakes the waiters that relied on it.
-func (s *subscriber) drop(c *conn) {
-	s.mu.Lock()
+// abandon forgets a connection and wakes the waiters that relied on it; s.mu is held.
+func (s *subscriber) abandon(c *conn) {
 	if s.conns[c.addr] == c {
 		delete(s.conns, c.addr)
 	}
@@ -201,8 +203,14 @@ func (s *subscriber) drop(c *conn) {
 			s.forget(name, ch)
 		}
 	}
-	s.mu.Unlock()
 	c.cancel() // ends an attempt to connect, for which Close would wait
+}
+
+// drop closes a connection.
+func (s *subscriber) drop(c *conn) {
+	s.mu.Lock()
+	s.abandon(c)
+	s.mu.Unlock()
 	_ = c.pubsub.Close()
 }
 
@@ -211,7 +219,10 @@ func (s *subscriber) close() {
 	s.mu.Lock()
 	// First, so that open makes no connection after this.
 	s.closed = true
+	conns := slices.Collect(maps.Values(s.conns))
 	s.mu.Unlock()
-	s.reconnect()
+	for _, c := range conns {
+		s.drop(c)
+	}
 	s.running.Wait()
 }

@@ -2,6 +2,8 @@ package redislock
 
 import (
 	"context"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +117,30 @@ func testClusterRefusedAgain(t *testing.T, addrs []string) {
 	if n := strings.Count(log.String(), "cannot subscribe"); n != 1 {
 		t.Errorf("it is told of %d times:\n%s", n, log.String())
 	}
+}
+
+// A Try at a replica drops the connections for wake-ups. It does not wait for one to a server that takes connections and
+// says nothing.
+func TestReconnectWaitsForNoServer(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 10)
+	silent := testkit.Serve(t, nil, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1))
+		asked <- struct{}{}
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	testkit.WithinFresh(t, time.Second, func() func() { // an attempt to subscribe has five
+		c := redis.NewClient(&redis.Options{Addr: silent, ReadTimeout: time.Minute, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = c.Close() })
+		d := driverOn(t, c, freshPrefix())
+		a := d.claim("x", long)
+		d.subscriber.enlist(t.Context(), a, false)
+		<-asked
+		return func() {
+			d.subscriber.reconnect()
+			if d.subscriber.inUse() {
+				t.Error("the channel is not forgotten")
+			}
+		}
+	})
 }
