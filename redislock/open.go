@@ -89,6 +89,10 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	c := endpoint.Options(u, o.TTL, 6, maxRequestTimeout)
 	c.PoolSize = u.Int("pool_size", 0, 0, 10000)
 	c.IsClusterMode, c.MasterName = u.Bool("cluster", false), u.Text("master", "")
+	if c.IsClusterMode {
+		// For renewals, which would wait for the pool behind any number of other requests: each of them goes alone.
+		c.PipelinePoolSize, c.PipelineReadBufferSize, c.PipelineWriteBufferSize = 2, c.ReadBufferSize, c.WriteBufferSize
+	}
 	if u.Bool("sentinel_auth", false) {
 		c.SentinelUsername, c.SentinelPassword = c.Username, c.Password
 	}

@@ -64,9 +64,10 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 		}
 		asked := ask(pipe)
 		_, left := driver.Detach(ctx, func() (any, error) {
-			if pipe.Len() == 1 {
+			if pipe.Len() == 1 && s.cluster == nil && calls[0].resent == 0 {
 				// go-redis has connections of their own for pipelines. The first of them is new, so the
-				// request would wait for several round trips more.
+				// request would wait for several round trips more. But the others may all be taken by the
+				// requests to a cluster, which go alone, and stale after a copy without an answer.
 				_ = via.Process(ctx, requests[0])
 			} else {
 				Execute(ctx, pipe)
