@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	pin "github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // TLS with client certificates works, and each way to get it wrong has an error that
@@ -190,4 +192,28 @@ func securely(t *testing.T, rawURL string, ca *testkit.Authority) {
 	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("Open without the authority: %v", err)
 	}
+}
+
+// A server that closes its connections, as when it restarts, costs calls no error. With TLS, go-redis does not see that
+// a connection is closed before it uses it.
+func TestTLSConnectionsThatWereClosed(t *testing.T) {
+	t.Parallel()
+	ca := testkit.NewAuthority(t)
+	cert, key := ca.Files()
+	_, admin := start(t, encrypted(ca)...)
+	l, err := Open(t.Context(), "rediss://127.0.0.1:"+tlsPort(t, admin)+"/?tls_ca="+ca.File+"&tls_cert="+cert+"&tls_key="+key, nil)
+	testkit.Must(t, err)
+	defer l.Close()
+	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
+	var all sync.WaitGroup
+	for i := range endpoint.MaxPipelines {
+		all.Go(func() { testkit.Should(t, second(l.TryLock(t.Context(), fmt.Sprint("x", i)))) })
+	}
+	testkit.Until(t, "all have a connection", func() bool {
+		return strings.Count(admin.ClientList(t.Context()).Val(), " flags=b ") == endpoint.MaxPipelines
+	})
+	testkit.Must(t, admin.ClientUnpause(t.Context()).Err())
+	all.Wait()
+	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	testkit.Must(t, second(l.TryLock(t.Context(), "y")))
 }

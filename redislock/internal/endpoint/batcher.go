@@ -73,6 +73,11 @@ func (b *batcher) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.discard()
+}
+
+// discard closes the idle connections; b.mu is held.
+func (b *batcher) discard() {
 	for _, d := range b.idle {
 		_ = d.Close()
 	}
@@ -118,6 +123,10 @@ func (b *batcher) direct(ctx context.Context, d direct, r *Request) error {
 		_ = d.Close()
 	case again:
 		b.idle = append(b.idle, d)
+	case ctx.Err() == nil:
+		// The server may have closed them all, as when it restarts. go-redis does not see that of a
+		// connection with TLS, and each copy of the request would find another one closed.
+		b.discard()
 	}
 	if len(b.waiting) > 0 {
 		go b.flush()

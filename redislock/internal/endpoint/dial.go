@@ -51,6 +51,9 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 		// have to wait for one of them.
 		PipelinePoolSize: -1,
 
+		// A server may close what has been idle for some minutes, and with TLS go-redis does not see that.
+		ConnMaxIdleTime: time.Minute,
+
 		ContextTimeoutEnabled: true,
 		// Requests are sent again anyway; a dead server should be an error soon.
 		DialerRetries: 1,
@@ -96,7 +99,9 @@ const maxHandshake = 3 * time.Second
 // without an answer as the end of a context, and repeats it.
 func dialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: timeout, KeepAlive: time.Minute}
+		// The keep-alive of go-redis, which finds dead connections before the load balancers between forget them.
+		alive := net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+		dialer := net.Dialer{Timeout: timeout, KeepAliveConfig: alive}
 		raw, err := dialer.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
