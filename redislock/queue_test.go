@@ -138,3 +138,23 @@ func TestQueueEndsWithItsWaiters(t *testing.T) {
 	admin := client(t, server(t).URL())
 	testkit.Until(t, "nothing is left", func() bool { return len(leftovers(t, admin, prefix)) == 0 })
 }
+
+// A copy of an earlier Try that arrives late, from before the waiter listened, leaves it its place and its channel.
+func TestLateTryOfAWaiter(t *testing.T) {
+	t.Parallel()
+	a, b := heldAndAwaited(t)
+	late := a.driver.claim("x", long)
+	late.request.Owner = b.request.Owner
+	refuses(t, late) // the first of its claim, the waiter's was the second
+	record := client(t, server(t).URL()).HGet(t.Context(), b.key.waiters(), b.request.Owner).Val()
+	if !strings.Contains(record, " "+b.waiter.channel+" ") {
+		t.Fatalf("the record of the waiter is %q", record)
+	}
+	releases(t, a)
+	hears(t, b)
+	if g := b.driver.subscriber.granted(b); g.Token == 0 {
+		t.Error("the release has not given it the name")
+	}
+	grants(t, b)
+	releases(t, b)
+}

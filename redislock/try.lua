@@ -30,7 +30,7 @@ end
 
 local clock = micros()
 local now = math.floor(clock / 1000)
-local lease, channel = record_of(KEYS[4], owner)
+local lease, channel, offer = record_of(KEYS[4], owner)
 if lease and lease <= now and (channel == TOMBSTONE or channel == ABSENT) then
   lease, channel = nil, nil
 end
@@ -58,7 +58,10 @@ if entry then
 end
 if ARGV[5] == '1' then
   local keep = math.min(ttl, ARGV[6] == SILENT and SILENT_LEASE or LEASE)
-  set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
+  -- A late copy of an earlier Try does not take back what a later one has got.
+  if not lease or tonumber(string.match(offer, '^%d+ (%d+) ') or 0) <= tonumber(ARGV[7]) then
+    set_record(KEYS[4], owner, now + keep, ARGV[6], ARGV[2] .. ' ' .. ARGV[7] .. ' ' .. ARGV[3])
+  end
   -- The keys of the queue end by themselves after the last lease, so that dead waiters leave nothing.
   outlast(KEYS[4], keep)
   -- The record does not tell whether it is in the list: an earlier Try may have failed between the two.
