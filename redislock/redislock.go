@@ -139,19 +139,19 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		memory:  endpoint.Millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
 		publish: "publish",
 	}
-	if single, ok := client.(*redis.Client); ok && single == nil {
-		return nil, fmt.Errorf("%w: the *redis.Client is nil", distlock.ErrInvalid)
-	}
-	if cluster, ok := client.(*redis.ClusterClient); ok && cluster == nil {
-		return nil, fmt.Errorf("%w: the *redis.ClusterClient is nil", distlock.ErrInvalid)
-	}
 	var heedsContexts bool
 	var resends int
 	switch c := client.(type) {
 	case *redis.Client:
+		if c == nil {
+			return nil, fmt.Errorf("%w: the *redis.Client is nil", distlock.ErrInvalid)
+		}
 		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 	case *redis.ClusterClient:
+		if c == nil {
+			return nil, fmt.Errorf("%w: the *redis.ClusterClient is nil", distlock.ErrInvalid)
+		}
 		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects
 		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
 		// Sharded messages stay within their shard; others would go to every
