@@ -25,11 +25,6 @@ var (
 	// errResent is the error of a Release that was sent twice and found nothing: the first copy
 	// may have removed the entry. The engine releases again, and knows that this one was ambiguous.
 	errResent = errors.New("redislock: the release was sent twice, its outcome is not known")
-
-	// errNotBarred is the error of a Release of a claim without a grant that has removed all that there
-	// was, on a server without memory for a tombstone.
-	errNotBarred = errors.New("redislock: the server has no memory to refuse a request of the claim that may still arrive: " +
-		"it may block the name for its TTL")
 )
 
 // claim is one acquisition. One call at a time uses its fields. A request may go on after its
@@ -203,9 +198,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told, ok := answer.(int64)
-	held := told & 1
-	freed := held != 0 && c.token != 0
+	held, ok := answer.(int64)
 	switch {
 	case !ok:
 		return fmt.Errorf("redislock: unexpected answer to a release: %v", answer)
@@ -216,9 +209,6 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.token = 0
-	if told > 1 && !freed { // else Unlock has done what it is for, and must say so
-		return errNotBarred
-	}
 	return nil
 }
 

@@ -3,8 +3,7 @@
 -- KEYS: entry, queue, waiters, token
 -- ARGV: owner, how its entry begins if it has won, for how many ms to refuse a Try that may still be under way or 0,
 -- "publish" or "spublish", how long to remember the token in ms
--- Returns 1 if it was the holder by the grant that it knows of, else 0; and 2 more if the server has no memory to spare for
--- refusing such a Try.
+-- Returns 1 if it was the holder by the grant that it knows of, else 0.
 --
 -- Late or sent twice, it finds nothing of its owner any more; the wake-up is a hint and may come twice.
 local entry = redis.call('GET', KEYS[1])
@@ -27,25 +26,13 @@ end
 
 local owner, clock, tombstone = ARGV[1], micros(), tonumber(ARGV[3])
 local now = math.floor(clock / 1000)
-local full -- the refusal of the tombstone, for want of memory
-if tombstone > 0 then
-  -- The first write: later ones of a script pass a server's look at its memory.
-  local answer = redis.pcall('HSET', KEYS[3], owner, record(now + tombstone, TOMBSTONE, ''))
-  full = type(answer) == 'table' and answer
-  if full and not string.find(full.err, 'OOM', 1, true) then
-    return full
-  end
-end
-if full or tombstone == 0 then
-  local _, channel = record_of(KEYS[3], owner)
-  -- The tombstone of an earlier release stays: there is no memory for another.
-  local barred = full and channel == TOMBSTONE
-  -- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone.
-  if barred or redis.call('HDEL', KEYS[3], owner) == 1 then
-    redis.call('LREM', KEYS[2], 0, owner)
-  end
+-- Always a write: a replica may lag behind, so it must not be the one to say that the entry is gone. And the first one:
+-- later writes of a script pass a server's look at its memory.
+redis.call('LREM', KEYS[2], 0, owner)
+if tombstone == 0 then
+  redis.call('HDEL', KEYS[3], owner)
 else
-  redis.call('LREM', KEYS[2], 0, owner)
+  set_record(KEYS[3], owner, now + tombstone, TOMBSTONE, '')
   -- Removes the tombstones that have ended, but only after as many new ones as were left the last time. Otherwise a
   -- thousand claims given up while the server is slow would cost it a million steps.
   local _, _, countdown = record_of(KEYS[3], COUNTDOWN)
@@ -69,4 +56,4 @@ end
 if not entry then
   hand_over(KEYS[1], KEYS[4], KEYS[2], KEYS[3], clock, ARGV[5], ARGV[4])
 end
-return full and held + 2 or held
+return held
