@@ -68,6 +68,12 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 	if ttl := c.PTTL(t.Context(), a.key.waiters()).Val(); ttl <= 0 || ttl > driver.MaxLate {
 		t.Errorf("it is kept for %v, want %v", ttl, driver.MaxLate)
 	}
+	// Also if not as many were made lately as the countdown wants: all that it counts have ended with it.
+	testkit.Must(t, c.HSet(t.Context(), a.key.waiters(), "", "1 x 100", testkit.Owner(), "1 !").Err())
+	releases(t, b)
+	if left := c.HGetAll(t.Context(), a.key.waiters()).Val(); len(left) != 2 {
+		t.Errorf("left are %v after the end of the countdown", left)
+	}
 	releases(t, a)
 }
 

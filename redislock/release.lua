@@ -33,10 +33,13 @@ if tombstone == 0 then
   redis.call('HDEL', KEYS[3], owner)
 else
   set_record(KEYS[3], owner, now + tombstone, TOMBSTONE, '')
-  -- Removes the tombstones that have ended, but only after as many new ones as were left the last time. Otherwise a
-  -- thousand claims given up while the server is slow would cost it a million steps.
-  local _, _, countdown = record_of(KEYS[3], COUNTDOWN)
+  -- Removes the tombstones that have ended, but only after as many new ones as were left the last time, or when all of
+  -- these have ended. Otherwise a thousand claims given up while the server is slow would cost it a million steps.
+  local ends, _, countdown = record_of(KEYS[3], COUNTDOWN)
   countdown = tonumber(countdown) or 0
+  if ends and ends <= now then
+    countdown = 0
+  end
   if countdown <= 0 then
     local records = redis.call('HGETALL', KEYS[3])
     for i = 1, #records, 2 do
