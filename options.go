@@ -62,7 +62,8 @@ type Acquired struct {
 }
 
 // Contended reports that a call found the name held: once per call of Lock, when
-// it begins to wait, and once per TryLock that fails with ErrHeld.
+// it begins to wait, and once per TryLock that fails with ErrHeld. If it takes long, the
+// call goes on meanwhile, and may end before it.
 type Contended struct {
 	Ctx  context.Context // the caller's
 	Name string

@@ -13,7 +13,7 @@ import (
 
 // tellPatience is how long a call that has others behind it waits for the observer or the log. What takes longer may
 // hang.
-const tellPatience = 100 * time.Millisecond
+const tellPatience = 30 * time.Millisecond
 
 // Lock implements Locker.
 func (c *Client) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
@@ -360,7 +360,7 @@ var errPanicked = errors.New("a function of the caller's or of the driver's has 
 
 // tell calls what is the user's while others wait in the queue behind this call: it waits for tellPatience.
 func (a *attempt) tell(f func()) {
-	ctx, cancel := context.WithTimeout(a.ctx, tellPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), tellPatience)
 	defer cancel()
 	_, _ = Detach(ctx, func() (none struct{}, _ error) { f(); return none, nil })
 }

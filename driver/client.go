@@ -212,6 +212,9 @@ func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 		said = c.guard(context.Background(), "", driver.Close)
 	}()
 	if await(context.Background(), closed, patience) {
+		if said != nil {
+			c.tasks.wait(tellPatience) // what the log is told of a panic
+		}
 		return said
 	}
 	return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))

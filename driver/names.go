@@ -62,7 +62,7 @@ type silence struct {
 	err   error         // nil if there is none
 	began time.Time     // the look
 	limit time.Duration // that it had
-	again bool          // the look before had none either
+	again bool          // the look before had none either, for as long
 }
 
 // waiter is one goroutine in a queue.
@@ -121,7 +121,10 @@ func (ns *names) begin(n *record, ctx context.Context, quit <-chan struct{}, pat
 	for left = patience; left > 0; {
 		select {
 		case n.slots <- struct{}{}:
-			return max(patient(), 1)
+			if left = patient(); left <= 0 {
+				<-n.slots
+			}
+			return left
 		case <-ctx.Done():
 			return 0
 		case <-quit:
@@ -227,7 +230,7 @@ func (ns *names) fail(n *record, err error) time.Time {
 func (ns *names) giveUp(n *record, met silence) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	met.again = n.silence.err != nil
+	met.again = n.silence.err != nil && n.silence.limit >= met.limit
 	n.silence = met
 }
 

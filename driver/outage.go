@@ -48,12 +48,12 @@ func (a *attempt) outlasts(err error) bool {
 	return a.retry.Pause(ctx) == nil || a.over() != nil
 }
 
-// silence is what the last look, which failed with err, says of the next: nothing if the store has answered, or
-// a connection broke, which fails soon.
+// silence is what the last look, which failed with err, says of the next: nothing if it has asked nothing, the store has
+// answered any of its requests, or a connection broke, which others need not meet.
 func (a *attempt) silence(err error) silence {
-	limit := a.limit()
-	if a.told || a.answered || time.Since(a.looked) < min(limit, laneShare) {
+	none, ok := errors.AsType[*NoAnswer](err)
+	if !ok || none.Last != nil || a.told || a.answered || a.tries == 0 {
 		return silence{}
 	}
-	return silence{err: err, began: a.looked, limit: limit}
+	return silence{err: err, began: a.looked, limit: min(a.limit(), time.Since(a.looked))}
 }
