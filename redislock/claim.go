@@ -74,9 +74,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	d, ttl := c.driver, endpoint.Millis(c.request.TTL)
-	queues, channel := 0, ""
+	queues, channel, test := "0", "", ""
 	if !c.request.NoWait {
-		queues = 1
+		queues = "1"
 		// Before the request, so that a release after it finds this claim listening.
 		g, untested := d.subscriber.enlist(ctx, c, true)
 		if g.Token != 0 {
@@ -88,13 +88,13 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 			channel = c.waiter.channel
 		}
 		if untested {
-			queues = 2
+			test = d.publish
 		}
 	}
 	c.tries++ // also if it fails: the number tells its grant from those of earlier ones
 	answer, late, err := d.sender.Run(ctx, tryScript,
 		[]string{c.key.entry(), c.key.token(), c.key.queue(), c.key.waiters()},
-		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, d.publish)
+		c.request.Owner, ttl, c.request.Holder, d.memory, queues, channel, c.tries, test)
 	// This is never taken back: a later answer does not tell what becomes of an earlier copy.
 	c.ambiguous = c.ambiguous || late
 	if err != nil {

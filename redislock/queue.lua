@@ -98,12 +98,6 @@ local function listeners(publish, channel)
   return not answer.err and answer[2] or nil
 end
 
--- pass_over takes the first in the queue, which does not listen any more, out of the list.
-local function pass_over(queue, waiters, owner, lease)
-  redis.call('LPOP', queue)
-  set_record(waiters, owner, lease, ABSENT, '')
-end
-
 -- grant_next makes the first in the queue the holder of a free name. It tells that waiter, and no other: "<owner>
 -- <token> <number> <waited>". waited is how many ms have passed since the Try with that number. The waiter holds the
 -- name before it hears that. If its lease is half over, or it does not listen here, it may be dead, and is only called:
@@ -145,7 +139,8 @@ local function grant_next(entry, last_token, queue, waiters, clock, memory, publ
     if heard ~= 0 and listening ~= 0 then
       return false
     end
-    pass_over(queue, waiters, owner, lease)
+    redis.call('LPOP', queue)
+    set_record(waiters, owner, lease, ABSENT, '')
   end
 end
 

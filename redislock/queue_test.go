@@ -158,30 +158,3 @@ func TestLateTryOfAWaiter(t *testing.T) {
 	grants(t, b)
 	releases(t, b)
 }
-
-// A waiter whose connection is gone is passed over also where no release looks at it, since the lock ends by itself.
-func TestDeadWaiterOfALockThatEnds(t *testing.T) {
-	t.Parallel()
-	drivers, _ := stores(t, 4)
-	a, alive := drivers[0].claim("x", long), drivers[3].claim("x", long)
-	grants(t, a)
-	var channels []string
-	for _, d := range drivers[1:3] {
-		dead := d.claim("x", long)
-		queues(t, dead)
-		channels = append(channels, dead.waiter.channel)
-	}
-	queues(t, alive)
-	admin := client(t, server(t).URL())
-	testkit.Must(t, admin.Del(t.Context(), a.key.entry()).Err()) // as at the end of its lease
-	refuses(t, alive)                                            // they may come
-	for _, d := range drivers[1:3] {
-		d.subscriber.close()
-	}
-	testkit.Until(t, "the connections are gone", func() bool {
-		n := admin.PubSubNumSub(t.Context(), channels...).Val()
-		return n[channels[0]]+n[channels[1]] == 0
-	})
-	grants(t, alive)
-	releases(t, alive)
-}

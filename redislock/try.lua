@@ -1,8 +1,8 @@
 -- Makes the claim the holder if the name is free and no other comes first; else puts it into the queue.
 --
 -- KEYS: entry, token, queue, waiters
--- ARGV: owner, TTL in ms, holder text, how long to remember the token in ms, 0 or 1 to queue or 2 to try the channel
--- as well, own channel or '', number of this Try, "publish" or "spublish"
+-- ARGV: owner, TTL in ms, holder text, how long to remember the token in ms, 1 to queue or 0, own channel or '',
+-- number of this Try, "publish" or "spublish" if the channel is to be tried or ''
 -- Returns the token if the claim holds the name; 0 if the claim was released; else in how many ms to look again if nothing
 -- is heard until then, or 0 if that is not known, and the entry or ''.
 --
@@ -39,14 +39,9 @@ if channel == TOMBSTONE then
   return 0
 end
 
-local first, blocks, where = front(KEYS[3], KEYS[4], now, owner)
+local first, blocks = front(KEYS[3], KEYS[4], now, owner)
 if channel == ABSENT then
   first = owner
-end
--- The lock has ended by itself, so no release has passed over those that have died.
-while not entry and first and first ~= owner and where ~= SILENT and listeners(ARGV[8], where) == 0 do
-  pass_over(KEYS[3], KEYS[4], first, blocks)
-  first, blocks, where = front(KEYS[3], KEYS[4], now, owner)
 end
 if not entry and (not first or first == owner) then
   if lease then
@@ -61,7 +56,7 @@ if entry then
   local left = redis.call('PTTL', KEYS[1])
   free = left >= 0 and now + math.max(left, 1) or nil
 end
-if ARGV[5] ~= '0' then
+if ARGV[5] == '1' then
   local keep = math.min(ttl, ARGV[6] == SILENT and SILENT_LEASE or LEASE)
   -- A late copy of an earlier Try does not take back what a later one has got.
   if not lease or tonumber(string.match(offer, '^%d+ (%d+) ') or 0) <= tonumber(ARGV[7]) then
@@ -78,7 +73,7 @@ if ARGV[5] ~= '0' then
     end
   end
   outlast(KEYS[3], keep)
-  if ARGV[5] == '2' then
+  if ARGV[8] ~= '' then
     redis.pcall(ARGV[8], ARGV[6], '') -- tells the Locker that its scripts may
   end
   local before = ahead(KEYS[3], KEYS[4], now, owner)

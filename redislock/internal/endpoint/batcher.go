@@ -2,7 +2,9 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -123,7 +125,7 @@ func (b *batcher) direct(ctx context.Context, d direct, r *Request) error {
 		_ = d.Close()
 	case again:
 		b.idle = append(b.idle, d)
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		// The server may have closed them all, as when it restarts. go-redis does not see that of a
 		// connection with TLS, and each copy of the request would find another one closed.
 		b.discard()

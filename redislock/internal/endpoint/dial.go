@@ -51,9 +51,6 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 		// have to wait for one of them.
 		PipelinePoolSize: -1,
 
-		// A server may close what has been idle for some minutes, and with TLS go-redis does not see that.
-		ConnMaxIdleTime: time.Minute,
-
 		ContextTimeoutEnabled: true,
 		// Requests are sent again anyway; a dead server should be an error soon.
 		DialerRetries: 1,
@@ -63,6 +60,8 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 	}
 	if secure != nil {
 		o.Dialer = dialTLS(dial, secure)
+		// A server may close what has been idle for some minutes, and with TLS go-redis does not see that.
+		o.ConnMaxIdleTime = 4 * time.Minute
 	}
 	o.Username, o.Password, _ = u.User()
 	return o
