@@ -48,7 +48,7 @@ func newConnector(config *mysql.Config) (*connector, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = dialTimeout
 	}
-	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait, "wait_timeout": longestIdle}
+	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
 	maps.Copy(params, config.Params)
 	config.Params = params
 	// The client library would ask three times, and keep the server's error to itself; see redial.
@@ -62,7 +62,10 @@ func newConnector(config *mysql.Config) (*connector, error) {
 // patient returns a connector for connections that wait for named locks: they have no answer for as long as they wait.
 func (c *connector) patient() *connector {
 	config := c.config.Clone()
-	config.ReadTimeout = 0
+	config.ReadTimeout, config.Params = 0, maps.Clone(config.Params)
+	if config.Params["wait_timeout"] == "" {
+		config.Params["wait_timeout"] = longestIdle
+	}
 	return &connector{config, c.timeout}
 }
 
