@@ -161,7 +161,8 @@ func keep(ctx context.Context, lock distlock.Lock, ttl time.Duration, end time.T
 			if short || slow {
 				end = time.Time{} // a slow store may need more than what is spare
 			}
-			timer.Reset(max(time.Until(lock.Deadline())-ttl*2/3, ttl/10))
+			left := time.Until(lock.Deadline())
+			timer.Reset(min(max(left-ttl*2/3, ttl/10), left/2))
 		}
 	}
 }

@@ -143,8 +143,9 @@ func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
 		return nil, errAgain
 	}
 	go func() { // one that has lost a slot is no writer any more, also if nobody unlocks it
-		<-set.done
-		leave(&all{set})
+		if <-set.done; errors.Is(set.Err(), distlock.ErrLost) {
+			leave(&all{set})
+		}
 	}()
 	return &all{set}, nil
 }

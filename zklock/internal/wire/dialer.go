@@ -29,7 +29,7 @@ type dialer struct {
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
 
-	attempts map[string]int // to connect, by host; of the goroutine of the library that does
+	attempts map[string]int // to connect, by host:port; of the goroutine of the library that does
 
 	mu      sync.Mutex
 	current net.Conn
@@ -107,8 +107,8 @@ func (d *dialer) dial(ctx context.Context, network, hostPort string) (net.Conn, 
 	if err != nil {
 		return nil, err
 	}
-	n := d.attempts[host]
-	d.attempts[host]++
+	n := d.attempts[hostPort]
+	d.attempts[hostPort]++
 	if n > 0 {
 		if addrs, err := d.Lookup(ctx, host); err == nil && len(addrs) > 1 {
 			if conn, err := d.dialOne(ctx, network, net.JoinHostPort(addrs[n%len(addrs)], port), host, 4); err == nil {
