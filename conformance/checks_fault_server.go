@@ -31,26 +31,33 @@ func (c *C) process() Process { p, _ := c.harness.(Process); return p }
 // serverPaused runs f while the server hangs, and goes on when it answers again. It returns for how long it may have hung
 // besides: to stop a container, and to let it go on, takes the engine a while.
 func (c *C) serverPaused(f func()) (besides time.Duration) {
-	began := c.now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 4*patience)
+	began, hung := c.now(), time.Duration(0)
+	c.without(4*patience, "pause", c.process().Pause, "resume", c.process().Resume, func() {
+		paused := c.now()
+		f()
+		hung = c.now() - paused
+	})
+	return c.now() - began - hung
+}
+
+// without runs f between two requests to the server's process, all within limit. The second comes also if f ends the check.
+func (c *C) without(limit time.Duration, stopping string, stop func(context.Context) error, starting string, start func(context.Context) error, f func()) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), limit)
 	defer cancel()
-	if err := c.process().Pause(ctx); err != nil {
-		c.Inconclusivef("the harness could not pause the server: %v", err)
+	if err := stop(ctx); err != nil {
+		c.Inconclusivef("the harness could not %s the server: %v", stopping, err)
 	}
-	resumed := false
-	defer func() { // also if f ends the check
-		if !resumed {
-			_ = c.process().Resume(ctx)
+	started := false
+	defer func() {
+		if !started {
+			_ = start(ctx)
 		}
 	}()
-	paused := c.now()
 	f()
-	resumed = true
-	over := c.now()
-	if err := c.process().Resume(ctx); err != nil {
-		c.Inconclusivef("the harness could not resume the server: %v", err)
+	started = true
+	if err := start(ctx); err != nil {
+		c.Inconclusivef("the harness could not %s the server: %v", starting, err)
 	}
-	return paused - began + c.now() - over
 }
 
 func pausedServerShort(c *C) {
@@ -101,19 +108,6 @@ func pausedServerLong(c *C) {
 	c.warm(a)
 }
 
-// restart kills the server and brings it back on its data.
-func (c *C) restart() {
-	p := c.harness.(Process) // the check names capProcess in Needs
-	ctx, cancel := context.WithTimeout(c.ctx, 4*patience)
-	defer cancel()
-	if err := p.Kill(ctx); err != nil {
-		c.Inconclusivef("the harness could not kill the server: %v", err)
-	}
-	if err := p.Restart(ctx); err != nil {
-		c.Inconclusivef("the harness could not restart the server: %v", err)
-	}
-}
-
 func killedServer(c *C) {
 	durable := c.harness.Caps().Durable == Yes
 	if !durable {
@@ -124,7 +118,7 @@ func killedServer(c *C) {
 	before := a.mustTry(c.Name("free"), "which is fresh")
 	before.free()
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	c.restart()
+	c.without(4*patience, "kill", c.process().Kill, "restart", c.process().Restart, func() {})
 	back := c.now()
 	if durable {
 		var got answer
@@ -144,11 +138,11 @@ func killedServer(c *C) {
 	c.under("H6", func() {
 		next = c.pollFor(b, name, bound, "A had unlocked it, the server having been killed and restarted before")
 	})
-	for _, of := range [][2]*lease{{h, next}, {before, after}} {
-		if was, is := of[0].Token(), of[1].Token(); is <= was {
-			c.breach("F1", "the token of %q fell over the restart, from %d to %d", of[0].Name(), was, is)
-		}
-	}
+	c.under("F1", func() {
+		held, free := h.Token(), before.Token()
+		c.rises(&held, next, "the restart")
+		c.rises(&free, after, "the restart")
+	})
 	_ = next.unlock()
 	c.warm(a)
 }
@@ -166,22 +160,7 @@ func (c *C) outage(clients []*client, f func()) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 8*patience)
-	defer cancel()
-	if err := c.process().Kill(ctx); err != nil {
-		c.Inconclusivef("the harness could not kill the server: %v", err)
-	}
-	back := false
-	defer func() { // also if f ends the check
-		if !back {
-			_ = c.process().Restart(ctx)
-		}
-	}()
-	f()
-	back = true
-	if err := c.process().Restart(ctx); err != nil {
-		c.Inconclusivef("the harness could not restart the server: %v", err)
-	}
+	c.without(8*patience, "kill", c.process().Kill, "restart", c.process().Restart, f)
 }
 
 // longOutage is long enough for every release to be given up. What was not released may
