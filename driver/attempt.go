@@ -192,7 +192,7 @@ func (a *attempt) try() error {
 	c, limit := a.client, a.limit()
 	if a.claim == nil {
 		var err error
-		if limit, err = a.makeClaim(); err != nil {
+		if limit, err = a.makeClaim(limit); err != nil {
 			return err
 		}
 	}
@@ -322,13 +322,12 @@ func (a *attempt) settle(err error) {
 	}
 }
 
-// makeClaim makes the claim of the attempt, once its name has few enough of them pending. It returns how long its first
-// request may take: the wait for others is a part of the limit, where the store was silent.
-func (a *attempt) makeClaim() (limit time.Duration, err error) {
+// makeClaim makes the claim of the attempt, once its name has few enough of them pending. It returns what is left of limit for
+// its first request: the wait for others is a part of that, where the store was silent.
+func (a *attempt) makeClaim(limit time.Duration) (left time.Duration, err error) {
 	c := a.client
-	limit = a.limit()
 	claim := c.driver.Claim(a.request)
-	left := c.names.begin(a.record, a.ctx, c.life.Done(), limit)
+	left = c.names.begin(a.record, a.ctx, c.life.Done(), limit)
 	if left <= 0 {
 		if err := a.over(); err != nil {
 			return 0, err

@@ -43,7 +43,7 @@ type Client struct {
 
 	lost, failedRenewals, tries, woken, polled atomic.Int64 // since New; Stat says what they are
 
-	released atomic.Int64 // the instant of the last release that the store has confirmed
+	released atomic.Int64 // the instant of the last release in a lane that the store has confirmed
 
 	mu       sync.Mutex
 	handles  map[string]*Handle   // by name: held, or lost and not yet cleaned up

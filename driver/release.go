@@ -163,7 +163,7 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 		return r.claim.Release(bounded)
 	})
 	fate := FateOf(err)
-	if err == nil || errors.Is(err, distlock.ErrLost) {
+	if inLane && (err == nil || errors.Is(err, distlock.ErrLost)) { // as all of Close are
 		c.released.Store(int64(c.now()))
 	}
 	switch r.err = bounded.explain(err); {
