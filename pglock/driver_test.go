@@ -70,6 +70,12 @@ func exec(t testing.TB, pool *pgxpool.Pool, text string) {
 	}
 }
 
+// claimOn is a claim of l on "x", each time with the same owner.
+func claimOn(t *testing.T, l *Locker) *claim {
+	t.Helper()
+	return storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+}
+
 func locker(t testing.TB, pool *pgxpool.Pool, table string) *Locker {
 	t.Helper()
 	l, err := New(pool, &Options{Table: table})

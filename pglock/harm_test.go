@@ -183,12 +183,10 @@ func TestLateRequestIsNotListed(t *testing.T) {
 	name, pool := table(t), poolWith(t, nil)
 	l := locker(t, pool, name)
 	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
-	d := storeOf(t, l)
-	request := driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}
-	c := d.Claim(request).(*claim)
+	c := claimOn(t, l)
 	c.ambiguous = true // its Try has had no answer yet
 	testkit.Must(t, c.Release(t.Context()))
-	if _, err := d.Claim(request).Try(t.Context()); err == nil || waiters(t, pool, name) != 0 {
+	if _, err := claimOn(t, l).Try(t.Context()); err == nil || waiters(t, pool, name) != 0 {
 		t.Errorf("late: %v, %d on the list", err, waiters(t, pool, name))
 	}
 }
@@ -243,12 +241,12 @@ func TestDeadWaitersMakeRoom(t *testing.T) {
 	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
 	exec(t, pool, "UPDATE "+name+" SET waiters = decode(repeat('ab', 1024), 'hex'), acquired = acquired - interval '1 hour'")
 	listen(t, l)
-	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	c := claimOn(t, l)
 	_, err := c.Try(t.Context())
 	if held, ok := errors.AsType[*driver.Held](err); !ok || held.NoWake || waiters(t, pool, name) != 64 {
 		t.Errorf("%v, with %d on the list", err, waiters(t, pool, name))
 	}
-	// Others have taken its place: it polls, and takes that of none who may be alive.
+	// Others have taken its place: it polls, and takes that of none of them: they may be alive.
 	exec(t, pool, "UPDATE "+name+" SET waiters = decode(repeat('ef', 1024), 'hex')")
 	_, err = c.Try(t.Context())
 	var same bool

@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func TestHeldBesideLateRequest(t *testing.T) {
 	}
 }
 
-// A late request of a claim whose lock was broken is refused: it would take the name for nobody.
+// After a Break a late request of the claim is refused: it would take the name for nobody.
 func TestBreakRefusesLateRequests(t *testing.T) {
 	t.Parallel()
 	name, pool := table(t), poolWith(t, nil)
@@ -70,8 +69,7 @@ func TestBreakOfUnheardGrant(t *testing.T) {
 	name, pool := table(t), poolWith(t, nil)
 	l := locker(t, pool, name)
 	holder := value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
-	d := storeOf(t, l)
-	c := d.Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	c := claimOn(t, l)
 	if _, err := c.Try(t.Context()); !errors.Is(err, distlock.ErrHeld) {
 		t.Fatal(err)
 	}
@@ -102,7 +100,7 @@ func TestSweepLeavesTombstones(t *testing.T) {
 	l := locker(t, pool, name)
 	value[distlock.Lock](t)(l.TryLock(t.Context(), "x"))
 	exec(t, pool, "UPDATE "+name+" SET token = token - 3600000000, expires = clock_timestamp() - interval '1 hour'") // its holder has died
-	c := storeOf(t, l).Claim(driver.Request{Name: "x", Owner: strings.Repeat("cd", 16), TTL: time.Minute}).(*claim)
+	c := claimOn(t, l)
 	c.ambiguous = true // its Try has had no answer yet
 	testkit.Must(t, c.Release(t.Context()))
 	value[int](t)(l.Sweep(t.Context(), time.Second))

@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"io"
 	"net"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// named returns a claim of d on a name whose channel for wake-ups is at the master at addr, and is none of
+// named returns a claim of d on a name that has its channel for wake-ups at the master at addr, and is none of
 // those in use.
 func (d *store) named(t *testing.T, addr string) *claim {
 	t.Helper()
@@ -82,18 +81,20 @@ func testClusterRefused(t *testing.T, addrs []string) {
 	prefix := freshPrefix()
 	d, rival := driverOn(t, clusterClient(t, addrs), prefix), driverOn(t, clusterClient(t, addrs), prefix)
 	stays, elsewhere := awaited(t, d, rival, addrs[0]), d.named(t, addrs[1])
-	misdirected(d.subscriber, elsewhere, addrs[0])
+	misdirected(t, d.subscriber, elsewhere, addrs[0])
 	intact(t, stays)
 }
 
 // misdirected subscribes for c at a server that does not have its slot, and returns when that has come to nothing.
-func misdirected(s *subscriber, c *claim, addr string) {
+func misdirected(t *testing.T, s *subscriber, c *claim, addr string) {
+	t.Helper()
 	w := s.newWaiter(c.key, c.request)
-	s.mu.Lock()
-	server, _ := s.cluster.MasterForKey(context.Background(), c.key.entry())
+	server, err := s.cluster.MasterForKey(t.Context(), c.key.entry())
+	testkit.Must(t, err)
 	o := *server.Options()
 	o.Addr = addr
 	wrong := redis.NewClient(&o)
+	s.mu.Lock()
 	ch := s.open(w.channel, wrong, addr)
 	ch.waiters[w.owner] = w
 	s.mu.Unlock()
@@ -111,9 +112,9 @@ func testClusterRefusedAgain(t *testing.T, addrs []string) {
 	t.Cleanup(func() { _ = d.Close() })
 	rival := driverOn(t, clusterClient(t, addrs), prefix)
 	elsewhere := d.named(t, addrs[1])
-	misdirected(d.subscriber, elsewhere, addrs[0])
+	misdirected(t, d.subscriber, elsewhere, addrs[0])
 	awaited(t, d, rival, addrs[2])
-	misdirected(d.subscriber, elsewhere, addrs[0])
+	misdirected(t, d.subscriber, elsewhere, addrs[0])
 	if n := strings.Count(log.String(), "cannot subscribe"); n != 1 {
 		t.Errorf("it is told of %d times:\n%s", n, log.String())
 	}
