@@ -46,11 +46,11 @@ type Options struct {
 	WaitConns int
 
 	// WaitDB is the pool for the connections of WaitConns with New: New cannot open
-	// any itself. It must be of the same server and schema, with autocommit on, but not the pool of New, for its
-	// connections are kept for as long as Lock waits: a readTimeout in its DSN would end
-	// that. Locks are renewed on it too,
-	// unless it is limited to two connections or fewer. Nil means that Lock polls,
-	// and that locks are renewed on the pool of New. The Locker does not close it.
+	// any itself. It must be of the same server and schema, with autocommit on, but not the
+	// pool of New, for its connections are kept for as long as Lock waits: a readTimeout in
+	// its DSN would end that. Locks are renewed on it too, unless it is limited to two
+	// connections or fewer. Nil means that Lock polls, and that locks are renewed on the pool
+	// of New. The Locker does not close it.
 	WaitDB *sql.DB
 }
 

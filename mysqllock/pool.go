@@ -21,8 +21,8 @@ import (
 // was given up is over by then.
 const rowWait = "1"
 
-// longestIdle is for how many seconds the server leaves a connection that says nothing: the most that every server allows. That
-// with the named locks may say nothing for as long as they are held. The others are closed long before: see idleTime.
+// longestIdle is for how many seconds the server leaves a connection that says nothing: the most that every server allows. One
+// with named locks may say nothing for as long as they are held.
 const longestIdle = "2147483"
 
 // newPool opens no connection yet.

@@ -16,9 +16,9 @@ import (
 // It asks l at once, and then every so often: a request each time, for this lock alone. So
 // the holder is told of a waiter within that time. The looks end with the lock, or with
 // ctx. It is a hint: a waiter may have given up meanwhile. The channel stays open where the
-// store does not know of waiters: on MySQL without named locks, on Postgres behind a pooler, and with Redlock. Where
-// there were several waiters on MySQL, and one of them is the holder now, it may be told of
-// the others up to ten seconds later.
+// store does not know of waiters: on MySQL without named locks, on Postgres behind a pooler,
+// and with Redlock. Where there were several waiters on MySQL, and one of them is the holder
+// now, it may be told of the others up to ten seconds later.
 //
 // It fails with ErrUnsupported for locks of [Semaphore] and [ReadWrite], which are several
 // names in the store, and if l cannot be looked at; with ErrInvalid if every is zero or

@@ -128,6 +128,7 @@ func hasCode(err error, codes ...string) bool {
 // errMoved says that the name was let go of between the look at it and the question for its holder.
 var errMoved = &driver.Fault{Fate: driver.Again, Err: errors.New("the name was let go of meanwhile")}
 
+// errBroken says that the claim goes on as another owner; see beginAnew.
 var errBroken = &driver.Fault{Fate: driver.Again, Err: errors.New("the hold was broken before the claim knew of it")}
 
 // bounded calls f with a context that ends after limit: a stopped server says nothing, and the

@@ -93,7 +93,7 @@ func (s *session) queue(ctx context.Context, parent string) ([]node, error) {
 	return queue, nil
 }
 
-// makeName makes the node of the name. A user who is denied that may still find it there,
+// makeName makes the node of the name. Where the servers deny that, it may still be there,
 // made by an administrator.
 func (c *claim) makeName(ctx context.Context) (denied, err error) {
 	err = c.session.makeNode(ctx, c.parent(), zk.FlagContainer)

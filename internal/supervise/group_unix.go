@@ -109,7 +109,7 @@ func (g *group) restore() (interrupted bool) {
 // send returns os.ErrPermission if all of the group runs as another user, as with sudo.
 func (g *group) send(s syscall.Signal) error {
 	// Only this package waits for the program, so its number is not reused while
-	// anything of the group is left; an empty group is no error to those who ask.
+	// anything of the group is left; an empty group is no error to the callers.
 	return g.system(-g.pid, s)
 }
 

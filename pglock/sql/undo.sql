@@ -1,6 +1,6 @@
 -- Releases a claim of which a request may still be under way, and says whether it held the name until now, or gave it
 -- back before. The owner is put on the row's list, and the row made if need be: whatever comes of the claim after this
--- is refused. The list keeps the latest 32: of claims that failed without an answer, and of those whose lock was broken.
+-- is refused. The list keeps the latest 32: of claims that failed without an answer, and of locks that were broken.
 WITH freed AS (
   INSERT INTO {table} AS t (name, owner, token, expires, acquired, released, waiters, woken, holder, undone)
   SELECT $1::bytea, '', {token}, {now}, {now}, true, '', '', '', $2::bytea FROM {bounded}

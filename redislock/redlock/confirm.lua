@@ -9,9 +9,11 @@
 -- majority. Every earlier grant has left its token on one of them.
 --
 -- A repair puts the entry of a held lock back to a server that has lost it. It is refused after the release, by the
--- tombstone, and after a later grant, by its token. Another's entry in phase 1 is no obstacle, or waiters, who try all the
--- time, would keep a server that has come back from the holder: phase 2 then finds it gone. Without a repair, this makes no entry: arriving late, it finds one of
--- another, of a later round, or none. Sent twice, it finds its token.
+-- tombstone, and after a later grant, by its token. Another's entry in phase 1 is no obstacle: phase 2 then finds it gone.
+-- Waiters try all the time, and would keep a server that has come back from the holder.
+--
+-- What is no repair makes no entry: arriving late, it finds one of another, of a later round, or none. Sent twice, it finds
+-- its token.
 local owner, round, new = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local entry = redis.call('GETEX', KEYS[1]) -- a write: a replica must not be the one to say that the key is gone
 local last = tonumber(redis.call('GET', KEYS[2])) or 0

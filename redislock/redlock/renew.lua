@@ -2,8 +2,8 @@
 --
 -- KEYS: the entries
 -- ARGV: for each entry how it must begin ("<owner> <round> <token> ") and the TTL in ms
--- Returns for each entry 1 if it is so, 0 if it is gone or without that token, or another's in phase 1, -1 if it is another's,
--- an error if its key is of another type.
+-- Returns for each entry 1 if it is so, 0 if it is gone or without that token, or another's in phase 1, -1 if it is
+-- another's, an error if its key is of another type.
 --
 -- Late or sent twice, this only prolongs what is still there.
 local answers = {}

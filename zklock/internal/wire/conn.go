@@ -23,7 +23,7 @@ import (
 type Target struct {
 	Hosts       []string                                                           // with their ports
 	Lookup      func(ctx context.Context, host string) (addrs []string, err error) // nil means net.DefaultResolver
-	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)  // addr has no name but an address
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)  // of a TCP connection
 	TLS         *tls.Config                                                        // nil without TLS
 	DialTimeout time.Duration                                                      // for each server, until it has granted the session
 	Logger      *slog.Logger                                                       // of what the library says, at the level Debug
