@@ -135,7 +135,9 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	} else if o.Logger != nil {
 		o.Logger.Info("a pooler is between this client and the server, so waiters poll", "see", page)
 	}
-	return explain(d.probe(ctx))
+	err = d.probe(ctx)
+	d.awaitRenewals(ctx)
+	return explain(err)
 }
 
 func nothing(pgx.Rows) error { return nil }

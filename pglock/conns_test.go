@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +21,7 @@ func TestPlaceOfHungRequest(t *testing.T) {
 	defer link.Close()
 	l, err := Open(t.Context(), strings.Replace(s.URL(), s.Addr(), link.Addr(), 1), &Options{Table: table(t), MaxConns: 1})
 	testkit.Must(t, err)
-	d := storeOf(t, l)
 	testkit.Within(t, 5*time.Second, func() {
-		testkit.Until(t, "renewals have their connection", func() bool { return d.renewals.Stat().IdleConns() == 1 })
 		fired := link.Fired()
 		link.DropRequest(1)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -37,6 +36,26 @@ func TestPlaceOfHungRequest(t *testing.T) {
 	testkit.Within(t, 5*time.Second, func() {
 		testkit.Should(t, l.Close())
 	})
+}
+
+// The first renewal has a connection as soon as Open has returned, also where the dial for it has taken longer than Open else.
+func TestRenewalConnectionStands(t *testing.T) {
+	t.Parallel()
+	config, opts, err := parseURL(server(t).URL(), Options{Table: table(t)})
+	testkit.Must(t, err)
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if end, ok := ctx.Deadline(); ok && time.Until(end) <= renewDial {
+			<-time.After(renewDial / 4)
+		}
+		return dial(ctx, network, addr)
+	}
+	l, err := openOwn(t.Context(), config, opts)
+	testkit.Must(t, err)
+	defer l.Close()
+	if storeOf(t, l).renewals.Stat().IdleConns() == 0 {
+		t.Error("Open has returned, and the first renewal would have to dial")
+	}
 }
 
 // Renewals have connections of their own, also when the first of them was lost: they need none of a pool that is busy.

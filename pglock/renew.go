@@ -63,6 +63,20 @@ func (d *store) sendRenewal(ctx context.Context, begin func() query) error {
 	return err
 }
 
+// awaitRenewals waits for the first connection of renewals, which is dialled since connect. A dial takes up to seven round
+// trips: a short lease over a long way is over before. A server that has no connection left for renewals is no error of
+// Open: the pool has those that the other requests use.
+func (d *store) awaitRenewals(ctx context.Context) {
+	if !d.own {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewDial)
+	defer cancel()
+	if conn, err := d.renewals.Acquire(ctx); err == nil {
+		conn.Release()
+	}
+}
+
 // probed marks the context of an Acquire that asks any connection first whether it lives.
 type probed struct{}
 
