@@ -46,9 +46,9 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 		if errors.Is(ended, ErrUnlocked) && !errors.Is(lost, ErrLost) {
 			lost = ended
 		}
-		over := func(err error) bool { return errors.Is(err, ErrLost) || errors.Is(err, ErrUnlocked) }
+		told := func(end error) bool { return errors.Is(lost, end) && !errors.Is(err, end) }
 		switch {
-		case !over(lost) || over(err):
+		case !told(ErrLost) && !told(ErrUnlocked):
 			// Held to the end, or fn has said that it was not, by the cause of its context.
 		case err == nil:
 			err = lost

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -54,6 +55,15 @@ func TestDo(t *testing.T) {
 			return nil
 		})
 		wantErr(t, "Do", err, distlock.ErrLost)
+		// What fn says of another lock does not hide the loss.
+		other := fmt.Errorf("of another lock: %w", distlock.ErrUnlocked)
+		err = distlock.Do(bg, l, "x", func(ctx context.Context) error {
+			testkit.Should(t, distlock.Break(bg, rival, "x", 0))
+			<-ctx.Done()
+			return other
+		})
+		wantErr(t, "Do", err, distlock.ErrLost)
+		wantErr(t, "Do", err, other)
 		// A loss is said once, and on one line.
 		for _, more := range []error{nil, errOwn} {
 			err = distlock.Do(bg, l, "x", func(ctx context.Context) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/chaos"
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
 // faultTime bounds one command that breaks or mends.
@@ -57,6 +57,9 @@ func (o *checkOptions) readFaults(cmd *cobra.Command) error {
 			line = ", wrong in" + line
 		}
 		return fmt.Errorf("--faults %s is not a YAML list of faults, each with name, break and mend%s; see distlock help chaos", o.faultFile, line)
+	}
+	if n := documents(text); n > 1 {
+		return fmt.Errorf("--faults %s has %d YAML documents, allowed is one: what follows a line --- would not be read", o.faultFile, n)
 	}
 	if len(o.faults) == 0 {
 		return fmt.Errorf("--faults %s: it has no faults", o.faultFile)
@@ -124,9 +127,9 @@ func shell(command string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, faultTime)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput()
+		_, err := servers.RunTool(ctx, "", "sh", "-c", command)
 		if err != nil {
-			return fmt.Errorf("%s: %w\n%s", command, err, out)
+			return fmt.Errorf("%s: %w", command, err)
 		}
 		return nil
 	}

@@ -28,3 +28,13 @@ func chaosByCommands(t *testing.T, s *servers.Server) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }
+
+// A command that breaks the store may leave something running, with the output open.
+func TestFaultInTheBackground(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pid")
+	must(t, shell("sleep 1000 & echo $! >"+file)(t.Context()), shell("kill $(cat "+file+")")(t.Context()))
+	if err := shell("echo why; exit 3")(t.Context()); err == nil || !strings.Contains(err.Error(), "why") {
+		t.Errorf("a command that fails: %v", err)
+	}
+}

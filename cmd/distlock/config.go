@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	yamlv3 "go.yaml.in/yaml/v3"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/backends"
@@ -111,12 +113,12 @@ func loadFile(k *koanf.Koanf, name string) error {
 	if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
 		return fmt.Errorf(" is not YAML with fields like \"url: redis://localhost\"%s", yamlLine.FindString(err.Error()))
 	}
-	for i, field := range fileFields {
-		value := k.Get(field)
-		_, list := value.([]any)
-		_, fields := value.(map[string]any)
-		if fields || list && i < len(textFields) {
-			return fmt.Errorf(": %s is not a single text", field)
+	if n := documents(text); n > 1 {
+		return fmt.Errorf(" has %d YAML documents, allowed is one: what follows a line --- would not be read", n)
+	}
+	for _, field := range []string{"url", "holder"} {
+		if _, single := k.Get(field).(string); k.Get(field) != nil && !single {
+			return fmt.Errorf(`: %s is not a single text; a number or a yes is one in quotes, like "42"`, field)
 		}
 	}
 	if _, whole := k.Get("token_base").(int); k.Exists("token_base") && !whole {
@@ -128,6 +130,14 @@ func loadFile(k *koanf.Koanf, name string) error {
 		}
 	}
 	return nil
+}
+
+// documents counts those of a file that is YAML.
+func documents(text []byte) (n int) {
+	for d := yamlv3.NewDecoder(bytes.NewReader(text)); d.Decode(new(yamlv3.Node)) == nil; {
+		n++
+	}
+	return n
 }
 
 // yamlLine is what an error of the parser says of the place.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/url"
 	"os"
@@ -124,7 +125,8 @@ func (d behindProxy) OpenVia(ctx context.Context, c *conformance.C) (distlock.Lo
 	return l, p, err
 }
 
-// childVariable makes this program the child process of a check.
+// childVariable makes this program the child process of a check. It has the configuration, as JSON: what a file says is
+// not in the environment.
 const childVariable = "DISTLOCK_CHECK_CHILD"
 
 // Child implements conformance.Child.
@@ -133,20 +135,25 @@ func (d inChild) Child() *exec.Cmd {
 	if err != nil {
 		self = os.Args[0]
 	}
+	config, err := json.Marshal(d.config)
+	if err != nil {
+		panic(err) // it has texts and numbers only
+	}
 	cmd := exec.Command(self)
 	// In the environment: everybody may read the arguments.
-	cmd.Env = append(os.Environ(), childVariable+"=1", backends.EnvURL+"="+d.config.URL)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(config))
 	return cmd
 }
 
 // isChild runs the child process of a check, if this is one.
 func isChild() (status int, child bool) {
-	if os.Getenv(childVariable) == "" {
+	config := os.Getenv(childVariable)
+	if config == "" {
 		return 0, false
 	}
 	return conformance.ChildMain(func(ctx context.Context) (distlock.Locker, error) {
-		c, err := backends.FromEnv()
-		if err != nil {
+		var c backends.Config
+		if err := json.Unmarshal([]byte(config), &c); err != nil {
 			return nil, err
 		}
 		return openPatiently(ctx, c)

@@ -20,12 +20,8 @@ func holderCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := backends.FromEnv()
-			if err != nil {
-				return usage(err)
-			}
 			return hazard.HolderMain(cmd.Context(), func(ctx context.Context) (distlock.Locker, error) {
-				return config.Open(ctx)
+				return backends.Open(ctx, os.Getenv(backends.EnvURL)) // all that compare knows is in its URLs
 			}, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -120,17 +121,23 @@ func readReport(name string) (*report.Report, error) {
 	return r, nil
 }
 
-// tryFiles returns an error if toFile could not write to one of the names.
+// tryFiles returns an error if toFile could not write to one of the names. What is in them stays.
 func tryFiles(names ...string) error {
 	var errs []error
 	for _, name := range names {
-		errs = append(errs, toFile(name, func(io.Writer) error { return nil }))
+		if name != "" && name != "-" {
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+			if err == nil {
+				err = f.Close()
+			}
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// toFile writes to a file, or to standard output if it is called "-", or nowhere if
-// it has no name.
+// toFile writes to a file, or to standard output if it is called "-", or nowhere if it has no name. It touches the file
+// once all is known: what was there before is not lost by a text that cannot be made.
 func toFile(name string, write func(io.Writer) error) error {
 	switch name {
 	case "":
@@ -138,9 +145,9 @@ func toFile(name string, write func(io.Writer) error) error {
 	case "-":
 		return write(stdout)
 	}
-	f, err := os.Create(name)
-	if err != nil {
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
 		return err
 	}
-	return errors.Join(write(f), f.Close())
+	return os.WriteFile(name, text.Bytes(), 0o666)
 }

@@ -164,8 +164,10 @@ func (r *run) script(ctx context.Context) error {
 			err = sleep(ctx, length)
 		}
 		// Mended even if ctx has ended: the servers may be somebody's.
-		if mendErr := f.Mend(context.WithoutCancel(ctx)); err == nil && mendErr != nil {
-			err = fmt.Errorf("%s could not be mended: %w", f.Name, mendErr)
+		if mendErr := f.Mend(context.WithoutCancel(ctx)); mendErr != nil {
+			mendErr = fmt.Errorf("%s could not be mended: %w", f.Name, mendErr)
+			r.log("%v", mendErr) // also where nobody prints the error, after a signal
+			err = errors.Join(err, mendErr)
 		}
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func etcdArgs(data, listen, advertise string) []string {
 // Its leases could be revoked while alive (etcd issues 12528 and 15247).
 func findEtcd(ctx context.Context, dir string) (string, error) {
 	if path, ok := findProgram("etcd"); ok {
-		out, err := runTool(ctx, dir, path, "--version")
+		out, err := RunTool(ctx, dir, path, "--version")
 		if err != nil {
 			return "", err
 		}

@@ -97,7 +97,7 @@ func compileEtcd(ctx context.Context, golang, dir, binary string) error {
 	}
 	built := filepath.Join(work, "etcd")
 	// The flags override what the user's environment may say for other modules.
-	if _, err := runTool(ctx, work, "env", "CGO_ENABLED=0", "GOWORK=off",
+	if _, err := RunTool(ctx, work, "env", "CGO_ENABLED=0", "GOWORK=off",
 		golang, "build", "-mod=readonly", "-buildvcs=false", "-o", built, etcdPackage); err != nil {
 		return err
 	}

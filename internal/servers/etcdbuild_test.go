@@ -41,7 +41,7 @@ func TestBuildEtcd(t *testing.T) {
 			if !strings.HasPrefix(path, cache) {
 				t.Errorf("built as %s, not under %s", path, cache)
 			}
-			out, err := runTool(t.Context(), cache, path, "--version")
+			out, err := RunTool(t.Context(), cache, path, "--version")
 			if err != nil || !strings.Contains(string(out), strings.TrimPrefix(etcdVersion(), "v")) {
 				t.Errorf("got %q (%v), want version %s", out, err, etcdVersion())
 			}

@@ -122,7 +122,7 @@ func sweep(ctx context.Context) {
 	}
 	for _, path := range paths {
 		port, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), folderPrefix))
-		if err != nil {
+		if err != nil || port < firstPort || port > lastPort || !ownFolder(path) {
 			continue
 		}
 		lock, err := lockPath(path)

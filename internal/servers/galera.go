@@ -80,7 +80,7 @@ var galeraRecovered = regexp.MustCompile(`Recovered position: (\S+)`)
 
 // galeraPosition is up to where a member that was killed has the cluster's writes.
 func galeraPosition(ctx context.Context, dir, path string, args []string) (string, error) {
-	out, err := runTool(ctx, dir, path, append(slices.Clone(args), "--wsrep-recover")...)
+	out, err := RunTool(ctx, dir, path, append(slices.Clone(args), "--wsrep-recover")...)
 	if err != nil {
 		return "", err
 	}

@@ -69,7 +69,7 @@ func localMySQL(ctx context.Context, at site) (launch, error) {
 	if !ok {
 		return launch{}, unavailable{"neither mysqld nor mariadbd is installed"}
 	}
-	version, err := runTool(ctx, at.dir, path, "--no-defaults", "--version")
+	version, err := RunTool(ctx, at.dir, path, "--no-defaults", "--version")
 	if err != nil {
 		return launch{}, err
 	}
@@ -94,7 +94,7 @@ func localMySQL(ctx context.Context, at site) (launch, error) {
 		// The port of the second protocol would collide between servers; the import folder of the distribution's
 		// package may be missing or not ours.
 		args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
-		_, err = runTool(ctx, at.dir, path, append(args, "--initialize-insecure")...)
+		_, err = RunTool(ctx, at.dir, path, append(args, "--initialize-insecure")...)
 	}
 	if err != nil {
 		return launch{}, err
@@ -117,7 +117,7 @@ func initMariaDB(ctx context.Context, dir string, args []string) error {
 	// --force: otherwise it fails where neither the machine's name nor localhost can be looked up, as in a bare chroot.
 	args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", "--force",
 		"--innodb-use-native-aio=0")
-	_, err := runTool(ctx, dir, tool, args...)
+	_, err := RunTool(ctx, dir, tool, args...)
 	return err
 }
 

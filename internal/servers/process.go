@@ -198,13 +198,14 @@ func tail(log []byte) string {
 	return "; the end of its log:\n\t" + strings.Join(all, "\n\t")
 }
 
-// runTool runs a program to its end, and kills it and its children if ctx ends first. Its output becomes part of the
-// error, nothing else.
-func runTool(ctx context.Context, dir, path string, args ...string) ([]byte, error) {
+// RunTool runs a program to its end, and kills it and its children if ctx ends first. Its output becomes part of the
+// error, nothing else. It is in a process group of its own, so that a Ctrl-C at the terminal is not for it. What it has
+// left in the background, with its output open, is no error.
+func RunTool(ctx context.Context, dir, path string, args ...string) ([]byte, error) {
 	return runToolAs(ctx, 0, dir, path, args...)
 }
 
-// runToolAs is runTool as another user, if that is not 0.
+// runToolAs is RunTool as another user, if that is not 0.
 func runToolAs(ctx context.Context, user int, dir, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
@@ -213,7 +214,7 @@ func runToolAs(ctx context.Context, user int, dir, path string, args ...string) 
 	cmd.Cancel = func() error { return killGroup(cmd) }
 	cmd.WaitDelay = time.Second // a grandchild that left the group must not keep the output open for ever
 	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}

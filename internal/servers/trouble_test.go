@@ -173,6 +173,20 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
+// TestSweepLeavesOthers: a folder that is not that of a server here is somebody's.
+func TestSweepLeavesOthers(t *testing.T) {
+	others := []string{filepath.Join(os.TempDir(), folderPrefix+"2024"), filepath.Join(os.TempDir(), folderPrefix+"19999")}
+	must(t, os.Mkdir(others[0], 0o700))
+	must(t, os.WriteFile(others[1], nil, 0o600))
+	sweep(t.Context())
+	for _, path := range others {
+		if !exists(path) {
+			t.Errorf("%s was swept", path)
+		}
+		_ = os.Remove(path)
+	}
+}
+
 // TestFullDisk starts each server in a file system without room. Only root can make one.
 func TestFullDisk(t *testing.T) {
 	only(t, "local")

@@ -26,6 +26,17 @@ func tryLock(f *os.File) error {
 	return err
 }
 
+// ownFolder reports whether there is a folder that is this user's, or that of a server which refuses to run as root: any
+// other is not the rest of a server of ours.
+func ownFolder(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (int(stat.Uid) == os.Geteuid() || os.Geteuid() == 0 && stat.Uid == nobody)
+}
+
 // ownGroup gives the command its own process group: Ctrl-C at the terminal reaches us and not the server. Otherwise
 // the server would be gone before the check that uses it could say so.
 func ownGroup(cmd *exec.Cmd) {

@@ -20,6 +20,7 @@ const (
 )
 
 func tryLock(*os.File) error                   { return errPlatform }
+func ownFolder(string) bool                    { return false }
 func ownGroup(*exec.Cmd)                       {}
 func killGroup(*exec.Cmd) error                { return errPlatform }
 func startTied(*exec.Cmd) (func(), error)      { return nil, errPlatform }

@@ -119,11 +119,13 @@ func try(ctx context.Context, b *bench, p report.Params) (map[report.Figure]floa
 		nobody += none
 		names += p.Names
 	}
-	return map[report.Figure]float64{
-		report.TryWin50:  ms(won.percentile(50)),
-		report.TryBusy50: ms(busy.percentile(50)),
-		report.TryNobody: float64(nobody) / float64(names),
-	}, ctx.Err()
+	figures := map[report.Figure]float64{report.TryNobody: float64(nobody) / float64(names)}
+	for f, took := range map[report.Figure]*durations{report.TryWin50: &won, report.TryBusy50: &busy} {
+		if took.count > 0 { // else it would be the fastest of all
+			figures[f] = ms(took.percentile(50))
+		}
+	}
+	return figures, ctx.Err()
 }
 
 // winners returns how many names nobody holds, and how many are believed to be held by
