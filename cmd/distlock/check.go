@@ -33,11 +33,11 @@ and random digits. It touches no other name, and leaves no lock. What a store ke
 name so that tokens never fall stays: on Redis some hundred keys for an hour
 (token_memory), on MySQL and Postgres as many rows until they are swept.
 
-What needs control of the server (to stop or restart it) is skipped. Connections are
-broken by a proxy on loopback, where the URL names one server without TLS. A check that
-fails while the store does not answer, or has no room for a new client, or while a login
-takes more than a second, is inconclusive; if none has failed otherwise, the exit status
-is 69.
+What needs control of the server is skipped. Connections are broken by a proxy on
+loopback, where the URL names one server without TLS. A check that fails while the store
+does not answer, or has no room for a client, or while a login takes more than a second,
+is inconclusive; if none has failed otherwise, the exit status is 69, and 70 if none has
+passed.
 
 For --chaos see "distlock help chaos".`
 
@@ -161,6 +161,8 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
 		case unanswered > 0 && cmd.Context().Err() == nil:
 			return b.failed(store.failure(unanswered))
+		case cmd.Context().Err() == nil && report.Count(conformance.Passed) == 0:
+			return &exit{status: statusFailed, err: fmt.Errorf("%s: no check has passed, so nothing is known of this backend; see the lines above", b.url)}
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
 			return cmd.Context().Err()
 		}
