@@ -63,8 +63,9 @@ type lease struct {
 	peeks   []*peek       // to be sent
 	peeking bool
 
-	members    map[string]struct{}  // the keys that claims want on the lease
-	stuck      map[string]time.Time // those of claims that could not delete them, and until when they may try
+	members    map[string]struct{} // the keys that claims want on the lease
+	stuck      map[string]struct{} // those of claims that could not delete them
+	unstuck    time.Time           // until when the first of these may try
 	tombstones int
 	bytes      int // of both
 }
@@ -318,15 +319,7 @@ func (l *lease) old() bool {
 // ending reports whether the lease has had its time, or may have a stray. l.mu is held.
 func (l *lease) ending() bool {
 	now := time.Now()
-	if now.After(l.change) {
-		return true
-	}
-	for _, until := range l.stuck {
-		if now.After(until) {
-			return true
-		}
-	}
-	return false
+	return now.After(l.change) || len(l.stuck) > 0 && now.After(l.unstuck)
 }
 
 // deletes notes whether a key of the lease could be deleted by its claim, which has left. If not, the
@@ -336,12 +329,12 @@ func (l *lease) deletes(key string, ttl time.Duration, err error) {
 	defer l.mu.Unlock()
 	if err == nil {
 		delete(l.stuck, key)
-	} else if _, known := l.stuck[key]; !known {
-		if l.stuck == nil { // as mostly
-			l.stuck = make(map[string]time.Time)
-		}
-		l.stuck[key] = time.Now().Add(ttl)
+		return
 	}
+	if len(l.stuck) == 0 {
+		l.stuck, l.unstuck = make(map[string]struct{}), time.Now().Add(ttl)
+	}
+	l.stuck[key] = struct{}{}
 }
 
 // replace has another lease take the place of this one, because it may have a stray.
