@@ -40,6 +40,10 @@ func pairings() []pairing {
 		{clause: "H1", what: "Lock of a name that nobody had", queues: true, lossy: true, prepare: nothing, run: pairLock},
 		{id: "lock-held", clause: "H1", what: "Lock of a held name", queues: true, waits: true, lossy: true, prepare: heldBefore, run: pairLock,
 			rule: "a Lock that waits and is stopped at any of its requests or steps gets nothing that another has taken meanwhile"},
+		{id: "lock-expired", clause: "H1", what: "Lock of a name with an expired entry", queues: true, waits: true, prepare: expiredBefore, run: pairLock,
+			rule: "the same of a Lock that finds an expired entry"},
+		{id: "lock-until-expiry", clause: "H1", what: "Lock of a name whose holder has died", queues: true, waits: true, lapses: true, prepare: diedBefore, run: pairLock,
+			rule: "the same of a Lock that waits until a lease runs out"},
 		{clause: "A5", what: "Lock of a name that is let go of while another waits behind", queues: true, handed: true, lossy: true, prepare: handedBefore, run: pairHanded},
 		{id: "unlock", clause: "H6", what: "Unlock", lossy: true, prepare: takenBefore, run: pairUnlock,
 			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
@@ -75,16 +79,21 @@ func nothing(*pairScene) {}
 
 func releasedBefore(s *pairScene) { s.b.mustTry(s.name, "which is fresh").free() }
 
-// expiredBefore has a client take the name and die.
+// expiredBefore has a client take the name and die, and waits for the end of its lease.
 func expiredBefore(s *pairScene) {
+	diedBefore(s)
+	s.c.sleepUntil(s.other.gone())
+	s.other = nil
+}
+
+func diedBefore(s *pairScene) {
 	p, g := s.c.openGated("P" + s.a.who)
-	h := p.mustTry(s.name, "which is fresh", distlock.NoRenewal())
-	g.hold(1) // it must not clean up
+	s.other = p.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.fits(s.ttl/4))) // before A, waiting, looks by itself
+	g.hold(1)                                                                                            // it must not clean up
 	s.c.Cleanup(g.release)
 	if !p.cutOff() {
 		s.c.Go(func() { <-s.c.ctx.Done(); g.release() })
 	}
-	s.c.sleepUntil(h.gone())
 }
 
 func heldBefore(s *pairScene) {

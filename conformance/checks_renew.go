@@ -13,7 +13,7 @@ import (
 
 func renewChecks() []Check {
 	return []Check{
-		{ID: "renew/late-request", Clause: "H5", Needs: []Cap{capProxy}, Run: renewLateRequest,
+		{ID: "renew/late-request", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: renewLateRequest,
 			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder"},
 		{ID: "renew/boundary", Clause: "H1", Mandatory: true, Heavy: true, Run: renewBoundary,
 			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile"},

@@ -67,6 +67,24 @@ func sweepHeld(c *C) {
 	}
 	next.free()
 	c.freeAll(held[:3])
+	c.sweepsAlike(a, third)
+}
+
+// sweepsAlike sweeps names that are free while others are held that look like them: first the names that are like the others, then
+// the others.
+func (c *C) sweepsAlike(a, third *client) {
+	const half = 10
+	names := c.labels(2 * half)
+	held := c.takeAll(a, names, "which is fresh", distlock.TTL(c.long()))
+	for i := range 2 {
+		free, kept := held[:half], held[half:]
+		c.freeAll(free)
+		c.sleep(c.poll())
+		third.sweep(time.Nanosecond)
+		c.mustKeep(kept, third, fmt.Sprintf("the store was swept after %q and other names had been unlocked", free[0].Name()))
+		held = append(kept, c.takeAll(a, names[i*half:(i+1)*half], "which was unlocked, and perhaps swept", distlock.TTL(c.long()))...)
+	}
+	c.freeAll(held)
 }
 
 func sweepWaitedOnly(c *C) {
@@ -86,13 +104,19 @@ func (c *C) openApart(who string) (p *client, apart bool) {
 }
 
 func sweepTokens(c *C) {
+	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
 	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
 	name, last := c.Name("x"), int64(0)
+	over := "nobody had held it"
 	for i := range c.rounds(20) {
-		p := []*client{a, b}[i%2]
-		h := p.mustTry(name, "which was unlocked, and perhaps swept")
-		c.rises(&last, h, "a sweep right after it was unlocked")
-		h.free()
+		p := []*client{a, b}[i/2%2]
+		if i%4 == 3 {
+			p = c.open(fmt.Sprint("D", i))
+		}
+		h := p.mustTry(name, over)
+		c.rises(&last, h, over)
+		over = c.ends(h, i%4, b, &last) + ", and a sweep"
+		c.sleep(c.poll())
 		a.sweep(time.Nanosecond)
 	}
 	h := dead.mustTry(name, "which was unlocked", distlock.NoRenewal(), distlock.TTL(c.short()))
@@ -103,6 +127,31 @@ func sweepTokens(c *C) {
 	h = c.pollFor(a, name, c.soon(), "the lease of its dead holder was over, and the store was swept")
 	c.rises(&last, h, "a sweep right after a lease had run out")
 	h.free()
+}
+
+// ends ends a hold in one of four ways, and returns how.
+func (c *C) ends(h *lease, way int, by *client, last *int64) string {
+	switch way {
+	case 1:
+		how := h.ended(by, true)
+		_ = h.unlock() // ErrLost if it was broken
+		return how
+	case 2:
+		w := by.begin(h.Name(), distlock.TTL(c.long()))
+		c.awaitQueued(h.Name(), 1)
+		h.free()
+		next := w.woken(c.soon(), h.p.who+" had unlocked it")
+		c.rises(last, next, "a hand-over")
+		next.free()
+		return by.who + ", which had waited for it, had unlocked it"
+	case 3:
+		if err := h.p.close(); err != nil {
+			c.breach("C1", "%s held %q and was closed: %v", h.p.who, h.Name(), err)
+		}
+		return h.p.who + " was closed"
+	}
+	h.free()
+	return h.p.who + " had unlocked it"
 }
 
 func sweepBesideTraffic(c *C) {

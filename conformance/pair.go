@@ -32,6 +32,7 @@ type pairing struct {
 	rule   string
 	queues bool // Lock: what arrives behind its undo may wait for its TTL
 	waits  bool // until the name is free
+	lapses bool // and it becomes free as the lease of B, which is cut off, runs out
 	handed bool // and it becomes free meanwhile
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
 	sweeps bool // reaches all names of the store: so it runs alone, and one scene after the other has the same name
@@ -141,7 +142,7 @@ func (s *pairScene) play() outcome {
 	c := s.c
 	c.pollFor(s.a, c.Name("warm-"+s.a.who), patience, "nobody had ever held it", distlock.TTL(c.long())).free()
 	s.op.prepare(s)
-	woken := s.op.waits && s.k%2 == 0 // half of the requests are counted from the wake-up
+	woken := s.op.waits && s.other != nil && s.k%2 == 0 // half of the requests are counted from the wake-up
 	if !woken {
 		s.gate.hold(s.k)
 	}
@@ -153,6 +154,9 @@ func (s *pairScene) play() outcome {
 	})
 	if woken {
 		c.sleep(quiet)
+		if s.op.lapses {
+			c.sleepUntil(s.other.end()) // A may have looked often until then
+		}
 		s.gate.hold(s.k / 2)
 		if !s.vacated() {
 			return s.over(blocked)
@@ -204,6 +208,7 @@ func (s *pairScene) stopped() bool {
 // vacated is vacate while A may be stopped with what keeps B from it in the process, such as a file lock: then A goes on,
 // and it returns false.
 func (s *pairScene) vacated() bool {
+	s.lapsed()
 	over := make(chan struct{})
 	s.c.Go(func() { defer close(over); s.vacate() })
 	if s.steps != nil && !s.c.within(over, 2*stuckAfter) {
@@ -212,6 +217,14 @@ func (s *pairScene) vacated() bool {
 		return false
 	}
 	return s.c.within(over, 24*time.Hour)
+}
+
+// lapsed waits until the lease of a holder that was cut off is over.
+func (s *pairScene) lapsed() {
+	if s.op.lapses && s.other != nil {
+		s.c.sleepUntil(s.other.gone())
+		s.other = nil
+	}
 }
 
 // vacate has B free the name, if it had it before. The oracles judge what it is told.
@@ -250,6 +263,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 			stuck.Store(true)
 			return
 		}
+		s.lapsed()
 		asking.Store(true)
 		s.vacate()
 		asking.Store(false)

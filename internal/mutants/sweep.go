@@ -69,6 +69,9 @@ type ways struct {
 	since   func(*entry) time.Time // nobody has held the name since then
 	forgets bool                   // how high its tokens were
 	most    int                    // that are removed at a time; 0 stands for all
+
+	also     func(name, swept string) bool // what is removed along with a name; nil is nothing else
+	unbroken bool                          // how high its tokens were is noted by what ends a hold, but not by a Break
 }
 
 func released(e *entry) time.Time { return e.expires }
@@ -80,6 +83,13 @@ func acquired(e *entry) time.Time { return e.granted }
 func sweeping(w ways) design {
 	f := rows()
 	f.sweep = w.sweep
+	f.breaks = func(ctx context.Context, d *flawed, name string, token int64) error {
+		err := breakNumbered(ctx, d, name, token)
+		if err == nil {
+			d.with(name, func(e *entry) { e.seen = true })
+		}
+		return err
+	}
 	return inside(f)
 }
 
@@ -94,7 +104,7 @@ func rows() flaw {
 			c.driver.with(c.asked.Name, func(e *entry) {
 				if e.owner != c.asked.Owner {
 					e.token = max(e.token, c.driver.floor) + 1
-					e.owner, e.granted = c.asked.Owner, time.Now()
+					e.owner, e.granted, e.seen = c.asked.Owner, time.Now(), false
 				}
 				e.expires = time.Now().Add(c.asked.TTL)
 				g.Token = e.token
@@ -138,10 +148,15 @@ func (w ways) sweep(ctx context.Context, d *flawed, idle time.Duration) (removed
 				return removed, err
 			}
 		}
-		if !w.forgets {
+		if !w.forgets && !(w.unbroken && e.seen) {
 			d.floor = max(d.floor, e.token)
 		}
 		delete(d.entries, name)
+		for other := range d.entries {
+			if w.also != nil && w.also(other, name) {
+				_ = remove(ctx, d.mem, other) // ErrLost if nobody has it
+			}
+		}
 		if removed++; removed == w.most {
 			break
 		}

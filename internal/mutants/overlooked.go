@@ -1,0 +1,147 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// overlookedMutants go wrong on ways that lie beside those that most take: by an expiry instead of a release, by a Break before a Sweep,
+// with more names or waiters than usual, or after a reconnect.
+func overlookedMutants() []Mutant {
+	const looks, swept = "looks in one step and acts in another", "the store is swept in them"
+	late := "a request is late, or repeated, in them"
+	return []Mutant{
+		{
+			Name: "LooksAtDead", Flaw: "looks with one request and takes over with a second, on a Lock that finds an expired entry",
+			KilledBy: []Kill{{"pair/lock-expired", looks}}, MayTrip: []string{"renew/*", "stress/*"}, Why: late,
+			design: takingOver(func(c *claim) bool { return !c.refused }),
+		},
+		{
+			Name: "LooksAtDying", Flaw: "looks with one request and takes over with a second, when a Lock has waited for a lease to run out",
+			KilledBy: []Kill{{"pair/lock-until-expiry", looks}}, MayTrip: []string{"renew/*", "stress/*"}, Why: late,
+			design: takingOver(func(c *claim) bool { return c.refused }),
+		},
+		{
+			Name: "SweepsByPrefix", Flaw: "removes all names that begin with one that is free when it sweeps, also those that are held",
+			Seen:     "keys that are found by a pattern",
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}}, MayTrip: []string{"sweep/*"}, Why: swept,
+			design: sweeping(ways{since: released, also: strings.HasPrefix}),
+		},
+		{
+			Name: "SweepsFolded", Flaw: "removes all names that differ from one that is free in case only when it sweeps, also those that are held",
+			Seen:     "a column with a collation that ignores case",
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}}, MayTrip: []string{"sweep/*"}, Why: swept,
+			design: sweeping(ways{since: released, also: strings.EqualFold}),
+		},
+		{
+			Name: "BreakThenSweep", Flaw: "counts the tokens of a name again from the one before when it was swept after a Break",
+			Seen:     "a floor of tokens that a release writes",
+			KilledBy: []Kill{{"sweep/tokens", "a sweep"}}, MayTrip: []string{"sweep/*"}, Why: swept,
+			design: sweeping(ways{since: released, unbroken: true}),
+		},
+		{
+			Name: "SixtyFourWakeUps", Flaw: "loses wake-ups when more than 64 names of a client are released at a time",
+			Seen:     "a buffered channel, and a send that does not block",
+			KilledBy: []Kill{{"handover/many-names", "is still waiting for"}},
+			design:   design{driver: wakingFew},
+		},
+		{
+			Name: "RenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since",
+			Seen:     "UPDATE with a WHERE for the owner, and none for the expiry",
+			KilledBy: []Kill{{"renew/late-request", "must not revive it"}}, MayTrip: []string{"renew/*", "stress/*", "fault/*"}, Why: "leases end while a renewal is under way in them",
+			design: inside(flaw{try: tryAndDate, renew: renewExpired, release: releaseLive}),
+		},
+	}
+}
+
+// takingOver is a plain driver that takes over what has expired by two requests, for a Lock for which when is true.
+func takingOver(when func(c *claim) bool) design {
+	f := plain(flaw{
+		try: func(ctx context.Context, c *claim) (g driver.Grant, err error) {
+			dead := false
+			c.driver.with(c.asked.Name, func(e *entry) { dead = !e.ended && e.owner != c.asked.Owner })
+			if dead && !c.asked.NoWait && when(c) {
+				g, err = lookThenTake(ctx, c)
+			} else {
+				g, err = c.inner.Try(ctx)
+			}
+			c.refused = c.refused || errors.Is(err, distlock.ErrHeld)
+			c.noteGrant(err)
+			return g, err
+		},
+		release: releaseHeard,
+	})
+	return outside(f)
+}
+
+func (c *claim) noteGrant(err error) {
+	if err == nil {
+		c.driver.with(c.asked.Name, func(e *entry) {
+			e.owner, e.ended, e.expires = c.asked.Owner, false, time.Now().Add(c.asked.TTL)
+		})
+	}
+}
+
+func tryAndDate(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	c.noteGrant(err)
+	return g, err
+}
+
+// wakingFew passes wake-ups on one by one, and has room for 64 meanwhile.
+func wakingFew(e *env) driver.Driver {
+	room := make(chan struct{}, 64)
+	return e.inside(flaw{wait: func(ctx context.Context, c *claim) error {
+		if err := c.inner.Wait(ctx); err != nil {
+			return err
+		}
+		select {
+		case room <- struct{}{}:
+			time.Sleep(time.Millisecond)
+			<-room
+			return nil
+		default:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}})
+}
+
+// renewExpired renews the entry that was the last of its name, be it over or not.
+func renewExpired(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	revived := false
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if err == nil {
+			e.expires = time.Now().Add(g.TTL)
+		}
+		revived = errors.Is(err, distlock.ErrLost) && !e.ended && e.owner == c.asked.Owner && !time.Now().Before(e.expires)
+	})
+	if revived {
+		return renewAnew(ctx, c, ttl)
+	}
+	return g, err
+}
+
+// releaseHeard notes a release that has reached the store.
+func releaseHeard(ctx context.Context, c *claim) error {
+	if err := c.inner.Release(ctx); err != nil {
+		return err
+	}
+	return releaseKnown(ctx, c)
+}
+
+// releaseLive does not look at what has expired.
+func releaseLive(ctx context.Context, c *claim) error {
+	over := false
+	c.driver.with(c.asked.Name, func(e *entry) { over = !time.Now().Before(e.expires) })
+	if over {
+		return c.inner.Release(ctx)
+	}
+	return releaseKnown(ctx, c)
+}
