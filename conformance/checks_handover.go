@@ -21,7 +21,7 @@ func handoverChecks() []Check {
 		{ID: "handover/woken-leaves", Clause: "W1", Mandatory: true, Run: wokenLeaves, span: time.Hour,
 			Rule: "a wake-up that comes to a waiter on its way out is passed on to the next"},
 		{ID: "handover/dead-waiter", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: deadWaiter,
-			Rule: "a waiter that has died neither delays the release nor keeps the name from those behind it for longer than its own lease"},
+			Rule: "waiters that have died neither delay the release nor keep the name from those behind them for longer than a lease of theirs"},
 		{ID: "handover/crowd", Clause: "A3", Mandatory: true, Heavy: true, Run: handoverCrowd, span: time.Hour,
 			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came"},
 		{ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: 12 * time.Hour,
@@ -177,27 +177,36 @@ func wokenLeaves(c *C) {
 }
 
 func deadWaiter(c *C) {
-	a, dead, third := c.open("A"), c.openVia("B"), c.open("C")
+	const many = 3
+	a, third := c.open("A"), c.open("C")
 	name, ttl := c.Name("x"), c.Unit()
 	if c.Virtual() {
 		ttl = c.ending() // so short that C, which looks by itself now and then, is told in time when to look
 	}
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	dead.begin(name, distlock.TTL(ttl))
-	seen := c.awaitQueued(name, 1)
+	var dead []*client
+	seen := true
+	for i := range many {
+		p := c.openVia(fmt.Sprint("B", i+1))
+		p.begin(name, distlock.TTL(ttl))
+		seen = c.awaitQueued(name, i+1) && seen
+		dead = append(dead, p)
+	}
 	w := third.begin(name, distlock.TTL(c.long()))
-	c.awaitQueued(name, 2)
-	dead.cutOff()
+	c.awaitQueued(name, many+1)
+	for _, p := range dead {
+		p.cutOff()
+	}
 	cut := c.now()
 	c.releasesSoon(h, "a waiter that had died")
-	// The place of the dead lives by its TTL, or by a hold of that length, handed to
-	// it. Without a queue the wake-up may be lost with it: then C looks by itself,
-	// after a third of its own TTL.
+	// The places of the dead live by their TTL, all at a time, or the first by a hold of that
+	// length, handed to it. Without a queue the wake-up may be lost with it: then C looks by
+	// itself, after a third of its own TTL.
 	bound, clause := 2*c.atMost(ttl), "W3"
 	if c.harness.Caps().Fair != Yes || !seen {
 		bound, clause = max(bound, c.long()/3), "W1"
 	}
-	w.awaited(clause, bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; B, which was before C in the queue with a TTL of %v, had died at %s", ttl, millis(cut))).free()
+	w.awaited(clause, bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; the %d clients B, which were before C in the queue with a TTL of %v, had died at %s", many, ttl, millis(cut))).free()
 }
 
 // releasesSoon unlocks h. That must not have to wait for the successor.

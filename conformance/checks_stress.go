@@ -20,7 +20,7 @@ func stressChecks() []Check {
 		{ID: "stress/sequence", Clause: "H1", Mandatory: true, Run: stressSequence,
 			Rule: "the same holds for calls that do not overlap, where only one answer is right"},
 		{ID: "stress/pool-starvation", Clause: "W2", Mandatory: true, Heavy: true, Run: stressPool,
-			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds"},
+			Rule: "fifty waiters of a client do not keep it from extending and unlocking what it holds, and keep no connections of their own"},
 		{ID: "stress/herd", Clause: "W2", Needs: []Cap{capProxy, capPush}, Heavy: true, Run: stressHerd,
 			Rule: "a release wakes the next waiter alone: the requests per hand-off do not grow with the waiters"},
 	}
@@ -158,7 +158,7 @@ func stressSequence(c *C) {
 
 func stressPool(c *C) {
 	const waiters = 50
-	a, b := c.open("A"), c.open("B")
+	a, b := c.open("A"), c.openMortal("B")
 	ttl := distlock.TTL(c.long())
 	own := b.mustTry(c.Name("own"), "which is fresh", ttl)
 	held := make([]*lease, waiters)
@@ -166,11 +166,18 @@ func stressPool(c *C) {
 		held[i] = a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", ttl)
 	}
 	var queue []*pending
-	for _, h := range held {
-		queue = append(queue, b.begin(h.Name(), ttl))
+	var conns [2]int // with half of the waiters, when a pool has grown as it will, and with all
+	for i := range conns {
+		for _, h := range held[i*waiters/2:][:waiters/2] {
+			queue = append(queue, b.begin(h.Name(), ttl))
+		}
+		c.awaitQueued(queue[len(queue)-1].name, 1)
+		c.sleep(quiet) // until they wait, and no longer ask
+		conns[i] = b.connections()
 	}
-	c.awaitQueued(held[waiters-1].Name(), 1)
-	c.sleep(quiet) // until they wait, and no longer ask
+	if conns[1] > conns[0]+waiters/4 {
+		c.Failf("B had %d connections while %d goroutines waited for a name each, and %d with %d: a waiter must not keep one", conns[0], waiters/2, conns[1], waiters)
+	}
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -190,6 +197,14 @@ func stressPool(c *C) {
 		h.free()
 		queue[i].lease(c.soon(), fmt.Sprintf("A had unlocked it; B waited for it and for %d other names", waiters-1)).free()
 	}
+}
+
+// connections counts those of p, if it has a link.
+func (p *client) connections() int {
+	if p.link == nil {
+		return 0
+	}
+	return p.link.Connections()
 }
 
 func stressHerd(c *C) {

@@ -113,6 +113,10 @@ func (s *pairScene) suffer(f fate, w way) {
 	if s.held != nil {
 		deadline = s.held.Ends()
 	}
+	if s.keeps() && s.k%2 == 1 {
+		s.waiter = s.third.begin(s.name, distlock.TTL(c.long()))
+		c.awaitQueued(s.name, 1)
+	}
 	limit := patience
 	if w.silent || s.op.waits {
 		limit = c.Unit() / 4
@@ -158,9 +162,33 @@ func (s *pairScene) suffer(f fate, w way) {
 	s.judgeFate(f, because)
 }
 
+// keeps reports whether A has a lock that it does not let go of.
+func (s *pairScene) keeps() bool { return s.held != nil && s.op.id != "unlock" }
+
+// mustKeepIt demands that nobody gets the name while A believes in its lock, neither one that asks now nor one that has waited
+// since before the fault.
+func (s *pairScene) mustKeepIt(because string) {
+	believes := s.held.Err() == nil
+	switch w := s.waiter; {
+	case w == nil && believes:
+		s.third.mustBeBusyAfter(s.name, s.held, because)
+	case w != nil:
+		if got := w.within(s.c.poll()); got && w.a.err == nil && believes {
+			s.c.intruded(w.a, s.held, s.held.end(), because)
+		}
+		w.giveUp()
+		if w.a.err == nil {
+			_ = w.a.unlock() // A may have been told that it is lost
+		}
+	}
+}
+
 // judgeFate judges what A was told, by what another sees.
 func (s *pairScene) judgeFate(f fate, because string) {
 	c := s.c
+	if s.keeps() {
+		s.mustKeepIt(because)
+	}
 	switch {
 	case s.op.handed:
 	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):

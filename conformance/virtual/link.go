@@ -30,6 +30,7 @@ type Link struct {
 	delayed                      bool // the delay has had an effect, and is counted
 	requests, fired              int
 	bytes                        int64
+	dialled                      int
 	closed                       bool
 }
 
@@ -270,14 +271,20 @@ func (l *Link) Requests() (n int) { l.set(func() { n = l.requests }); return n }
 // Bytes implements netfault.Link.
 func (l *Link) Bytes() (n int64) { l.set(func() { n = l.bytes }); return n }
 
-// Connections implements netfault.Link: one until the client is closed.
+// Connections implements netfault.Link: one, and those of Dial, until the client is closed.
 func (l *Link) Connections() (n int) {
 	l.set(func() {
 		if !l.closed {
-			n = 1
+			n = 1 + l.dialled
 		}
 	})
 	return n
+}
+
+// Dial counts a further connection until hangUp is called, for a driver that is to be seen to open one.
+func (l *Link) Dial() (hangUp func()) {
+	l.set(func() { l.dialled++ })
+	return func() { l.set(func() { l.dialled-- }) }
 }
 
 // Fired implements netfault.Link.

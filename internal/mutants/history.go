@@ -157,7 +157,7 @@ func toldRowMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "RestOfHolder", Flaw: "tells a waiter what is left of the holder's lease, and nothing of those before it",
-			KilledBy: []Kill{{"handover/dead-waiter", "which was before C in the queue"}},
+			KilledBy: []Kill{{"handover/dead-waiter", "which were before C in the queue"}},
 			design: ledger(ledgerFlaw{told: func(r *row, _ *ledgerClaim, held *driver.Held) {
 				if r.hold != nil {
 					held.Remaining = time.Until(r.hold.expires)

@@ -107,7 +107,7 @@ func All() []Mutant {
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
 		saidMutants, endMutants, clauseMutants, unlockMutants,
 		plainMutants, meetingMutants, bookMutants,
-		narrowMutants, rareMutants, callerMutants, pileMutants, narrowPatterns, historyMutants, seldomMutants, overlookedMutants,
+		narrowMutants, rareMutants, callerMutants, pileMutants, narrowPatterns, historyMutants, seldomMutants, overlookedMutants, unboundedMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

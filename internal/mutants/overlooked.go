@@ -44,11 +44,38 @@ func overlookedMutants() []Mutant {
 			KilledBy: []Kill{{"sweep/tokens", "a sweep"}}, MayTrip: []string{"sweep/*"}, Why: swept,
 			design: sweeping(ways{since: released, unbroken: true}),
 		},
+	}
+}
+
+// unboundedMutants have too little room for many waiters, or too much for the dead, and do not notice an end.
+func unboundedMutants() []Mutant {
+	return []Mutant{
 		{
 			Name: "SixtyFourWakeUps", Flaw: "loses wake-ups when more than 64 names of a client are released at a time",
 			Seen:     "a buffered channel, and a send that does not block",
 			KilledBy: []Kill{{"handover/many-names", "is still waiting for"}},
 			design:   design{driver: wakingFew},
+		},
+		{
+			Name: "WaiterDials", Flaw: "opens a connection for each waiter, which keeps it as long as it waits",
+			KilledBy: []Kill{{"stress/pool-starvation", "a waiter must not keep one"}},
+			design: design{driver: func(e *env) driver.Driver {
+				return e.outside(flaw{wait: func(ctx context.Context, c *claim) error {
+					defer e.link.Dial()()
+					return c.inner.Wait(ctx)
+				}})
+			}},
+		},
+		{
+			Name: "DeadByTurns", Flaw: "hands a name that nobody has taken on to the next in the queue, dead or not, for a fresh TTL each",
+			KilledBy: []Kill{{"handover/dead-waiter", "which were before C in the queue"}}, MayTrip: []string{"fair/*"}, Why: "waiters die in them",
+			design: relayed(relayFlaw{oneByOne: true}),
+		},
+		{
+			Name: "TakesAgain", Flaw: "loses its holds with their connection, and quietly takes them again on the next one",
+			Seen:     "GET_LOCK, advisory locks",
+			KilledBy: []Kill{{"pair/request-lost", "two holders at once"}, {"pair/reply-lost", "two holders at once"}}, MayTrip: []string{"fault/*"}, Why: "connections break in them",
+			design: outside(flaw{renew: renewOnNext}),
 		},
 		{
 			Name: "RenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since",
@@ -144,4 +171,19 @@ func releaseLive(ctx context.Context, c *claim) error {
 		return c.inner.Release(ctx)
 	}
 	return releaseKnown(ctx, c)
+}
+
+// renewOnNext loses the hold with the connection. The next one is there a millisecond later.
+func renewOnNext(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	if !isSilent(err) {
+		return g, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	_ = remove(ctx, c.driver.mem, c.asked.Name)
+	time.Sleep(time.Millisecond)
+	if _, again := c.as(func(r *driver.Request) { r.NoWait, r.TTL = true, ttl }).Try(ctx); again != nil {
+		return g, err
+	}
+	return driver.Grant{TTL: ttl}, nil
 }

@@ -58,6 +58,7 @@ type relayFlaw struct {
 	handshake bool // a release waits for the next to take the name
 	requeue   bool // a waiter that looks again goes to the end
 	barge     bool // the first request for a free name gets it
+	oneByOne  bool // an expiry hands the name on as well, and a place in the queue has no end
 }
 
 func newRelayStore(f relayFlaw) *relayStore {
@@ -71,8 +72,15 @@ func (s *relayStore) name(name string, now time.Time) *relayName {
 		n = new(relayName)
 		s.names[name] = n
 	}
-	if n.holder != nil && !now.Before(n.holder.expires) {
+	for n.holder != nil && !now.Before(n.holder.expires) {
+		last := n.holder
 		n.holder = nil
+		if s.flaw.oneByOne {
+			s.handOn(n, last, last.expires)
+		}
+	}
+	if s.flaw.oneByOne {
+		return n
 	}
 	n.queue = slices.DeleteFunc(n.queue, func(p *waiter) bool { return !now.Before(p.seen.Add(p.request.TTL)) })
 	return n
@@ -118,7 +126,7 @@ func (s *relayStore) try(p *waiter) (driver.Grant, error) {
 			n.queue = append(n.queue, p)
 		}
 	}
-	return driver.Grant{}, &distlock.HeldError{Remaining: n.blockedFor(now)}
+	return driver.Grant{}, &distlock.HeldError{Remaining: n.blockedFor(now, s.flaw.oneByOne)}
 }
 
 func (s *relayStore) first(queue []*waiter) int {
@@ -129,12 +137,16 @@ func (s *relayStore) first(queue []*waiter) int {
 }
 
 // blockedFor is when a waiter has to look, if nobody gives a sign of life.
-func (n *relayName) blockedFor(now time.Time) time.Duration {
+func (n *relayName) blockedFor(now time.Time, oneByOne bool) time.Duration {
 	d := distlock.MaxTTL
 	if n.holder != nil {
 		d = n.holder.expires.Sub(now)
 	}
 	for _, p := range n.queue {
+		if oneByOne {
+			d = min(d, p.request.TTL)
+			continue
+		}
 		d = min(d, p.seen.Add(p.request.TTL).Sub(now))
 	}
 	return max(d, 1)
