@@ -134,6 +134,7 @@ type watch struct {
 	// number of readers. A reader passes what it gets to note.
 	events <-chan zk.Event
 
+	lives   func() bool // whether the session of the watch does
 	deleted atomic.Bool // the node is gone for good: its path is never used again
 }
 
@@ -145,10 +146,11 @@ var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c
 // one. Nobody else may use it.
 func (w *watch) slim() { w.ready, w.held = closed, nil }
 
-// arm makes the subscription for a claim that lives by session. The answer in another
+// arm makes the subscription for a claim that lives by session. An answer or an event in another
 // session says nothing: its first server may be behind, and not know the node yet.
 func (w *watch) arm(s *session, path string, session int64) {
 	defer close(w.ready)
+	w.lives = func() bool { return s.lives(session) }
 	// GetW and not ExistsW: if the node is gone, ExistsW would watch for its creation,
 	// and so for ever.
 	_, w.err = again(context.Background(), s, func() (struct{}, error) {
@@ -158,14 +160,14 @@ func (w *watch) arm(s *session, path string, session int64) {
 		}
 		return struct{}{}, err
 	})
-	if !s.lives(session) {
+	if !w.lives() {
 		w.err = zk.ErrSessionExpired
 	}
 	w.deleted.Store(errors.Is(w.err, zk.ErrNoNode))
 }
 
 func (w *watch) note(e zk.Event) {
-	if e.Type == zk.EventNodeDeleted {
+	if e.Type == zk.EventNodeDeleted && w.lives() {
 		w.deleted.Store(true)
 	}
 }

@@ -73,14 +73,17 @@ func (d *dialer) forsaken() bool {
 	return d.timeout() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
 }
 
-// connect is a zk.Dialer. The library's own limit of a second is too short for TLS over
-// a long way. While there is a session to save, no server gets more than twice the time
-// for an answer.
-func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error) {
-	limit := d.DialTimeout
-	if d.timeout() != 0 {
-		limit = min(limit, 2*d.silence())
+// limit bounds an attempt to connect. While there is a session to save, no server gets more than twice the time for an answer.
+func (d *dialer) limit() time.Duration {
+	if d.timeout() == 0 || d.forsaken() {
+		return d.DialTimeout
 	}
+	return min(d.DialTimeout, 2*d.silence())
+}
+
+// connect is a zk.Dialer. The library's own limit of a second is too short for TLS over a long way.
+func (d *dialer) connect(network, addr string, _ time.Duration) (net.Conn, error) {
+	limit := d.limit()
 	ctx, cancel := context.WithTimeout(d.life, limit)
 	defer cancel()
 	conn, err := d.dial(ctx, network, addr)
@@ -172,7 +175,18 @@ type hosts struct {
 	list  []string
 	next  int
 	tried int // since the last connection
+
+	connected time.Time
+	short     int // connections in a row that did not last
 }
+
+const (
+	// lasting is how long a connection lasts that counts.
+	lasting = time.Second
+	// maxShort is how many in a row may be lost sooner before the library waits. Servers that drop each session as soon
+	// as they have granted it would else be asked again without end, as fast as they can answer.
+	maxShort = 10
+)
 
 // Init implements zk.HostProvider.
 func (h *hosts) Init(list []string) error { h.list = list; return nil }
@@ -184,12 +198,17 @@ func (h *hosts) Len() int { return len(h.list) }
 // second, and fails what has queued up.
 func (h *hosts) Next() (host string, allTried bool) {
 	host = h.list[h.next%len(h.list)]
-	if allTried = h.tried == len(h.list); allTried {
-		h.tried = 0
+	if h.tried == 0 && time.Since(h.connected) < lasting {
+		h.short++
+	} else if h.tried == 0 {
+		h.short = 0
+	}
+	if allTried = h.tried == len(h.list) || h.short > maxShort; allTried {
+		h.tried, h.short = 0, 0
 	}
 	h.next, h.tried = h.next+1, h.tried+1
 	return host, allTried
 }
 
 // Connected implements zk.HostProvider.
-func (h *hosts) Connected() { h.tried = 0 }
+func (h *hosts) Connected() { h.tried, h.connected = 0, time.Now() }
