@@ -86,12 +86,14 @@ func onceLongRun(c *C) {
 	name, period := c.Name("x"), c.period()
 	call := c.now()
 	began, over := make(chan struct{}), make(chan struct{})
+	var run context.Context // of A's job; its end is the loss of the record, which A is told
 	c.Go(func() {
-		_, err := a.oncePer(c.ctx, name, period, func(context.Context) error {
+		_, err := a.oncePer(c.ctx, name, period, func(ctx context.Context) error {
+			run = ctx
 			close(began)
-			c.sleep(period * 3 / 2)
+			c.within(ctx.Done(), period*3/2)
 			close(over)
-			return nil
+			return context.Cause(ctx)
 		})
 		if err != nil {
 			c.excuse(call, c.Unit(), name, err)
@@ -105,6 +107,7 @@ func onceLongRun(c *C) {
 		b.job(name, period, func(context.Context) error {
 			select {
 			case <-over:
+			case <-run.Done():
 			default:
 				c.Failf("B ran the job %q at %s while A's run was still under way", name, millis(c.now()))
 			}
