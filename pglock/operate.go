@@ -70,16 +70,17 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 // Sweep implements driver.Sweeper.
 func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err error) {
 	for last := ""; ; {
-		before := removed
+		n := 0 // of this statement, which is undone if it fails
 		err := d.ask(ctx, manyTimeout, "sweep", func(row pgx.Rows) error {
 			var name string
 			err := row.Scan(&name)
 			last = max(last, unhex(name))
-			removed++
+			n++
 			return err
 		}, []byte(last), max(idle, minIdle).Microseconds(), driver.MaxLate.Microseconds())
-		if err != nil || removed == before {
+		if err != nil || n == 0 {
 			return removed, explain(err)
 		}
+		removed += n
 	}
 }
