@@ -33,12 +33,13 @@ func (c *C) patiently() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, patience+c.Slack())
 }
 
-// close closes the client.
+// close closes the client. What it holds may be released one after the other.
 func (p *client) close() (err error) {
 	now := make(chan struct{})
 	close(now)
-	if !p.detached(func() { err = p.locker.Close() }, now, closing+p.c.Slack()) {
-		p.c.breach("C1", "%s called Close, which has not returned within %v: the driver may ignore the end of a context", p.who, closing+p.c.Slack())
+	bound := closing + p.c.Slack() + time.Duration(p.holds.Load())*p.c.cal.Pair
+	if !p.detached(func() { err = p.locker.Close() }, now, bound) {
+		p.c.breach("C1", "%s called Close, which has not returned within %v: the driver may ignore the end of a context", p.who, bound)
 	}
 	return err
 }
@@ -86,6 +87,9 @@ func (h *lease) Extend(ctx context.Context, ttl time.Duration) (err error) {
 // Unlock calls Unlock and records it.
 func (h *lease) Unlock(ctx context.Context) (err error) {
 	h.p.bounded(ctx, "Unlock", h.Name(), func() { err = h.Hold.Unlock(ctx) })
+	if h.unlocked.CompareAndSwap(false, true) {
+		h.p.holds.Add(-1)
+	}
 	return err
 }
 

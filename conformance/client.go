@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -22,6 +23,7 @@ type client struct {
 	who    string
 	locker distlock.Locker
 	link   netfault.Link // nil if the client was not opened by openVia
+	holds  atomic.Int64  // the locks that it has got and not unlocked
 
 	delayed bool // by its link, all the time
 }
@@ -154,6 +156,7 @@ type lease struct {
 	asked     time.Duration
 	fixed     bool          // not renewed
 	refused   time.Duration // the call of the last probe before it that found the name held; set by stalk
+	unlocked  atomic.Bool   // or tried to be
 	longest   time.Duration // until when Extend has made it last, at the most; 0 if nothing was extended
 }
 
@@ -172,6 +175,7 @@ func (p *client) acquire(ctx context.Context, op oracle.Op, name string, opts ..
 	}
 	a := answer{err: err, call: call, ret: p.c.now(), asked: asked.TTL}
 	if err == nil {
+		p.holds.Add(1)
 		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL, fixed: asked.NoRenewal}
 	}
 	return a
