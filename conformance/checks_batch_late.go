@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/distlock-go/distlock"
 )
@@ -11,8 +12,8 @@ func batchFromRequest(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	held := c.takeAll(a, c.names(3), "which is fresh")
 	queue := c.queueAll(b, held)
+	slow := c.Unit() / 8 / time.Duration(a.requestsOf(func() { a.mustBeBusy(held[0].Name(), held[0]) }))
 	granted := held[0].Deadline()
-	slow := c.Unit() / 8
 	a.link.Delay(slow, 0)
 	if !c.eventually(2*c.Unit(), func() bool { return held[0].Deadline().After(granted) || held[0].Err() != nil }) || held[0].Err() != nil {
 		c.Inconclusivef("A's lock was not renewed while its link took %v for a request and its reply: %s", slow, describe(held[0].Err()))

@@ -35,7 +35,7 @@ func handoverChecks() []Check {
 type relay struct {
 	holder, waiter time.Duration // their TTLs
 	wait           time.Duration // how long the waiter waits
-	latency        time.Duration // of the waiter's network, both ways together
+	latency        time.Duration // of a Try over the waiter's network, both ways together
 }
 
 func handoverLease(c *C) {
@@ -69,14 +69,20 @@ func handoverDeadline(c *C) {
 func (c *C) handOver(i int, r relay) {
 	a, b, third := c.open(fmt.Sprint("A", i+1)), c.openMortal(fmt.Sprint("B", i+1)), c.open(fmt.Sprint("C", i+1))
 	name := c.Name(fmt.Sprint(i))
+	latency := r.latency
 	if b.link != nil {
-		b.mustTry(c.Name(fmt.Sprint("warm", i)), "which is fresh").free()
+		warm := c.Name(fmt.Sprint("warm", i))
+		b.mustTry(warm, "which is fresh").free()
+		before := b.link.Requests()
+		h := b.mustTry(warm, "which B has unlocked")
+		latency /= time.Duration(max(1, b.link.Requests()-before)) // of a request
+		h.free()
 	}
 	first := a.mustTry(name, "which is fresh", distlock.TTL(r.holder))
 	w := b.begin(name, distlock.TTL(r.waiter), distlock.NoRenewal())
 	c.awaitQueued(name, 1)
-	if r.latency > 0 {
-		b.link.Delay(r.latency, 0)
+	if latency > 0 {
+		b.link.Delay(latency, 0)
 	}
 	c.sleep(r.wait)
 	freed := c.now()
@@ -120,7 +126,7 @@ func handoverManyNames(c *C) {
 	ttl := distlock.TTL(c.long())
 	names := c.labels(300)
 	if !c.Virtual() {
-		names = names[:min(122, max(32, int(time.Second/max(c.cal.Pair, 1))))]
+		names = names[:min(122, max(8, int(time.Second/max(c.cal.Pair, 1))))]
 	}
 	for _, like := range []string{"日本語/ключ", "😀 {x}", "a*b?[c]\\", "\"'`;--", "\n\t\x7f"} {
 		names = append(names, c.Name(like))
