@@ -129,8 +129,9 @@ func latency(c *C) {
 	a.link.Delay(delay, delay/2) // and no round trip takes less than half of it
 	a.delayed = true
 	c.watchStore()
-	ttl := max(c.Unit(), 10*delay)
-	h := c.pollFor(a, name, patience+c.soon(), fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay), distlock.TTL(ttl))
+	over := fmt.Sprintf("nobody had ever held it, over a network that takes %v", delay)
+	ttl := c.fits(max(c.Unit(), 10*delay, 8*a.slowestCall(over)))
+	h := c.pollFor(a, name, patience+c.soon(), over, distlock.TTL(ttl))
 	for range 6 {
 		c.sleep(ttl / 4)
 		c.mustLive(h, fmt.Sprintf("with a network that takes %v, give or take half of that, and a TTL of %v", delay, ttl))
@@ -144,6 +145,17 @@ func latency(c *C) {
 	a.link.Heal()
 	c.pollFor(b, name, c.soon(), "A had unlocked it over a slow network").free()
 	c.warm(a)
+}
+
+// slowestCall returns the longest that a call of p takes: a renewal may take as long. It is entitled to a name of its own,
+// because why.
+func (p *client) slowestCall(why string) (took time.Duration) {
+	c := p.c
+	h := c.pollFor(p, c.Name("measured"), patience+c.soon(), why, distlock.TTL(c.long()))
+	call, ret := h.mustExtend(c.long())
+	freed := c.now()
+	h.free()
+	return max(h.ret-h.call, ret-call, c.now()-freed)
 }
 
 func fragmented(c *C) {
