@@ -161,8 +161,8 @@ func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opt
 // that one waits for the expiry, or for the poll at a third of the TTL.
 func (c *C) long() time.Duration { return c.fits(max(10*c.Unit(), 12*c.soon())) }
 
-// short is the TTL of checks that let many leases run out.
-func (c *C) short() time.Duration { return c.fits(200 * time.Millisecond) }
+// short is the TTL of checks that let many leases run out. A slow store needs longer ones, or they are over when it answers.
+func (c *C) short() time.Duration { return c.fits(max(200*time.Millisecond, 4*c.cal.Pair)) }
 
 // fits returns a TTL near to d that the driver grants as it is asked for.
 func (c *C) fits(d time.Duration) time.Duration {
