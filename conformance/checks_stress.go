@@ -159,7 +159,8 @@ func stressSequence(c *C) {
 func stressPool(c *C) {
 	waiters := 50
 	if c.harness.Caps().Push != Yes && c.cal.Pair > 0 {
-		waiters = min(waiters, int(c.Slack()/(4*c.cal.Pair))*2) // so many that ask all the time are answered in a quarter of the slack
+		// So many that ask all the time are answered in a quarter of the slack, and in half of what an Unlock waits for (H6).
+		waiters = min(waiters, max(2, 2*int(min(c.Slack()/4, 2500*time.Millisecond)/c.cal.Pair)))
 	}
 	a, b := c.open("A"), c.openMortal("B")
 	ttl := distlock.TTL(c.long())
