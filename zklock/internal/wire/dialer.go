@@ -177,13 +177,13 @@ type hosts struct {
 	tried int // since the last connection
 
 	connected time.Time
-	short     int // connections in a row that did not last
+	short     int // connections in a row that came soon after the one before
 }
 
 const (
-	// lasting is how long a connection lasts that counts.
+	// lasting is how long after one connection the next may come without being counted.
 	lasting = time.Second
-	// maxShort is how many in a row may be lost sooner before the library waits. Servers that drop each session as soon
+	// maxShort is how many in a row may come sooner before the library waits. Servers that drop each session as soon
 	// as they have granted it would else be asked again without end, as fast as they can answer.
 	maxShort = 10
 )
@@ -198,11 +198,6 @@ func (h *hosts) Len() int { return len(h.list) }
 // second, and fails what has queued up.
 func (h *hosts) Next() (host string, allTried bool) {
 	host = h.list[h.next%len(h.list)]
-	if h.tried == 0 && time.Since(h.connected) < lasting {
-		h.short++
-	} else if h.tried == 0 {
-		h.short = 0
-	}
 	if allTried = h.tried == len(h.list) || h.short > maxShort; allTried {
 		h.tried, h.short = 0, 0
 	}
@@ -211,4 +206,9 @@ func (h *hosts) Next() (host string, allTried bool) {
 }
 
 // Connected implements zk.HostProvider.
-func (h *hosts) Connected() { h.tried, h.connected = 0, time.Now() }
+func (h *hosts) Connected() {
+	if h.short++; time.Since(h.connected) >= lasting {
+		h.short = 0
+	}
+	h.tried, h.connected = 0, time.Now()
+}
