@@ -145,7 +145,7 @@ func handoverManyNames(c *C) {
 	}
 	for _, h := range held {
 		if c.inspector() == nil || !c.awaitQueued(h.Name(), 1) {
-			break // nobody sees who waits
+			break // waiters are not seen
 		}
 	}
 	c.sleep(quiet)

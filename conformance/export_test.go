@@ -10,7 +10,7 @@ const RaceEnabled = raceEnabled
 
 // CollectFar is Collect in virtual time, but with the times and the numbers that checks have on a server: so the bounds
 // for a slow one are judged, and cost nothing.
-func CollectFar(t *testing.T, h Harness, o *Options) (done []Result) {
+func CollectFar(t *testing.T, h Harness, o *Options) []Result {
 	s := newSuite(t.Context(), h, o)
 	synctest.Test(t, func(*testing.T) {
 		s.calibrate()
@@ -18,8 +18,5 @@ func CollectFar(t *testing.T, h Harness, o *Options) (done []Result) {
 		s.derive(s.timing)
 		s.Slack = max(s.Slack, o.Slack)
 	})
-	for _, k := range s.checks {
-		done = append(done, s.inBubble(t, k))
-	}
-	return done
+	return s.allInBubbles(t)
 }

@@ -138,7 +138,7 @@ func (c *farClaim) Release(ctx context.Context) error {
 	return c.d.ask(ctx, func() error { return c.Claim.Release(ctx) })
 }
 
-// Testfar: no check accuses a right driver because its store is slow, or because it sends several requests, nor leaves it in
+// TestFar: no check accuses a right driver because its store is slow, or because it sends several requests, nor leaves it in
 // doubt. Without a list of checks, all look at it.
 func TestFar(t *testing.T) {
 	const slow = 300 * time.Millisecond

@@ -58,8 +58,8 @@ func (o *checkOptions) readFaults(cmd *cobra.Command) error {
 		}
 		return fmt.Errorf("--faults %s is not a YAML list of faults, each with name, break and mend%s; see distlock help chaos", o.faultFile, line)
 	}
-	if n := documents(text); n > 1 {
-		return fmt.Errorf("--faults %s has %d YAML documents, allowed is one: what follows a line --- would not be read", o.faultFile, n)
+	if err := oneDocument(text); err != nil {
+		return fmt.Errorf("--faults %s%w", o.faultFile, err)
 	}
 	if len(o.faults) == 0 {
 		return fmt.Errorf("--faults %s: it has no faults", o.faultFile)

@@ -113,8 +113,8 @@ func loadFile(k *koanf.Koanf, name string) error {
 	if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
 		return fmt.Errorf(" is not YAML with fields like \"url: redis://localhost\"%s", yamlLine.FindString(err.Error()))
 	}
-	if n := documents(text); n > 1 {
-		return fmt.Errorf(" has %d YAML documents, allowed is one: what follows a line --- would not be read", n)
+	if err := oneDocument(text); err != nil {
+		return err
 	}
 	for _, field := range []string{"url", "holder"} {
 		if _, single := k.Get(field).(string); k.Get(field) != nil && !single {
@@ -132,12 +132,16 @@ func loadFile(k *koanf.Koanf, name string) error {
 	return nil
 }
 
-// documents counts those of a file that is YAML.
-func documents(text []byte) (n int) {
+// oneDocument refuses a file with several YAML documents. The error completes the name of the file.
+func oneDocument(text []byte) error {
+	n := 0
 	for d := yamlv3.NewDecoder(bytes.NewReader(text)); d.Decode(new(yamlv3.Node)) == nil; {
 		n++
 	}
-	return n
+	if n > 1 {
+		return fmt.Errorf(" has %d YAML documents, allowed is one: what follows a line --- would not be read", n)
+	}
+	return nil
 }
 
 // yamlLine is what an error of the parser says of the place.

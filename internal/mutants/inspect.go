@@ -152,13 +152,18 @@ func textMutants() []Mutant {
 // tryAndNote keeps what a row of the name would have.
 func tryAndNote(ctx context.Context, c *claim) (driver.Grant, error) {
 	g, err := c.inner.Try(ctx)
+	c.noteGrant(err)
+	return g, err
+}
+
+// noteGrant notes the grant that a Try has had, if err is nil.
+func (c *claim) noteGrant(err error) {
 	if err == nil {
 		c.driver.with(c.asked.Name, func(e *entry) {
 			e.owner, e.holder, e.client, e.ended = c.asked.Owner, c.asked.Holder, c.driver.env, false
 			e.ttl, e.expires = c.asked.TTL, time.Now().Add(c.asked.TTL)
 		})
 	}
-	return g, err
 }
 
 func releaseAndNote(ctx context.Context, c *claim) error {

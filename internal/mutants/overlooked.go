@@ -81,7 +81,7 @@ func unboundedMutants() []Mutant {
 			Name: "RenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since",
 			Seen:     "UPDATE with a WHERE for the owner, and none for the expiry",
 			KilledBy: []Kill{{"renew/late-request", "must not revive it"}}, MayTrip: []string{"renew/*", "stress/*", "fault/*"}, Why: "leases end while a renewal is under way in them",
-			design: inside(flaw{try: tryAndDate, renew: renewExpired, release: releaseLive}),
+			design: inside(flaw{try: tryAndNote, renew: renewExpired, release: releaseLive}),
 		},
 	}
 }
@@ -104,20 +104,6 @@ func takingOver(when func(c *claim) bool) design {
 		release: releaseHeard,
 	})
 	return outside(f)
-}
-
-func (c *claim) noteGrant(err error) {
-	if err == nil {
-		c.driver.with(c.asked.Name, func(e *entry) {
-			e.owner, e.ended, e.expires = c.asked.Owner, false, time.Now().Add(c.asked.TTL)
-		})
-	}
-}
-
-func tryAndDate(ctx context.Context, c *claim) (driver.Grant, error) {
-	g, err := c.inner.Try(ctx)
-	c.noteGrant(err)
-	return g, err
 }
 
 // wakingFew passes wake-ups on one by one, and has room for 64 meanwhile.
