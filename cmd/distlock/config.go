@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -132,11 +133,14 @@ func loadFile(k *koanf.Koanf, name string) error {
 	return nil
 }
 
-// oneDocument refuses a file with several YAML documents. The error completes the name of the file.
+// oneDocument refuses a file with several YAML documents, also if a later one is none: the first alone would be read. The error
+// completes the name of the file.
 func oneDocument(text []byte) error {
-	n := 0
-	for d := yamlv3.NewDecoder(bytes.NewReader(text)); d.Decode(new(yamlv3.Node)) == nil; {
-		n++
+	n, d := 0, yamlv3.NewDecoder(bytes.NewReader(text))
+	for err := error(nil); err == nil; {
+		if err = d.Decode(new(yamlv3.Node)); !errors.Is(err, io.EOF) {
+			n++
+		}
 	}
 	if n > 1 {
 		return fmt.Errorf(" has %d YAML documents, allowed is one: what follows a line --- would not be read", n)
