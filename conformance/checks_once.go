@@ -21,6 +21,10 @@ func onceChecks() []Check {
 // period is what the checks give a job. A driver keeps it as a fixed term.
 func (c *C) period() time.Duration { return c.fits(2 * c.Unit()) }
 
+// between is the pause between two attempts to run a job: a hundredth of its period, which is little beside the tenth by
+// which it may run early. Each attempt is a lock and an unlock.
+func (c *C) between(period time.Duration) time.Duration { return max(c.poll(), period/100) }
+
 // job runs fn once per period, and reports whether it has run.
 func (p *client) job(name string, period time.Duration, fn func(context.Context) error) bool {
 	ran, err := p.oncePer(p.c.ctx, name, period, fn)
@@ -58,7 +62,7 @@ func oncePerPeriod(c *C) {
 			c.doubt(first+latest-c.soon(), first+latest)
 			c.Failf("A ran the job %q at %s, and nobody can run it at %s, in a period of %v", name, millis(first), millis(c.now()), period)
 		}
-		c.sleep(c.poll())
+		c.sleep(c.between(period))
 	}
 }
 
@@ -118,7 +122,7 @@ func onceLongRun(c *C) {
 		case <-over:
 			running = false
 		default:
-			c.sleep(c.poll())
+			c.sleep(c.between(period))
 		}
 	}
 }

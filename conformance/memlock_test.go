@@ -14,9 +14,9 @@ import (
 )
 
 // TestMemlock examines the reference driver in virtual time. What it skips needs
-// processes, a clock of its own or a wire.
+// processes, a clock of its own or a wire. Under -race, which makes it ten times slower, it sees a sample of the situations.
 func TestMemlock(t *testing.T) {
-	conformance.Run(t, memory{}, &conformance.Options{VirtualTime: true, Skips: skipped})
+	conformance.Run(t, memory{}, &conformance.Options{VirtualTime: true, Sample: conformance.RaceEnabled, Skips: skipped})
 }
 
 // TestMemlockRealTime examines it by the clock of the machine, as drivers on servers

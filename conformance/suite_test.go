@@ -455,13 +455,13 @@ func (h absent) OpenIn(context.Context, *C, string) (distlock.Locker, error) {
 }
 
 // TestAbsentIsNotUsed: an interface that a harness implements and declares absent is
-// not used, by any check, in any situation of a name; how often the checks do the same makes no difference.
+// not used, by any check, in any situation of a name, or, under -race, in a sample of them.
 func TestAbsentIsNotUsed(t *testing.T) {
 	collect := func(sample bool, of func(group string) bool) []Result {
 		o := Options{VirtualTime: true, Sample: sample, Artifacts: t.TempDir(), Filter: func(k Check) bool { return of(k.Group()) }}
 		return Collect(t, absent{t: t}, &o).Results
 	}
-	table := collect(false, func(group string) bool { return group == "after" })
+	table := collect(raceEnabled, func(group string) bool { return group == "after" })
 	for _, r := range append(table, collect(true, func(group string) bool { return group != "after" && group != "meta" })...) {
 		if r.Status == Failed || r.Status == Inconclusive {
 			t.Errorf("memlock without an inspector and a proxy is accused: %s", r.Text())

@@ -37,7 +37,6 @@ func TestCheckAccusesNobody(t *testing.T) {
 		},
 		"redis with TLS": func(t *testing.T) string { return secured(t, servers.Redis, 1) },
 		"etcd with TLS":  func(t *testing.T) string { return secured(t, servers.Etcd, 1) },
-		"zk with TLS":    func(t *testing.T) string { return secured(t, servers.ZooKeeper, 1) },
 		"etcd, several hosts": func(t *testing.T) string {
 			s := sharedServer(t, servers.Etcd)
 			return s.URLVia(s.Addr() + "," + testkit.Front(t, nil, s.Addr()))

@@ -133,7 +133,7 @@ type with struct {
 func (w with) Close() error { return errors.Join(w.Client.Close(), w.end()) }
 
 // newVariable is the environment variable that, as "all", has all mandatory checks run on each client: without it, every
-// fourth does, and the seed says which.
+// eighth does, and the seed says which.
 const newVariable = "DISTLOCK_CONFORMANCE_NEW"
 
 // TestConformanceOfNew has the suite examine the Lockers on clients that a program has already. That of ZooKeeper, which is
@@ -152,7 +152,7 @@ func TestConformanceOfNew(t *testing.T) {
 }
 
 func sample() func(conformance.Check) bool {
-	share := uint32(4)
+	share := uint32(8)
 	if os.Getenv(newVariable) == "all" {
 		share = 1
 	}

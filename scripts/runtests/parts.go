@@ -40,6 +40,10 @@ var heavy = []string{modulePath + "/internal/servers", modulePath + "/backends",
 // mutants has a target of its own, and takes minutes.
 const mutants = "internal/mutants"
 
+// plain packages run without -race, with which they take several times as long: the suite, the engine and the driver that the
+// mutants are made from run under it in packages of their own, and what records for an oracle does so in every driver's suite.
+var plain = []string{mutants, mutants + "/stores", "conformance/oracle"}
+
 const modulePath = "github.com/distlock-go/distlock"
 
 // findParts lists the packages with tests in the order in which they are built and started.
@@ -78,17 +82,17 @@ func rank(name string) int {
 }
 
 // variants: most packages run once. The mutants run by the checks that have to kill them, and the drivers that are unusual and
-// right by the whole suite. Both are without -race: with it they take several times as long, and the engine and the driver that they
-// are made from run under -race in packages of their own. See "make matrix".
+// right by half of the suite each. See "make matrix".
 func variants(p *part) []*part {
+	p.race = p.race && !slices.Contains(plain, p.name)
 	if p.name != mutants {
 		return []*part{p}
 	}
-	p.idle, p.race = true, false // in virtual time: it takes processors, and is never late
+	p.idle = true // in virtual time: it takes processors, and is never late
 	unusual := *p
 	unusual.name += " (unusual)"
 	p.args = []string{"-test.short", "-test.skip=TestTolerated"}
-	unusual.args = []string{"-test.skip=TestMatrix|TestGenerated"}
+	unusual.args = []string{"-test.short", "-test.run=TestTolerated"}
 	return []*part{p, &unusual}
 }
 
