@@ -169,6 +169,14 @@ func TestCtrlCEndsTheScriptAround(t *testing.T) {
 	}
 }
 
+// A command that draws on the screen, and is killed, leaves the terminal as it was.
+func TestKilledCommandLeavesNoRawTerminal(t *testing.T) {
+	c := newConsole(t)
+	c.send("distlock run job -- sh -c 'stty raw; echo started; kill -KILL $$'; stty -a\n")
+	c.expect("started")
+	c.expect(`[^-]icanon`)
+}
+
 func TestCtrlZ(t *testing.T) {
 	c := newConsole(t)
 	c.send(`distlock run job -- sh -c 'echo started; read x; echo "got $x"'` + "\n")

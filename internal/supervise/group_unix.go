@@ -18,6 +18,7 @@ type group struct {
 	tty  *terminal     // nil if there is none
 	done chan struct{} // closed when the program itself has ended
 	ws   syscall.WaitStatus
+	told bool // to end, by this process
 
 	// stopped receives the signal that has stopped the program. One element: a
 	// second stop before the first is looked at says nothing new.
@@ -94,12 +95,15 @@ func (g *group) await() {
 }
 
 // restore takes the terminal back, if the program has it, and reports whether it
-// was ended from there by Ctrl-C.
+// was ended from there by Ctrl-C. A program that was killed could not put back the modes of the terminal.
 func (g *group) restore() (interrupted bool) {
 	signal.Stop(g.jobs)
 	// A shell that was the program may leave the terminal to a group of its own.
 	if front := g.tty.foreground(); front == g.pid || front > 0 && errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
 		g.tty.give(syscall.Getpgrp())
+		if g.told || g.ws.Signaled() {
+			g.tty.reset()
+		}
 		interrupted = g.ws.Signaled() && g.ws.Signal() == syscall.SIGINT
 	}
 	g.tty.close()
@@ -122,10 +126,14 @@ func (g *group) signal(s os.Signal) error {
 
 // terminate also wakes what is stopped, or it could not react.
 func (g *group) terminate() error {
+	g.told = true
 	return errors.Join(g.send(syscall.SIGTERM), g.send(syscall.SIGCONT))
 }
 
-func (g *group) kill() error { return g.send(syscall.SIGKILL) }
+func (g *group) kill() error {
+	g.told = true
+	return g.send(syscall.SIGKILL)
+}
 
 // empty reports whether no process of the group is left.
 func (g *group) empty() bool {

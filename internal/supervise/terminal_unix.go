@@ -10,14 +10,19 @@ import (
 )
 
 // terminal is the controlling terminal. All methods may be called on nil, for none.
-type terminal struct{ file *os.File }
+type terminal struct {
+	file  *os.File
+	modes *term.State // at first; nil if they cannot be had
+}
 
 func openTerminal() *terminal {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return nil
 	}
-	return &terminal{f}
+	t := &terminal{file: f}
+	t.modes, _ = term.GetState(t.fd())
+	return t
 }
 
 func (t *terminal) fd() int { return int(t.file.Fd()) }
@@ -44,6 +49,13 @@ func (t *terminal) foreground() int {
 		return -1
 	}
 	return group
+}
+
+// reset gives the terminal the modes that it had at first: echo, and whole lines.
+func (t *terminal) reset() {
+	if t.modes != nil {
+		_ = term.Restore(t.fd(), t.modes) // a user can type "reset"
+	}
 }
 
 // give moves a process group into the foreground. That cannot always be done, for
