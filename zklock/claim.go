@@ -154,8 +154,12 @@ func (c *claim) promise(ctx context.Context, from time.Time, ttl, maxAge time.Du
 		return 0, fmt.Errorf("%w: the TTL is %v, but the session of %v that this fixed term lives by allows %v at the most: "+
 			"it is made for the TTL that the lock is taken with", distlock.ErrInvalid, ttl, s.conn.Timeout(), most)
 	}
-	ttl = min(ttl, most)
-	return ttl, s.confirmSession(ctx, c.id, from.Add(-min(maxAge, lease-ttl)))
+	granted := min(ttl, most)
+	err := s.confirmSession(ctx, c.id, from.Add(-min(maxAge, lease-granted)))
+	if err == nil && s.lease() < lease { // the answer came by another connection, which was granted less
+		return c.promise(ctx, from, ttl, maxAge)
+	}
+	return granted, err
 }
 
 // join makes our node, and never two of them. It reports whether ours was the only one.

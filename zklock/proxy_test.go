@@ -48,6 +48,8 @@ type proxy struct {
 	gate sync.RWMutex // locked while nothing comes through
 	away atomic.Bool  // the server cannot be reached
 
+	grants atomic.Uint32 // the session time-out in milliseconds that clients are told; 0 means the server's own
+
 	connected atomic.Int64 // open connections of clients
 
 	mu       sync.Mutex
@@ -257,6 +259,10 @@ func (p *pair) replies() {
 			p.mu.Lock()
 			p.greeting = frame[4:]
 			p.mu.Unlock()
+			if granted := p.grants.Load(); granted != 0 {
+				frame = slices.Clone(frame)
+				binary.BigEndian.PutUint32(frame[8:], granted) // after the length and the protocol version
+			}
 		}
 		p.lostMu.Lock()
 		if !first && p.lost[int32(binary.BigEndian.Uint32(frame[4:]))] {

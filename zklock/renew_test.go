@@ -3,6 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,6 +54,62 @@ func TestDeletedWhileRenewed(t *testing.T) {
 	}
 	if err := c.Release(t.Context()); !errors.Is(err, distlock.ErrLost) {
 		t.Error("Release:", err)
+	}
+}
+
+// TestLessIsGranted: a connection breaks while a lock is renewed, and the next server grants a shorter session, as its
+// maxSessionTimeout has been lowered. It would expire the session before the lease that the first one allowed.
+func TestLessIsGranted(t *testing.T) {
+	t.Parallel()
+	t.Run("New", func(t *testing.T) {
+		t.Parallel()
+		w, c, _ := renewedOnce(t)
+		lessIsGranted(t, w, c)
+	})
+	t.Run("Open", func(t *testing.T) {
+		t.Parallel()
+		w := newProxy(t)
+		d := openDriver(t, server(t).URLVia(w.addr)+freshPrefix()+"?tick_time=200ms&ttl=10s")
+		c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: 10 * time.Second, Holder: "me"}).(*claim)
+		grants(t, c)
+		_, err := c.Renew(t.Context(), 10*time.Second)
+		testkit.Must(t, err)
+		c.session.confirmed = confirmation{}
+		lessIsGranted(t, w, c)
+	})
+}
+
+func lessIsGranted(t *testing.T, w *proxy, c *claim) {
+	t.Helper()
+	conn := c.session.conn
+	const less = 3 * time.Second
+	w.grants.Store(uint32(less / time.Millisecond))
+	w.on(once(opMulti, 1, loseRequest))
+	quit := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() { // for the race detector
+		for {
+			select {
+			case <-quit:
+				return
+			default:
+				_ = conn.Timeout()
+			}
+		}
+	})
+	grant, err := c.Renew(t.Context(), 10*time.Second)
+	close(quit)
+	reading.Wait()
+	testkit.Must(t, err)
+	if most := longestTTL(less, tick); grant.TTL > most {
+		t.Errorf("a lock was renewed for %v by a session of %v, which allows %v", grant.TTL, less, most)
+	}
+	testkit.Must(t, c.Release(t.Context()))
+	w.away.Store(true)
+	w.cut() // without a connection, what was granted last still counts
+	testkit.Until(t, "the connection is away", func() bool { return conn.State() != zk.StateHasSession })
+	if got := conn.Timeout(); got != less {
+		t.Errorf("without a connection, the time-out is %v", got)
 	}
 }
 
