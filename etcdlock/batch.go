@@ -210,7 +210,7 @@ func (b *batcher) together(items []*item) {
 	}
 	interval := max(least, minRequest) / time.Duration(b.store.copies)
 	if b.single {
-		interval = maxRequest // no second copy
+		interval = alone
 	}
 	var all answer[*pb.TxnResponse]
 	all.err = bounded(b.store.life, most, func(ctx context.Context) error {

@@ -90,6 +90,8 @@ func testBatch(t *testing.T, s *servers.Server) {
 		"late":             {fault: late, requests: 1, fates: driver.Unknown, nobody: true},
 		"garbled":          {fault: garbled, requests: 1, fates: driver.Unknown, nobody: true},
 		"hangs once":       {fault: hang, requests: 2},
+		"breaks":           {fault: broken, requests: 2},
+		"breaks and comes": {fault: brokenLate, requests: 2},
 	} {
 		st := newStore(t, s)
 		sent := 0
@@ -148,6 +150,20 @@ func testBatchOfReleases(t *testing.T, s *servers.Server) {
 	for i, err := range errs {
 		if errors.Is(err, distlock.ErrLost) != (i == lost) || i != lost && err != nil {
 			t.Errorf("Release of %d: %v", i, err)
+		}
+	}
+	st.wantKeys(0)
+
+	// A second copy would take the work of the first for a loss: there is none, whatever becomes of the connection.
+	for i := range claims {
+		claims[i] = st.won(fmt.Sprint(i), nil)
+	}
+	st.wantRequests("the releases without an answer", "map[Txn:1]", func() {
+		st.together(st.releases, n, func(i int) { errs[i] = claims[i].Release(t.Context()) }, func() { st.wire.next("Txn", broken) })
+	})
+	for i, err := range errs {
+		if err == nil || driver.FateOf(err) != driver.Unknown {
+			t.Errorf("Release of %d without an answer: %v (%v)", i, err, driver.FateOf(err))
 		}
 	}
 	st.wantKeys(0)

@@ -20,7 +20,7 @@ import (
 // after the last fault all names are free, though requests from before it still come.
 func testChaos(t *testing.T, s *servers.Server) {
 	const names, processes = 3, 3
-	faults := []fault{loseReply, late, silent, hang, overQuota, deposed}
+	faults := []fault{loseReply, late, broken, brokenLate, silent, hang, overQuota, deposed}
 	options := [][]distlock.Option{nil, nil, {distlock.NoRenewal()}, {distlock.TTL(2 * time.Second)}}
 	st := &fixture{t: t, store: &store{prefix: rand.Text() + "/"}, admin: newClient(t, s.Addr())}
 	var mu sync.Mutex

@@ -31,7 +31,7 @@ func TestFate(t *testing.T) {
 		{rpctypes.ErrGRPCNotSupportedForLearner, driver.Again},
 		{rpctypes.ErrGRPCInvalidAuthToken, driver.Again},
 		{errDeposed, driver.Again},
-		{errUnavailable, driver.Unknown},
+		{errUnanswered, driver.Unknown},
 		{errGarbled, driver.Unknown},
 		{status.Error(codes.Unavailable, "context deadline exceeded: latest balancer error: dial tcp 127.0.0.1:1: connect: connection refused"), driver.NotSent},
 		{status.Error(codes.Unavailable, "error reading from server: EOF"), driver.Unknown},

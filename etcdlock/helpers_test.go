@@ -74,6 +74,8 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"HungMove":                      testHungMove,
 	"NothingGoesOn":                 testNothingGoesOn,
 	"TimedOutTry":                   testTimedOutTry,
+	"BrokenTry":                     testBrokenTry,
+	"BrokenRenewal":                 testBrokenRenewal,
 	"HungRelease":                   testHungRelease,
 	"UnansweredRelease":             testUnansweredRelease,
 	"HungClose":                     testHungClose,

@@ -2,6 +2,8 @@ package etcdlock
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,4 +81,48 @@ func TestComesBack(t *testing.T) {
 		_ = waiter.Release(t.Context())
 		testkit.Should(t, d.Close())
 	}
+}
+
+// While one of three members is killed, no call fails: what it has under way is asked of another.
+func TestKilledMember(t *testing.T) {
+	t.Parallel()
+	e := servers.EnsembleForTest(t, servers.Etcd, 3, servers.Setup{})
+	leader, err := e.Leader(t.Context())
+	testkit.Must(t, err)
+	l, err := Open(t.Context(), e.URL(), nil)
+	testkit.Must(t, err)
+	defer l.Close()
+	killed := make(chan struct{})
+	var begun, users sync.WaitGroup
+	begun.Add(16)
+	for i := range 16 {
+		users.Go(func() {
+			first := sync.OnceFunc(begun.Done)
+			defer first()
+			for more := 5; more > 0; {
+				lock, err := l.TryLock(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				testkit.Should(t, lock.Unlock(t.Context()))
+				first()
+				select {
+				case <-killed:
+					more--
+				default:
+				}
+			}
+		})
+	}
+	begun.Wait()
+	for _, s := range e.Members {
+		if s != leader {
+			testkit.Should(t, s.Pause(t.Context())) // what comes now is under way when it ends
+			testkit.Should(t, s.Kill(t.Context()))
+			break
+		}
+	}
+	close(killed)
+	users.Wait()
 }

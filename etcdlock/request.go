@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/etcdlock/internal/member"
 )
 
 const (
@@ -31,8 +32,9 @@ const (
 	minRequest = 200 * time.Millisecond
 )
 
-// once is the interval of a request that has one copy only, with a third of the time.
-const once time.Duration = 0
+// once is the interval of a request that has one copy only, with a third of the time; with alone it
+// has all of that.
+const once, alone time.Duration = 0, -1
 
 // steady is the interval of copies that are spread over the time there is.
 func (s *store) steady(ctx context.Context) time.Duration {
@@ -68,7 +70,8 @@ type answer[T any] struct {
 
 // send sends a request, and another copy of it whenever the last one has had no answer for
 // interval: the member that has it may have stopped. The others go on, because the network may
-// just be slow. The first answer counts. So the request must be one to apply any number of
+// just be slow. If a connection breaks under a copy, as where its member was killed, the next
+// one is sent at once. The first answer counts. So the request must be one to apply any number of
 // times, or a transaction that finds out what an earlier copy has done. An error that says
 // nothing of the request counts once no copy is under way.
 //
@@ -116,7 +119,7 @@ func (c *copying[T]) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent, c.under = 1, 1
-	if c.interval != once {
+	if c.interval > 0 {
 		c.next = time.AfterFunc(c.interval, c.again)
 	}
 }
@@ -130,11 +133,17 @@ func (c *copying[T]) again() {
 		return
 	default:
 	}
-	c.next.Reset(c.interval)
 	if c.sent == c.store.copies {
+		c.next.Reset(c.interval)
 		c.store.reconnect()
 		return
 	}
+	c.another()
+}
+
+// another sends another copy; c.mu is held.
+func (c *copying[T]) another() {
+	c.next.Reset(c.interval)
 	c.sent, c.under = c.sent+1, c.under+1
 	c.store.background.Go(c.send)
 }
@@ -149,7 +158,11 @@ func (c *copying[T]) took(got T, err error) {
 		return
 	default:
 	}
-	c.unsure = c.unsure || driver.FateOf(err) == driver.Unknown
+	unknown := driver.FateOf(err) == driver.Unknown
+	c.unsure = c.unsure || unknown
+	if unknown && member.Gone(err) && c.next != nil && c.sent < c.store.copies {
+		c.another()
+	}
 	if c.under > 0 && !settled(err) {
 		c.last = cmp.Or(said(err), c.last)
 		return

@@ -5,9 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -59,6 +62,68 @@ func testTimedOutTry(t *testing.T, s *servers.Server) {
 	st.wire.next("Txn", timedOut)
 	st.grant(c)
 	st.release(c, nil)
+}
+
+// A member is killed while it has a put: another one tells what has become of that, and the lock is taken by the same call.
+// The put of the first must not come later, nor be taken for another's. If all members break the connection, it ends.
+func testBrokenTry(t *testing.T, s *servers.Server) {
+	for _, f := range []fault{broken, brokenLate} {
+		for what, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait, "fixed": noRenewal} {
+			st := newStore(t, s)
+			st.won("other", with) // the lease is there
+			before := st.wire.count("Txn")
+			c := st.claim("x", with)
+			st.wire.next("Txn", f)
+			g := st.grant(c)
+			if n := st.wire.count("Txn") - before; n > 3 {
+				t.Errorf("%s: %d requests, want the put, another and a read at the most", what, n)
+			}
+			st.held(storeAt(t, s, st.prefix).claim("x", noWait))
+			if kvs := st.keys(); len(kvs) != 2 || g.Token != kvs[slices.IndexFunc(kvs, isKey(c.key))].CreateRevision {
+				t.Errorf("%s: token %d, keys %v", what, g.Token, kvs)
+			}
+			st.release(c, nil)
+			st.wire.deliver()
+			st.wantKeys(1)
+		}
+	}
+	st := newStore(t, s)
+	c := st.claim("x", nil)
+	before := st.wire.count("Txn")
+	st.wire.each("Txn", brokenLate)
+	if _, err := c.Try(t.Context()); err == nil || driver.FateOf(err) != driver.Unknown {
+		t.Errorf("Try: %v (%v), want one that is unknown", err, driver.FateOf(err))
+	}
+	if n := st.wire.count("Txn") - before; n != maxCopies {
+		t.Errorf("%d requests, want %d", n, maxCopies)
+	}
+	st.wire.faults(nil)
+	st.release(c, nil)
+	st.wire.deliver()
+	st.wantKeys(0)
+}
+
+// A member is killed while it has the read of a renewal, or what moves a key.
+func testBrokenRenewal(t *testing.T, s *servers.Server) {
+	st := newStore(t, s)
+	c := st.won("x", nil)
+	st.wire.next("Peek", broken)
+	if err := st.renew(c)[0]; err != nil {
+		t.Error("the renewal:", err)
+	}
+	for i, f := range []fault{broken, brokenLate} {
+		ttl := time.Duration(i+2) * time.Minute
+		st.wire.next("Txn", f)
+		if g, err := c.Renew(t.Context(), ttl); err != nil || g.TTL < ttl {
+			t.Errorf("fault %d: Extend: %+v, %v", f, g, err)
+		}
+		st.wire.deliver()
+	}
+	if kvs := st.keys(); len(kvs) != 1 || clientv3.LeaseID(kvs[0].Lease) != c.lease.id {
+		t.Errorf("the keys are %v, want one on %x", kvs, c.lease.id)
+	}
+	st.release(c, nil)
+	st.wantKeys(0)
 }
 
 // A release that hangs is repeated while its caller waits, and the caller learns that

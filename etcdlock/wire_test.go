@@ -23,20 +23,22 @@ import (
 type fault int
 
 const (
-	pass      fault = iota
-	loseReply       // the server has done it, the client is told that it is unavailable
-	late            // the client is told so at once, the server gets it when wire.deliver is called
-	silent          // the server has done it, and the client is never told
-	hang            // nobody gets anything, like that to a stopped member
-	stopped         // like hang, and the member goes on when wire.deliver is called
-	overQuota       // the server has done it, the client is told that there is no space left
-	timedOut        // like hang, but the server is the first to say that the time is over
-	refuse          // nobody gets it, and the client is told at once, as by a host where nobody listens
-	deposed         // the member asked is not the leader any more, and does not do it
-	garbled         // the server has done it, and the client gets the answer to something else
-	full            // the server has no space, and does not do it
-	denied          // the server refuses it for good
-	compacted       // the revision that it asks for is gone
+	pass       fault = iota
+	loseReply        // the server has done it, the client is told that it was not in time
+	late             // the client is told so at once, the server gets it when wire.deliver is called
+	broken           // the server has done it, and the connection breaks before the client is told
+	brokenLate       // the connection breaks, the server gets it when wire.deliver is called
+	silent           // the server has done it, and the client is never told
+	hang             // nobody gets anything, like that to a stopped member
+	stopped          // like hang, and the member goes on when wire.deliver is called
+	overQuota        // the server has done it, the client is told that there is no space left
+	timedOut         // like hang, but the server is the first to say that the time is over
+	refuse           // nobody gets it, and the client is told at once, as by a host where nobody listens
+	deposed          // the member asked is not the leader any more, and does not do it
+	garbled          // the server has done it, and the client gets the answer to something else
+	full             // the server has no space, and does not do it
+	denied           // the server refuses it for good
+	compacted        // the revision that it asks for is gone
 )
 
 // wire sits below the client library's own retries, so it sees every request that
@@ -110,7 +112,11 @@ func (w *wire) deliver() {
 // errDeposed is what etcd has no code for (lease.ErrNotPrimary).
 var errDeposed = status.Error(codes.Unknown, "not a primary lessor")
 
-var errUnavailable = status.Error(codes.Unavailable, "the test has cut the connection")
+// errUnanswered is what a server says of a request that may have been done, or may yet be.
+var errUnanswered = rpctypes.ErrGRPCTimeout
+
+// errBroken is what gRPC says of a request on a connection that has ended, as with the process of a member.
+var errBroken = status.Error(codes.Unavailable, "error reading from server: EOF")
 
 func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -119,23 +125,29 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		seen = "Peek"
 	}
 	switch f := w.see(seen); f {
-	case loseReply:
+	case loseReply, broken:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 			return err
 		}
-		return errUnavailable
-	case late, stopped:
+		if f == broken {
+			return errBroken
+		}
+		return errUnanswered
+	case late, brokenLate, stopped:
 		w.mu.Lock()
 		detached := context.WithoutCancel(ctx)
 		unheard := reflect.New(reflect.TypeOf(reply).Elem()).Interface() // what the server says to it then
 		// Without the options: one of them is written with the answer, and its caller has it.
 		w.delayed = append(w.delayed, func() { _ = invoke(detached, method, req, unheard, cc) })
 		w.mu.Unlock()
-		if f == stopped {
+		switch f {
+		case stopped:
 			<-ctx.Done()
 			return status.FromContextError(ctx.Err()).Err()
+		case brokenLate:
+			return errBroken
 		}
-		return errUnavailable
+		return errUnanswered
 	case overQuota:
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 			return err
@@ -163,7 +175,7 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, cc *grp
 		}
 		return rpctypes.ErrGRPCTimeout
 	case refuse:
-		return errUnavailable
+		return errBroken
 	case deposed:
 		return errDeposed
 	case full:

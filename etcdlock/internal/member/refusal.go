@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 
@@ -40,6 +41,15 @@ func unknownLogin(err error) bool {
 // that the time is over, which says nothing.
 func Unconnected(text string) bool {
 	return strings.Contains(text, "latest balancer error") || strings.Contains(text, "while waiting for connections to become ready")
+}
+
+// Gone reports whether the connection has ended under a request, or the member has: it does not tell what it has done
+// any more, but another one can.
+func Gone(err error) bool {
+	if known, isKnown := errors.AsType[rpctypes.EtcdError](err); isKnown {
+		return known == rpctypes.ErrStopped
+	}
+	return status.Code(err) == codes.Unavailable && !Unconnected(err.Error())
 }
 
 // Intercept tells the client library that the outcome of a request is not known if its
