@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -126,13 +127,26 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		c.lease.leave(c.key)
 		c.lease, c.unsure = nil, nil
 		err = errLeaseOver
-	case errors.Is(err, errKeyTaken):
-		// It may be our own after all: something between us and the servers may
-		// have sent a put twice.
-		c.mayCome()
+	case errors.Is(err, errKeyTaken) && c.unsure != nil:
 		err = cmp.Or(c.withdraw(ctx), err)
+	case errors.Is(err, errKeyTaken):
+		c.avoid()
 	}
 	return err
+}
+
+// avoid has the next Try take another key, on another lease. It deletes nothing: the key may be that of the original of
+// this process, which was copied with its machine, and the lease, too. It may be our own as well, as something between us
+// and the servers may have sent a put twice. Then it is a stray, and ends with the lease.
+func (c *claim) avoid() {
+	s, l := c.store, c.lease
+	s.keys.abandon(c.queue, c.key)
+	l.replace()
+	l.leave(c.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases = slices.DeleteFunc(s.leases, func(other *lease) bool { return other == l }) // Close must not revoke it
+	c.key, c.lease = "", nil
 }
 
 // put writes the key and reads the queue in one transaction. So a free lock costs one

@@ -50,6 +50,7 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LateWritesMeetNobody":          testLateWritesMeetNobody,
 	"CopiedProcess":                 testCopiedProcess,
 	"CopiedProcessFails":            testCopiedProcessFails,
+	"CopiedLease":                   testCopiedLease,
 	"KeyMadeAnew":                   testKeyMadeAnew,
 	"WatchIsUsedAgain":              testWatchIsUsedAgain,
 	"Requests":                      testRequests,

@@ -179,3 +179,26 @@ func testKeyMadeAnew(t *testing.T, s *servers.Server) {
 	}
 	st.release(c, distlock.ErrLost)
 }
+
+// The copy of a machine has its leases, too: neither claim of the copy deletes what the original holds on one of them.
+func testCopiedLease(t *testing.T, s *servers.Server) {
+	for name, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait} {
+		st := newStore(t, s)
+		twin := storeAt(t, s, st.prefix)
+		shared := st.won("other", nil).lease
+		twin.store.keys.series = st.store.keys.series
+		theirs := newLease(twin.store, shared.kind)
+		theirs.id = shared.id
+		theirs.granted.Store(true)
+		theirs.sent, theirs.ttl = shared.sent, shared.ttl
+		twin.store.leases = append(twin.store.leases, theirs)
+		holder := st.won("x", nil)
+		c := twin.claim("x", with)
+		twin.held(c)
+		if err := st.renew(holder)[0]; err != nil {
+			t.Errorf("%s: the renewal of the original: %v", name, err)
+		}
+		twin.release(c, nil)
+		st.release(holder, nil)
+	}
+}
