@@ -24,6 +24,9 @@ const (
 	// by default, and counts those of the outer one against each inner one.
 	maxBatch = 64
 
+	// samePatience is how many times the time that its least patient caller has left another of a batch may have.
+	samePatience = 4
+
 	// maxDelay is how long a transaction waits for requests to return: all of them may hang.
 	maxDelay = 100 * time.Millisecond
 )
@@ -170,17 +173,25 @@ func (b *batcher) flush() {
 	}
 }
 
-// take returns what goes with the next request, each name once; nothing if flush is to end.
+// take returns what goes with the next request, each name once; nothing if flush is to end. A caller with much less
+// time than others does not go with them: it would have copies of theirs sent soon, and a slow answer to the first would
+// leave all of them unsure.
 func (b *batcher) take() (items []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	names := make(map[string]bool, len(b.waiting))
 	rest := b.waiting[:0]
-	for _, it := range b.waiting {
-		if len(items) == maxBatch || names[it.queue] {
+	var least, most time.Duration
+	for i, it := range b.waiting {
+		left := max(time.Until(it.until), minRequest)
+		if i == 0 {
+			least, most = left, left
+		}
+		if len(items) == maxBatch || names[it.queue] || left > samePatience*least || most > samePatience*left {
 			rest = append(rest, it)
 			continue
 		}
+		least, most = min(least, left), max(most, left)
 		names[it.queue] = true
 		items = append(items, it)
 	}

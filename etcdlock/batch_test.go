@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -199,6 +200,33 @@ func testBatchedNames(t *testing.T, s *servers.Server) {
 		t.Errorf("one that has left: %v (%v), want that it was not sent", errs[3], driver.FateOf(errs[3]))
 	}
 	st.wantKeys(3)
+}
+
+// A caller with little time has the next member asked soon. Those with more of it do not go with it: a slow answer would
+// come after a second copy, and what each of them has put would be unsure.
+func TestBatchedByPatience(t *testing.T) {
+	t.Parallel()
+	b := newBatcher(new(store), false)
+	b.delay = time.Hour
+	b.running = 1
+	for i, left := range []time.Duration{10, 9, 1, 10, 2, 1, 5} {
+		b.waiting = append(b.waiting, &item{queue: fmt.Sprint(i), until: time.Now().Add(left * time.Hour)})
+	}
+	for _, want := range []string{"0 1 3 6", "2 4 5", ""} {
+		var got []string
+		for _, it := range b.take() {
+			got = append(got, it.queue)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%v go together, want %s", got, want)
+		}
+	}
+	if b.running != 0 {
+		t.Errorf("%d requests run", b.running)
+	}
+	if b.overdue != nil {
+		b.overdue.Stop()
+	}
 }
 
 // A fixed term that has left while it waited has a lease, which nobody releases. It ends with Close.
