@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -176,6 +177,41 @@ func TestMuteServer(t *testing.T) {
 	}
 	w.gate.Unlock()
 	l.Close()
+}
+
+// TestForsakenIsClosed: a session was given up, as no answer came, while the servers keep it. What was on its way in it, and
+// comes late, must not hold a name until it expires.
+func TestForsakenIsClosed(t *testing.T) {
+	t.Parallel()
+	before, after := newProxy(t), newProxy(t)
+	d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
+	testkit.Must(t, err)
+	var addr atomic.Value
+	addr.Store(before.addr)
+	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+	}
+	d.target.Lease = func(time.Duration) time.Duration { return 100 * time.Millisecond } // forsaken soon, and kept for a minute
+	testkit.Must(t, d.open(t.Context()))
+	defer d.Close()
+	take := func() {
+		c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: 30 * time.Second}).(*claim)
+		testkit.Until(t, "the name is free", func() bool { _, err := c.Try(t.Context()); return err == nil })
+		testkit.Until(t, "the lock is released", func() bool { return c.Release(t.Context()) == nil })
+	}
+	take()
+	session := d.main.session.conn.SessionID()
+
+	before.gate.Lock()
+	before.count()
+	addr.Store(after.addr)
+	take()
+	if d.main.session.conn.SessionID() == session {
+		t.Fatal("the session was not given up")
+	}
+	before.gate.Unlock() // and the first request for a node comes
+	testkit.Until(t, "it has", func() bool { return before.count()[opMulti] > 0 })
+	testkit.Within(t, 20*time.Second, take)
 }
 
 // TestRebuilt: the servers have lost all they had, and count from the beginning. They refuse a client that has seen more

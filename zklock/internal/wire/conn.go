@@ -135,6 +135,7 @@ func (c *Conn) Close(patience time.Duration) {
 	c.dialer.end()
 	for range c.events {
 	}
+	c.dialer.finishing.Wait()
 }
 
 // endContainers returns when the library cannot be writing the result of a CreateContainer

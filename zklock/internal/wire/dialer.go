@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,7 @@ import (
 //	silence      reading fails (stream.go), and the library goes to the next server
 //	2 silences   more for each server that does not take up the session: the next one
 //	lease        nothing of the session is believed in any more: forsaken, so the next
-//	             connection asks for a new session, and the servers may expire the old one
+//	             connection asks for a new session, and another one ends the old one
 type dialer struct {
 	Target
 	life  context.Context // ends with the session
@@ -28,6 +30,8 @@ type dialer struct {
 	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
+
+	finishing sync.WaitGroup // ends of sessions that were forsaken
 
 	attempts map[string]int // to connect, by host:port; of the goroutine of the library that does
 
@@ -139,6 +143,25 @@ func (d *dialer) dialOne(ctx context.Context, network, addr, host string, fracti
 		return nil, err
 	}
 	return secured, nil
+}
+
+// finish ends a session that was forsaken, once the next one is there. The servers may keep it for as long as its time-out
+// yet, and a request in it that comes late would make a node that nobody knows of. takeUp asks for the session. The
+// request to close it goes along at once: taken up and not closed, it would live the longer.
+func (d *dialer) finish(hostPort string, takeUp []byte) {
+	ctx, cancel := context.WithTimeout(d.life, d.DialTimeout)
+	defer cancel()
+	host, _, _ := net.SplitHostPort(hostPort)
+	conn, err := d.dialOne(ctx, "tcp", hostPort, host, 1)
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
+	closing := []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // length, xid, and -11 for closeSession
+	if _, err := conn.Write(append(bytes.Clone(takeUp), closing...)); err == nil {
+		_, _ = io.Copy(io.Discard, conn) // the server ends the connection with the session
+	}
 }
 
 // fail notes why there is no connection to addr.

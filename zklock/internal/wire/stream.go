@@ -49,7 +49,8 @@ type stream struct {
 
 	// Of the goroutine that writes.
 	asked bool
-	since int64 // the last zxid before this connection; 0 if it asks for a new session
+	since int64  // the last zxid before this connection; 0 if it asks for a new session
+	given []byte // the request to take up the session that was forsaken; nil if there is none
 
 	// Of the goroutine that reads.
 	in   *bufio.Reader
@@ -93,7 +94,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	case !s.asked:
 		s.asked, s.since = true, s.dialer.zxid.Load()
 		if s.dialer.forsaken() && len(p) >= passwordEnd {
-			p, s.since = bytes.Clone(p), 0
+			s.given, s.since = withZxid(p, lastSeenAt, 0), 0
+			p = bytes.Clone(p)
 			clear(p[takeUpAt : takeUpAt+8])
 			clear(p[passwordAt:passwordEnd])
 		}
@@ -213,6 +215,9 @@ func (s *stream) answered() {
 			granted = time.Duration(binary.BigEndian.Uint32(s.head[timeoutAt:])) * time.Millisecond
 			// Not when it is asked for: without an answer, the old session may yet be taken up.
 			s.dialer.zxid.Store(s.since)
+			if s.given != nil && binary.BigEndian.Uint64(s.given[takeUpAt:]) != 0 {
+				s.dialer.finishing.Go(func() { s.dialer.finish(s.addr, s.given) })
+			}
 		}
 		s.dialer.succeed(granted)
 		s.greeted, s.silence = true, s.dialer.silence()

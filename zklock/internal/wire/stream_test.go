@@ -2,12 +2,14 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -74,7 +76,14 @@ func TestForsakenSeesAnew(t *testing.T) {
 		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), bytes.Repeat([]byte{1}, n)...)
 	}
 	const seen = 0x500000003
-	d := newDialer(Target{Lease: func(lease time.Duration) time.Duration { return lease }})
+	var ended atomic.Int32
+	d := newDialer(Target{
+		Lease: func(lease time.Duration) time.Duration { return lease },
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			ended.Add(1)
+			return nil, io.ErrUnexpectedEOF
+		},
+	})
 	d.zxid.Store(seen)
 	// connect sends a request for a session, reads an answer, and returns what was asked for.
 	connect := func(answer []byte) (lastSeen, session uint64) {
@@ -119,6 +128,9 @@ func TestForsakenSeesAnew(t *testing.T) {
 	silent()
 	expect("after another lease", granted, 0, true)
 	expect("in the new session", nil, 0, false)
+	if d.finishing.Wait(); ended.Load() != 1 {
+		t.Errorf("%d sessions are ended, want the one that the new session has followed", ended.Load())
+	}
 }
 
 // script is a connection that says what it was given, and notes what it is told.
