@@ -195,6 +195,29 @@ func TestFirstLocksFailTogether(t *testing.T) {
 	})
 }
 
+// For how long a store has answered "not now" counts from its first such answer, not from when it fell silent before that:
+// an outage that ends while the store loads its data fails the waiter that was there at its beginning, and none behind it.
+func TestNotNowAfterAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		held := mustLock(t, healthy(), rival, "x")
+		told, behind := make(chan error, 1), make(chan error, 1)
+		for _, c := range []chan error{told, behind} {
+			go func() { _, err := l.Lock(bg, "x", distlock.TTL(30*time.Second)); c <- err }()
+			synctest.Wait()
+		}
+		n.use(on("try", requestLost))
+		time.Sleep(25 * time.Second)
+		n.use(on("try", fails(driver.NotNow)))
+		wantErr(t, "the waiter", <-told, errStore)
+		time.Sleep(time.Second)
+		n.use()
+		mustUnlock(t, healthy(), held)
+		if err := <-behind; err != nil {
+			t.Errorf("the one behind it: %v", err)
+		}
+	})
+}
+
 // All locks may be lost at once, and the application may be slow to hear of it: it is told of each, by a
 // bounded number of goroutines.
 func TestMassLossIsToldInTurn(t *testing.T) {

@@ -49,7 +49,7 @@ type record struct {
 	refusal     error     // what the store has told a first waiter last; nil until it has refused one
 	refused     time.Time // when
 	trouble     error     // why a look of the first waiter has failed since; nil if none has
-	troubled    time.Time // when the first of those has failed
+	troubled    time.Time // when the first of those was told "not now"; zero if none was
 	outdated    bool      // the refused waiter has left
 	silence     silence   // that the look of the last first waiter has met, if nothing was heard since
 
@@ -214,12 +214,15 @@ func (ns *names) refuse(n *record, err error) {
 	n.refusal, n.refused, n.trouble, n.outdated, n.silence = err, time.Now(), nil, false, silence{}
 }
 
-// fail notes that a look of the first of the queue has failed, which may go on, and returns when the first has,
-// of those that no answer has followed.
+// fail notes that a look of the first of the queue has failed, which may go on, and returns since when the store says
+// "not now". A silence before that does not count: a store that comes back needs time to load its data.
 func (ns *names) fail(n *record, err error) time.Time {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	if n.trouble == nil {
+		n.troubled = time.Time{}
+	}
+	if n.troubled.IsZero() && FateOf(err) == NotNow {
 		n.troubled = time.Now()
 	}
 	n.trouble, n.silence = err, silence{}

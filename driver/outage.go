@@ -38,7 +38,7 @@ func (a *attempt) outlasts(err error) bool {
 	}
 	since := a.client.names.fail(a.record, err)
 	if a.until.IsZero() {
-		// Counted from when the trouble began for the queue: else each caller in it would go on
+		// Counted from the first such answer to the queue: else each caller in it would go on
 		// for that long, one after another, and they would pile up.
 		a.until = since.Add(min(a.request.TTL, maxNotNow))
 	}
