@@ -66,7 +66,7 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 		// go-redis has connections of their own for pipelines. The first of them is new, so the
 		// request would wait for several round trips more. But the others may be stale after a copy
 		// without an answer, and all be taken by the requests to a cluster, which go alone.
-		alone := pipe.Len() == 1 && calls[0].resent == 0 && (s.cluster == nil || hasIdle(via))
+		alone := pipe.Len() == 1 && calls[0].resent == 0 && s.cluster == nil
 		_, left := driver.Detach(ctx, func() (any, error) {
 			if alone {
 				_ = via.Process(ctx, requests[0])
@@ -90,12 +90,6 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 			return
 		}
 	}
-}
-
-// hasIdle reports whether a request need not wait for a connection.
-func hasIdle(via Pipeliner) bool {
-	client, ok := via.(*redis.Client)
-	return ok && client.PoolStats().IdleConns > 0
 }
 
 // Pipeliner is a client. The commands of its pipeline go to one server on one connection.
