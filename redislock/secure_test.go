@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -216,4 +217,42 @@ func TestTLSConnectionsThatWereClosed(t *testing.T) {
 	all.Wait()
 	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
 	testkit.Must(t, second(l.TryLock(t.Context(), "y")))
+}
+
+// A client of the user's keeps more connections than a request has copies. With TLS, each of them that the server has closed
+// costs a copy; and none of those counts.
+func TestTLSConnectionsOfAPoolThatWereClosed(t *testing.T) {
+	t.Parallel()
+	ca := testkit.NewAuthority(t)
+	certFile, keyFile := ca.Files()
+	_, admin := start(t, encrypted(ca)...)
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	testkit.Must(t, err)
+	// What verifies the server is no part of this.
+	secure := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + tlsPort(t, admin), TLSConfig: secure, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
+	d := driverOn(t, c, freshPrefix())
+	held := d.claim("held", long)
+	grants(t, held)
+	const many = 3 * endpoint.MaxPipelines
+	stale := func() {
+		testkit.Must(t, admin.Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() { testkit.Should(t, c.Set(t.Context(), "x", "", 0).Err()) })
+		}
+		testkit.Until(t, "all have a connection", func() bool {
+			return strings.Count(admin.ClientList(t.Context()).Val(), " flags=b ") == many
+		})
+		testkit.Must(t, admin.ClientUnpause(t.Context()).Err())
+		all.Wait()
+		testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	}
+	stale()
+	grants(t, d.tryOnly("y", long))
+	stale()
+	if _, err := held.Renew(t.Context(), long); err != nil {
+		t.Error(err)
+	}
 }

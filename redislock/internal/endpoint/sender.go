@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,7 @@ func NewSender(client redis.UniversalClient, resends int) *Sender {
 //	EVAL source, until it is known ──▶ answer: known
 //	EVALSHA digest, from then on   ──▶ answer
 //	                               ──▶ NOSCRIPT, so nothing has run: EVAL source, until it is known again
-//	either                         ──▶ no answer: the same again, up to resends times
+//	either                         ──▶ no answer: the same again, up to resends times; a stale connection does not count
 //
 // So no request takes two round trips because it is the first of its kind. A lock's first renewal often is, and has
 // little time.
@@ -66,7 +67,7 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 		// go-redis has connections of their own for pipelines. The first of them is new, so the
 		// request would wait for several round trips more. But the others may be stale after a copy
 		// without an answer, and all be taken by the requests to a cluster, which go alone.
-		alone := pipe.Len() == 1 && calls[0].resent == 0 && s.cluster == nil
+		alone := pipe.Len() == 1 && calls[0].resent+calls[0].stale == 0 && s.cluster == nil
 		_, left := driver.Detach(ctx, func() (any, error) {
 			if alone {
 				_ = via.Process(ctx, requests[0])
@@ -111,7 +112,9 @@ type Call struct {
 	Err    error      // a *driver.Fault, which speaks for all copies
 	Asked  *redis.Cmd // of the pipeline that Answer came by; nil if nothing was
 
-	resent   int
+	resent   int // how often another copy was sent
+	stale    int // the same, after a connection that may have been closed before; resent does not count these
+	pooled   int // how many of those there may be
 	bySource bool
 	late     bool // a copy has had no answer
 }
@@ -139,16 +142,42 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	if silent && r.text.withdraw() {
 		f.Fate = driver.NotSent
 	}
-	c.late = c.late || f.Fate == driver.Unknown
+	sent := f.Fate == driver.Unknown
+	c.late = c.late || sent
 	s.doubt(err)
 	if c.late {
 		f.Fate = driver.Unknown
 	}
-	again = silent && c.resent < s.resends && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil
-	if again {
+	switch {
+	case !silent || errors.Is(err, redis.ErrClosed) || ctx.Err() != nil:
+		return false, silent
+	case sent && s.resends > 0 && s.wasStale(c, err):
+		return true, false
+	case c.resent < s.resends:
 		c.resent++
+		return true, true
 	}
-	return again, silent
+	return false, true
+}
+
+// wasStale reports whether a copy that was sent may have met a connection that the server had closed before, as when
+// it restarts. With TLS, go-redis does not see that of those in its pool, and hands out one after another. There are
+// no more of them than were idle when the first was found.
+func (s *Sender) wasStale(c *Call, err error) bool {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() || Answered(err) {
+		return false
+	}
+	if c.stale == 0 {
+		stats := s.Client.PoolStats()
+		if c.pooled = int(stats.IdleConns); stats.PipelineStats != nil {
+			c.pooled += int(stats.PipelineStats.IdleConns)
+		}
+	}
+	if c.stale == c.pooled {
+		return false
+	}
+	c.stale++
+	return true
 }
 
 // Send sends one copy of a request and waits for its outcome, or for the end of ctx. After that r
