@@ -67,7 +67,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		c.stopWaiting(false) // there may be no Release; another Try begins anew
 	}
 	if redis.IsReadOnlyError(err) {
-		c.driver.subscriber.reconnect()
+		c.driver.subscriber.dropAll(false)
 	}
 	return g, err
 }

@@ -43,7 +43,7 @@ func TestWatcherIsNoWaiter(t *testing.T) {
 	grants(t, a)
 	queues(t, dead)
 	queues(t, c)
-	drivers[1].subscriber.close()
+	drivers[1].subscriber.dropAll(true)
 	testkit.Until(t, "the connection is gone", func() bool {
 		return admin.PubSubNumSub(t.Context(), dead.waiter.channel).Val()[dead.waiter.channel] == 0
 	})

@@ -99,7 +99,7 @@ func TestDeadWaiterWithoutConnection(t *testing.T) {
 	}
 	queues(t, c)
 	for _, b := range dead {
-		b.driver.subscriber.close()
+		b.driver.subscriber.dropAll(true)
 	}
 	admin := client(t, server(t).URL())
 	testkit.Until(t, "the connections are gone", func() bool {

@@ -3,14 +3,13 @@ package redislock
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
@@ -167,26 +166,28 @@ func (s *subscriber) pause(c *conn, err error) {
 	failures := s.failures[c.addr]
 	s.failures[c.addr]++
 	first := c.ctx.Err() == nil && failures == 0
-	d := min(minPause<<min(failures, 10), maxPause)
 	s.mu.Unlock()
-	if first { // without the mutex, since the handler may hang, or take a lock itself
-		s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
+	ctx, cancel := context.WithTimeout(c.ctx, min(minPause<<min(failures, 10), maxPause))
+	defer cancel()
+	if first { // without the mutex, and not waited for: the handler may hang, or take a lock itself
+		_, _ = driver.Detach(ctx, func() (none struct{}, _ error) {
+			s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
+			return none, nil
+		})
 	}
-	select {
-	case <-time.After(d):
-	case <-c.ctx.Done():
-	}
+	<-ctx.Done()
 }
 
-// reconnect drops all connections: the server that the requests go to is a replica now. Behind an address
-// that has moved, the connections of go-redis are made anew, but one that messages come by would stay at the
-// old master, where nobody counts it.
-func (s *subscriber) reconnect() {
+// dropAll drops all connections: for good in Close, else because the server that the requests go to is a replica now.
+// Behind an address that has moved, the connections of go-redis are made anew, but one that messages come by would stay
+// at the old master, where nobody counts it.
+func (s *subscriber) dropAll(forGood bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
+	s.closed = forGood // open makes no connection after this
 	for _, c := range s.conns {
 		s.abandon(c)
 		s.running.Go(func() { _ = c.pubsub.Close() }) // it may wait for a server that says nothing
@@ -212,17 +213,4 @@ func (s *subscriber) drop(c *conn) {
 	s.abandon(c)
 	s.mu.Unlock()
 	_ = c.pubsub.Close()
-}
-
-// close returns when nothing is left running.
-func (s *subscriber) close() {
-	s.mu.Lock()
-	// First, so that open makes no connection after this.
-	s.closed = true
-	conns := slices.Collect(maps.Values(s.conns))
-	s.mu.Unlock()
-	for _, c := range conns {
-		s.drop(c)
-	}
-	s.running.Wait()
 }

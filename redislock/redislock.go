@@ -220,14 +220,14 @@ const maxClose = 2 * time.Second
 func (d *store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxClose)
 	defer cancel()
-	_, err := driver.Detach(ctx, func() (any, error) {
-		// The subscriber comes first: it uses the client.
-		d.subscriber.close()
+	_, err := driver.Detach(ctx, func() (_ any, err error) {
+		d.subscriber.dropAll(true) // first, since it uses the client
 		d.sender.Close()
 		if d.owned {
-			return nil, d.client.Close()
+			err = d.client.Close()
 		}
-		return nil, nil
+		d.subscriber.running.Wait() // last, for it may be for ever, and the client is to be closed
+		return nil, err
 	})
 	if ctx.Err() != nil {
 		return fmt.Errorf("redislock: the connections are not closed after %v", maxClose)

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -172,18 +173,21 @@ func TestHolderTextWithNUL(t *testing.T) {
 }
 
 // A server that accepts and says nothing does not hold up Close, also of a client without
-// time-outs that does not heed contexts.
+// time-outs that does not heed contexts. That is closed as well.
 func TestCloseWhileConnecting(t *testing.T) {
 	t.Parallel()
-	mute := testkit.Silent(t)
 	for _, heeds := range []bool{false, true} {
 		testkit.Within(t, maxClose+time.Second, func() {
+			mute, asked := silentOnceAsked(t)
 			c := redis.NewClient(&redis.Options{Addr: mute, ReadTimeout: -1, WriteTimeout: -1, ContextTimeoutEnabled: heeds})
-			defer c.Close()
-			d, err := newStore(c, new(Options).clone(), false)
+			d, err := newStore(c, new(Options).clone(), true)
 			testkit.Must(t, err)
 			d.subscriber.enlist(t.Context(), d.claim("x", long), false)
+			<-asked
 			_ = d.Close()
+			if err := c.Close(); !errors.Is(err, redis.ErrClosed) {
+				t.Errorf("the client was not closed: %v", err)
+			}
 		})
 	}
 }

@@ -1,7 +1,9 @@
 package redislock
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -120,16 +122,22 @@ func testClusterRefusedAgain(t *testing.T, addrs []string) {
 	}
 }
 
+// silentOnceAsked returns a server that takes connections and says nothing, and what tells of the first request of each.
+func silentOnceAsked(t *testing.T) (addr string, asked <-chan struct{}) {
+	t.Helper()
+	told := make(chan struct{}, 10)
+	return testkit.Serve(t, nil, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1))
+		told <- struct{}{}
+		_, _ = io.Copy(io.Discard, conn)
+	}), told
+}
+
 // A Try at a replica drops the connections for wake-ups. It does not wait for one to a server that takes connections and
 // says nothing.
 func TestReconnectWaitsForNoServer(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{}, 10)
-	silent := testkit.Serve(t, nil, func(conn net.Conn) {
-		_, _ = conn.Read(make([]byte, 1))
-		asked <- struct{}{}
-		_, _ = io.Copy(io.Discard, conn)
-	})
+	silent, asked := silentOnceAsked(t)
 	testkit.WithinFresh(t, time.Second, func() func() { // an attempt to subscribe has five
 		c := redis.NewClient(&redis.Options{Addr: silent, ReadTimeout: time.Minute, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = c.Close() })
@@ -138,10 +146,47 @@ func TestReconnectWaitsForNoServer(t *testing.T) {
 		d.subscriber.enlist(t.Context(), a, false)
 		<-asked
 		return func() {
-			d.subscriber.reconnect()
+			d.subscriber.dropAll(false)
 			if d.subscriber.inUse() {
 				t.Error("the channel is not forgotten")
 			}
 		}
 	})
+}
+
+// refusing returns a driver at a server that lets nobody subscribe.
+func refusing(t *testing.T, logger *slog.Logger) *store {
+	t.Helper()
+	s, admin := own(t)
+	testkit.Must(t, admin.ACLSetUser(t.Context(), "deaf", "on", ">secret", "~*", "resetchannels", "+@all").Err())
+	c := client(t, "redis://deaf:secret@"+s.Addr())
+	d, err := newStore(c, &Options{Prefix: freshPrefix(), Options: distlock.Options{Logger: logger}}, false)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// hangingLog is a slog.Handler that does not return before the test is over.
+type hangingLog struct {
+	slog.Handler
+	asked, over chan struct{}
+}
+
+func (h hangingLog) Handle(context.Context, slog.Record) error {
+	close(h.asked)
+	<-h.over
+	return nil
+}
+
+// A log that hangs does not hold up Close.
+func TestCloseWhileTheLogHangs(t *testing.T) {
+	t.Parallel()
+	h := hangingLog{slog.NewTextHandler(io.Discard, nil), make(chan struct{}), make(chan struct{})}
+	t.Cleanup(func() { close(h.over) })
+	d := refusing(t, slog.New(h))
+	d.subscriber.enlist(t.Context(), d.claim("x", long), false)
+	<-h.asked
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }
