@@ -160,16 +160,21 @@ func (s *subscriber) fail(c *conn, err error) {
 	}
 }
 
-// pause waits, so that what made a subscription fail has time to pass before the next attempt.
+// pause waits, so that what made a subscription fail has time to pass before the next attempt. A connection that was
+// dropped has not failed.
 func (s *subscriber) pause(c *conn, err error) {
 	s.mu.Lock()
-	failures := s.failures[c.addr]
-	s.failures[c.addr]++
-	first := c.ctx.Err() == nil && failures == 0
+	failures, dropped := s.failures[c.addr], c.ctx.Err() != nil
+	if !dropped {
+		s.failures[c.addr]++
+	}
 	s.mu.Unlock()
+	if dropped {
+		return
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, min(minPause<<min(failures, 10), maxPause))
 	defer cancel()
-	if first { // without the mutex, and not waited for: the handler may hang, or take a lock itself
+	if failures == 0 { // without the mutex, and not waited for: the handler may hang, or take a lock itself
 		_, _ = driver.Detach(ctx, func() (none struct{}, _ error) {
 			s.logger.Warn("cannot subscribe to wake-ups, waiting calls have to poll", "err", err)
 			return none, nil

@@ -190,3 +190,19 @@ func TestCloseWhileTheLogHangs(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 }
+
+// A connection that was dropped has not failed. Else a subscription that fails after it would not be told of, and the
+// next be late.
+func TestDroppedConnectionIsNoFailure(t *testing.T) {
+	t.Parallel()
+	drivers, _ := stores(t, 2)
+	a, b := drivers[0].claim("x", long), drivers[1].claim("x", long)
+	grants(t, a)
+	queues(t, b)
+	s := drivers[1].subscriber
+	s.dropAll(false)
+	s.running.Wait()
+	if len(s.failures) > 0 {
+		t.Errorf("failures are noted: %v", s.failures)
+	}
+}
