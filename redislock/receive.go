@@ -150,12 +150,14 @@ func (s *subscriber) standing(c *conn) (asked, confirmed bool) {
 	return asked, confirmed
 }
 
-// fail ends a connection. One that was of no use is kept for a pause.
+// fail ends a connection. What stands for one that was of no use is kept for a pause: it takes no subscription, which
+// nobody would read, nor connects for one.
 func (s *subscriber) fail(c *conn, err error) {
 	s.mu.Lock()
 	_, confirmed := s.standing(c)
 	s.mu.Unlock()
 	if !confirmed {
+		_ = c.pubsub.Close()
 		s.pause(c, err)
 	}
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -204,5 +205,22 @@ func TestDroppedConnectionIsNoFailure(t *testing.T) {
 	s.running.Wait()
 	if len(s.failures) > 0 {
 		t.Errorf("failures are noted: %v", s.failures)
+	}
+}
+
+// Nobody reads a connection that has failed, during the pause before the next: so it takes no subscription.
+func TestFailedConnectionTakesNoSubscription(t *testing.T) {
+	t.Parallel()
+	d := refusing(t, slog.New(slog.DiscardHandler))
+	s, a := d.subscriber, d.claim("x", long)
+	s.failures[""] = 10 // so that the pause lasts
+	s.enlist(t.Context(), a, false)
+	testkit.Until(t, "it pauses", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.failures[""] > 10
+	})
+	if err := s.subscribe(a.waiter.ch.conn, "another"); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("a subscription meanwhile: %v", err)
 	}
 }
