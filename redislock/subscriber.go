@@ -26,8 +26,9 @@ const (
 	// so far.
 	testEvery = time.Second
 
-	// maxConnect bounds a step towards a subscription, also where the client has no
-	// time-outs.
+	// maxConnect bounds a step towards a subscription, also where the client has no time-outs, if
+	// its dialer and its reads heed contexts: that of go-redis with TLS does not, nor does a ReadTimeout
+	// of -2. There the time-outs of the client count, and Close waits for maxClose.
 	maxConnect = 5 * time.Second
 )
 
