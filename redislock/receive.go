@@ -169,6 +169,9 @@ func (s *subscriber) pause(c *conn, err error) {
 	s.mu.Lock()
 	failures, dropped := s.failures[c.addr], c.ctx.Err() != nil
 	if !dropped {
+		if len(s.failures) >= maxFailures && failures == 0 {
+			clear(s.failures) // most are of servers that are no more
+		}
 		s.failures[c.addr]++
 	}
 	s.mu.Unlock()

@@ -30,6 +30,9 @@ const (
 	// its dialer and its reads heed contexts: that of go-redis with TLS does not, nor does a ReadTimeout
 	// of -2. There the time-outs of the client count, and Close waits for maxClose.
 	maxConnect = 5 * time.Second
+
+	// maxFailures is for how many addresses failures are counted: more than a cluster has servers.
+	maxFailures = 1000
 )
 
 // subscriber receives messages for the waiters of one Locker.

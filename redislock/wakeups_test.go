@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -222,5 +223,19 @@ func TestFailedConnectionTakesNoSubscription(t *testing.T) {
 	})
 	if err := s.subscribe(a.waiter.ch.conn, "another"); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("a subscription meanwhile: %v", err)
+	}
+}
+
+// Servers may come and go at ever new addresses. What is known of those that failed has a bound.
+func TestFailuresAreBounded(t *testing.T) {
+	t.Parallel()
+	d := driverOn(t, client(t, server(t).URL()), freshPrefix())
+	s := d.subscriber
+	for i := range maxFailures {
+		s.failures[fmt.Sprint(i)] = 1
+	}
+	s.pause(&conn{addr: "another", ctx: t.Context()}, io.EOF)
+	if n := len(s.failures); n > maxFailures || s.failures["another"] != 1 {
+		t.Errorf("%d failures are noted", n)
 	}
 }
