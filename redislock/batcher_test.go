@@ -32,7 +32,7 @@ func (p *checkpoint) DialHook(next redis.DialHook) redis.DialHook { return next 
 
 func (p *checkpoint) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if p.single == nil {
+		if p.single == nil || cmd.Name() == "hello" { // how a connection begins
 			return next(ctx, cmd)
 		}
 		err := p.single(func() error { return next(ctx, cmd) })
@@ -43,7 +43,7 @@ func (p *checkpoint) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (p *checkpoint) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if p.pipeline == nil || cmds[0].Name() != "evalsha" { // how a connection begins is a pipeline, too
+		if p.pipeline == nil || cmds[0].Name() != "evalsha" { // the same
 			return next(ctx, cmds)
 		}
 		err := p.pipeline(len(cmds), func() error { return next(ctx, cmds) })

@@ -2,6 +2,8 @@ package redislock
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +82,31 @@ func TestRenewalIsSentAgainOnAnotherPool(t *testing.T) {
 	p.CutReply(1)
 	if _, err := a.Renew(t.Context(), long); err != nil {
 		t.Error(err)
+	}
+}
+
+// Copies end also where each loses its connection: there are no more than the client allows and connections were idle. A
+// client that allows none has none.
+func TestCopiesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	for resends, most := range map[int]int{-1: 1, 2: 1 + 2 + 1} {
+		p, err := netfault.NewTCPProxy(s.Addr(), 1)
+		testkit.Must(t, err)
+		t.Cleanup(func() { _ = p.Close() })
+		c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: resends, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = c.Close() })
+		one, other := c.Conn(), c.Conn()
+		testkit.Must(t, errors.Join(one.Ping(t.Context()).Err(), other.Ping(t.Context()).Err(), one.Close(), other.Close()))
+		copies := 0
+		c.AddHook(&checkpoint{single: func(next func() error) error {
+			copies++
+			p.CutReply(1)
+			return next()
+		}})
+		d := driverOn(t, c, freshPrefix())
+		if _, err := d.tryOnly("x", long).Try(t.Context()); !errors.Is(err, io.EOF) || copies != most {
+			t.Errorf("%v after %d copies, want %d", err, copies, most)
+		}
 	}
 }

@@ -225,34 +225,44 @@ func TestTLSConnectionsOfAPoolThatWereClosed(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewAuthority(t)
 	certFile, keyFile := ca.Files()
-	_, admin := start(t, encrypted(ca)...)
+	_, admin := start(t, encrypted(ca, "cluster-enabled yes", "cluster-announce-ip 127.0.0.1", "tls-cluster yes", "cluster-port "+servers.SparePort)...)
+	testkit.Must(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	testkit.Until(t, "the cluster serves", func() bool {
+		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	testkit.Must(t, err)
 	// What verifies the server is no part of this.
-	secure := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + tlsPort(t, admin), TLSConfig: secure, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = c.Close() })
-	d := driverOn(t, c, freshPrefix())
-	held := d.claim("held", long)
-	grants(t, held)
+	addr, secure := "127.0.0.1:"+tlsPort(t, admin), &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}
 	const many = 3 * endpoint.MaxPipelines
-	stale := func() {
-		testkit.Must(t, admin.Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
-		var all sync.WaitGroup
-		for range many {
-			all.Go(func() { testkit.Should(t, c.Set(t.Context(), "x", "", 0).Err()) })
-		}
-		testkit.Until(t, "all have a connection", func() bool {
-			return strings.Count(admin.ClientList(t.Context()).Val(), " flags=b ") == many
+	for what, c := range map[string]redis.UniversalClient{
+		"server":  redis.NewClient(&redis.Options{Addr: addr, TLSConfig: secure, PoolSize: many, ContextTimeoutEnabled: true}),
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, TLSConfig: secure, PoolSize: many, ContextTimeoutEnabled: true}),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Cleanup(func() { _ = c.Close() })
+			d := driverOn(t, c, freshPrefix())
+			held := d.claim("held", long)
+			grants(t, held)
+			stale := func() {
+				testkit.Must(t, admin.Do(t.Context(), "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE").Err())
+				var all sync.WaitGroup
+				for range many {
+					all.Go(func() { testkit.Should(t, c.Set(t.Context(), "x", "", 0).Err()) })
+				}
+				testkit.Until(t, "all have a connection", func() bool {
+					return strings.Count(admin.ClientList(t.Context()).Val(), " flags=b ") == many
+				})
+				testkit.Must(t, admin.ClientUnpause(t.Context()).Err())
+				all.Wait()
+				testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+			}
+			stale()
+			grants(t, d.tryOnly("y", long))
+			stale()
+			if _, err := held.Renew(t.Context(), long); err != nil {
+				t.Error(err)
+			}
 		})
-		testkit.Must(t, admin.ClientUnpause(t.Context()).Err())
-		all.Wait()
-		testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
-	}
-	stale()
-	grants(t, d.tryOnly("y", long))
-	stale()
-	if _, err := held.Renew(t.Context(), long); err != nil {
-		t.Error(err)
 	}
 }
