@@ -141,6 +141,7 @@ func (s *statement) begin(ctx context.Context) bool {
 			return false
 		}
 		s.turn = n
+		s.slow = t.blocked.Has(s.name) // the one before may have found that out
 	}
 	if s.slow && !acquire(ctx, t.slow) {
 		s.slow = false

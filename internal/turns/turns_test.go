@@ -160,6 +160,30 @@ func TestLockedRows(t *testing.T) {
 	})
 }
 
+// What has queued behind a statement that could not have its row counts as about a locked row, too.
+func TestQueuedBehindLockedRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTurns(8, time.Second)
+		answered := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range 7 {
+			wg.Go(func() {
+				_ = l.Run(t.Context(), fmt.Sprint(Trying, i), Trying, func() error { <-answered; return errLocked })
+			})
+		}
+		synctest.Wait()
+		if sent := hangs(t, l, 7, Trying, ""); sent != 0 {
+			t.Fatalf("%d were sent out of turn", sent)
+		}
+		close(answered)
+		wg.Wait()
+		synctest.Wait()
+		if len(l.claims) != 4 || len(l.slow) != 4 {
+			t.Errorf("locked rows keep %d connections, want 4, and %d count as such", len(l.claims), len(l.slow))
+		}
+	})
+}
+
 // First come, first served, one at a time, and no caller left behind after it gave up.
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
