@@ -104,4 +104,28 @@ func TestSweepLeavesTombstonesOfTheDead(t *testing.T) {
 			t.Errorf("a late request of a claim that was undone: %d, %v, want 0", answer, err)
 		}
 	}
+	age(t, d, "expires", driver.MaxLate-time.Microsecond)
+	if n, err := d.Sweep(t.Context(), time.Second); n != 0 || err != nil {
+		t.Errorf("Sweep less than %v after the last was undone: %d, %v, want 0", driver.MaxLate, n, err)
+	}
+	age(t, d, "expires", time.Microsecond)
+	if n, err := d.Sweep(t.Context(), time.Second); n != 1 || err != nil {
+		t.Errorf("Sweep %v after the last was undone: %d, %v, want 1", driver.MaxLate, n, err)
+	}
+}
+
+// TestUndoRevivesNoLease undoes a claim on the row of a holder that has died. A renewal of that holder's has read the clock before,
+// and finds the row after it.
+func TestUndoRevivesNoLease(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	before := testDriver(t, pool(t, map[string]string{"timestamp": "1899999950.5"}), d.sql.table) // 50 s: so long may it wait for a row
+	dead, c := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
+	grants(t, dead)
+	expire(t, d, "n")
+	c.ambiguous = true
+	releases(t, c)
+	dead.driver = before
+	_, err := dead.Renew(t.Context(), time.Minute)
+	wantError(t, "a late renewal of a lease that ended an hour ago", err, distlock.ErrLost)
 }
