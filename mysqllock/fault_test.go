@@ -88,6 +88,37 @@ func TestLateStatementIsRefused(t *testing.T) {
 	}
 }
 
+// TestReleaseTwice has something between, such as a proxy whose connection broke, send a release twice: the second answer is that of
+// the first, and the name is kept for claims that wait no longer than after the first.
+func TestReleaseTwice(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, clockStands), freshTable(t))
+	for _, statement := range []string{"release", "release-and-wake"} {
+		c := d.claimOn("n", time.Minute)
+		grants(t, c)
+		age(t, d, "acquired", time.Second)
+		_, err := d.db.Exec("UPDATE " + d.sql.table + " SET waited = acquired") // a claim has come for it
+		testkit.Must(t, err)
+		v := c.values()
+		v.lock = d.sql.namedLock("n").lock
+		for range 2 {
+			answer, rows, err := d.exec(t.Context(), plain(d.db, d.sql.fill(statement, v)), false)
+			if answer != 1 || rows != 1 || err != nil {
+				t.Errorf("%s answered %d, with %d rows, %v, want 1 and a row", statement, answer, rows, err)
+			}
+			age(t, d, "waited", 500*time.Millisecond)
+		}
+		var kept bool
+		testkit.Must(t, d.db.QueryRow("SELECT "+d.sql.text["now"]+" - waited < 1000000 FROM "+d.sql.table).Scan(&kept))
+		if kept {
+			t.Errorf("the second %s has kept the name anew", statement)
+		}
+		releases(t, c)
+		expire(t, d, "n")
+		age(t, d, "token", time.Hour)
+	}
+}
+
 // TestLateRegrantIsRefused applies a copy of a regrant that had no answer, after the next Try was granted: the holder's token stays.
 func TestLateRegrantIsRefused(t *testing.T) {
 	t.Parallel()
