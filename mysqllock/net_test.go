@@ -47,6 +47,7 @@ func TestServerGoes(t *testing.T) {
 	t.Parallel()
 	s := servers.ForTest(t, servers.MySQL)
 	t.Run("refuses", func(t *testing.T) { testRefusalPasses(t, s) })
+	t.Run("commits nothing", func(t *testing.T) { testNoAutocommit(t, s) })
 	t.Run("prepares nothing", func(t *testing.T) { testStatementLimit(t, s) })
 	t.Run("stopped", func(t *testing.T) { testStoppedServer(t, s) })
 	t.Run("killed", func(t *testing.T) { testWaiterSurvivesOutage(t, s) })

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -96,6 +97,29 @@ func TestConnectionsOfOpen(t *testing.T) {
 		testkit.Must(t, l.driverOf(t).locks.db.QueryRow("SELECT @@session.wait_timeout").Scan(&got))
 		if got != want {
 			t.Errorf("with the parameters %v, the server leaves an idle connection for %d s, want %d", params, got, want)
+		}
+	}
+}
+
+// testNoAutocommit has a server begin sessions without autocommit, from some day on: those of Open have it.
+func testNoAutocommit(t *testing.T, s *servers.Server) {
+	admin := poolOf(t, config(t, s.AdminURL()))
+	set := func(value int) {
+		_, err := admin.Exec(fmt.Sprint("SET GLOBAL autocommit = ", value))
+		testkit.Must(t, err)
+	}
+	l, err := Open(t.Context(), s.URL(), &Options{Create: true})
+	testkit.Must(t, err)
+	defer l.Close()
+	set(0)
+	defer set(1)
+	d := l.driverOf(t)
+	d.closeIdle()
+	for i, p := range d.pools {
+		var on bool
+		testkit.Must(t, p.QueryRow("SELECT @@autocommit").Scan(&on))
+		if !on {
+			t.Errorf("what a new connection of pool %d writes is rolled back", i)
 		}
 	}
 }

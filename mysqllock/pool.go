@@ -48,7 +48,8 @@ func newConnector(config *mysql.Config) (*connector, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = dialTimeout
 	}
-	params := map[string]string{"innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
+	// A server that is told so begins later sessions without autocommit: what they write would be rolled back.
+	params := map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": rowWait, "lock_wait_timeout": rowWait}
 	maps.Copy(params, config.Params)
 	config.Params = params
 	// The client library would ask three times, and keep the server's error to itself; see redial.
