@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // MinTTL is the shortest lease: a commit may take tens of milliseconds on a busy
 // disk, and a renewal every third of the TTL must get through in time.
 const MinTTL = 100 * time.Millisecond
+
+// redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
+const redialTime = 100 * time.Millisecond
 
 // store sends the statements. It is safe for concurrent use.
 type store struct {
@@ -323,12 +327,26 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 }
 
 // redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
-// a fail-over.
+// a fail-over. Of a pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
+// others may be busy with something that a replica can do.
 func (d *store) redial() {
 	if d.locks != nil {
 		d.locks.shared.reconnect()
 	}
 	d.closeIdle()
+	if len(d.pools) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redialTime)
+	defer cancel()
+	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
+		if db.Stats().Idle == 0 {
+			continue
+		}
+		if conn, err := db.Conn(ctx); err == nil {
+			discard(conn)
+		}
+	}
 }
 
 // closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next

@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -90,6 +91,54 @@ func testStatementLimit(t *testing.T, s *servers.Server) {
 		}
 		testkit.Must(t, h.Unlock(t.Context()))
 	}
+}
+
+// failOver makes connections to a server that becomes a replica; those that are made later are to another.
+type failOver struct {
+	sqldriver.Connector
+	over atomic.Bool
+}
+
+// Connect implements driver.Connector.
+func (f *failOver) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	c, err := f.Connector.Connect(ctx)
+	later := f.over.Load()
+	return &standInConn{c, &standIn{refuse: func(string) error {
+		if f.over.Load() && !later {
+			return &mysql.MySQLError{Number: errReadOnly}
+		}
+		return nil
+	}}}, err
+}
+
+// TestPoolAfterFailOver has a pool of the user's keep connections to what is a replica now: none is asked twice.
+func TestPoolAfterFailOver(t *testing.T) {
+	t.Parallel()
+	connector, err := mysql.NewConnector(config(t, server(t).URL()))
+	testkit.Must(t, err)
+	f := &failOver{Connector: connector}
+	db := sql.OpenDB(f)
+	defer db.Close()
+	db.SetMaxIdleConns(3)
+	d := testDriver(t, db, freshTable(t))
+	c := d.claimOn("n", time.Minute)
+	grants(t, c)
+	var conns []*sql.Conn
+	for range 3 {
+		conn, err := db.Conn(t.Context())
+		testkit.Must(t, err)
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		testkit.Must(t, conn.Close())
+	}
+	f.over.Store(true)
+	for range 3 {
+		if err := renewError(t, c); !hasNumber(err, errReadOnly) {
+			t.Fatalf("a renewal on an old connection: %v, want that the server is read-only", err)
+		}
+	}
+	testkit.Should(t, renewError(t, c))
 }
 
 // testRefusalPasses has a server refuse statements for a moment. A waiter goes on, and a TryLock is
