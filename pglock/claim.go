@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ type store struct {
 	renewals   *pgxpool.Pool // the same pool if that is not ours
 	own        bool          // the pools were opened here
 	text       map[string]string
+	asked      sync.Map  // of the pool: the connections that are asked whether they live, and what is called once one answers
 	listener   *listener // nil if waiters poll
 	turns      *turns.Turns
 	durability driver.Durability

@@ -1,11 +1,15 @@
 package pglock
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/internal/testkit"
@@ -76,5 +80,58 @@ func TestRenewalConnections(t *testing.T) {
 		testkit.Must(t, err)
 		_ = lost.Conn().Close(t.Context())
 		lost.Release()
+	}
+}
+
+// mute is a connection to nowhere as soon as it is told so: what is sent is lost, and nothing comes.
+type mute struct {
+	net.Conn
+	told  *atomic.Bool
+	pings *atomic.Int64
+}
+
+func (m *mute) Write(b []byte) (int, error) {
+	if m.told.Load() {
+		if bytes.Contains(b, []byte("-- ping")) {
+			m.pings.Add(1)
+		}
+		return len(b), nil
+	}
+	return m.Conn.Write(b)
+}
+
+// If an idle connection says nothing, those beside it are not asked one after the other: each would take a second.
+func TestMuteConnections(t *testing.T) {
+	t.Parallel()
+	config, opts, err := parseURL(server(t).URL(), Options{Table: table(t), MaxConns: 4})
+	testkit.Must(t, err)
+	var told, later atomic.Bool
+	var pings atomic.Int64
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil && !later.Load() {
+			conn = &mute{conn, &told, &pings}
+		}
+		return conn, err
+	}
+	l, err := openOwn(t.Context(), config, opts)
+	testkit.Must(t, err)
+	defer l.Close()
+	pool := storeOf(t, l).pool
+	var conns []*pgxpool.Conn
+	for range 4 {
+		conns = append(conns, value[*pgxpool.Conn](t)(pool.Acquire(t.Context())))
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	later.Store(true)
+	told.Store(true)
+	conn := value[*pgxpool.Conn](t)(pool.Acquire(context.WithValue(t.Context(), probed{}, true)))
+	defer conn.Release()
+	testkit.Should(t, conn.Ping(t.Context()))
+	if n := pings.Load(); n != 1 {
+		t.Errorf("%d connections were asked one after the other, want 1", n)
 	}
 }

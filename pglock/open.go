@@ -63,9 +63,14 @@ func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker
 	config.MaxConns, config.MaxConnIdleTime = int32(cmp.Or(opts.MaxConns, defaultConns)), idleTime
 	config.PingTimeout = cmp.Or(config.PingTimeout, pingTimeout)
 	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
-		return p.IdleDuration > unasked || ctx.Value(probed{}) != nil
+		asks := p.IdleDuration > unasked || ctx.Value(probed{}) != nil
+		if asks {
+			d.watch(ctx, p.Conn, config.PingTimeout)
+		}
+		return asks
 	}
-	closeQuickly(config)
+	config.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { d.answered(c); return true, nil }
+	d.closeQuickly(config)
 	config.AfterConnect = settle
 	if err := d.connect(config); err != nil {
 		return nil, opened(errors.Join(err, d.Close()))
@@ -129,6 +134,26 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 	return err
 }
 
+// watch closes the connections of the pool that are idle, if one of them is asked whether it lives, and says nothing: they may
+// all be dead, as after a fault of the network, and to ask them one after the other takes as many times limit. It does so just
+// before that is over: then the next is a new one.
+func (d *store) watch(ctx context.Context, c *pgx.Conn, limit time.Duration) {
+	silence, answered := context.WithTimeout(ctx, limit*9/10)
+	d.asked.Store(c, answered)
+	context.AfterFunc(silence, func() {
+		if errors.Is(silence.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+			d.pool.Reset()
+		}
+	})
+}
+
+// answered is called once a connection has answered, or is closed.
+func (d *store) answered(c *pgx.Conn) {
+	if f, asked := d.asked.LoadAndDelete(c); asked {
+		f.(context.CancelFunc)()
+	}
+}
+
 // settle bounds also the waits for the table itself, which a statement begins before it runs, and takes the isolation that
 // the statements are made for. A session that is a pooler's may be another's next: it stays as it is.
 // The server notices within half a minute that a client is gone: rows that were locked by half a request are free then.
@@ -146,13 +171,18 @@ func settle(ctx context.Context, c *pgx.Conn) error {
 }
 
 // closeQuickly has a pool close connections at once. The library asks the server to cancel a request that was given up, and
-// takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool.
-func closeQuickly(config *pgxpool.Config) {
+// takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool. Of one that
+// the pool closes, Close waits for the leave, so that has a second.
+func (d *store) closeQuickly(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 		cancelNothing(c)
 		return nil
 	}
-	config.BeforeClose = cut
+	config.BeforeClose = func(c *pgx.Conn) {
+		d.answered(c)
+		cut(c)
+		_ = c.PgConn().Conn().SetDeadline(time.Now().Add(pingTimeout))
+	}
 }
 
 // cancelNothing keeps one connection that is made by a config from asking for a cancel later.
