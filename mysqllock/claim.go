@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/turns"
@@ -22,6 +24,10 @@ const MinTTL = 100 * time.Millisecond
 
 // redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
 const redialTime = 100 * time.Millisecond
+
+// silentAfter is how long a statement without an answer has waited that says something of the connections beside its own: on ours it
+// waits for a second for a row.
+const silentAfter = 2 * time.Second
 
 // store sends the statements. It is safe for concurrent use.
 type store struct {
@@ -313,6 +319,7 @@ func (c *claim) exec(ctx context.Context, kind turns.Kind, send request) (answer
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
 // rows it changed (or matched: that depends on the connection). waits is for fateOf.
 func (d *store) exec(ctx context.Context, send request, waits bool) (answer, rows int64, err error) {
+	began := time.Now()
 	result, err := send(ctx)
 	if err == nil {
 		answer, err = result.LastInsertId()
@@ -320,8 +327,11 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 	if err == nil {
 		rows, err = result.RowsAffected()
 	}
-	if hasNumber(err, readOnly...) {
+	switch {
+	case hasNumber(err, readOnly...):
 		d.redial()
+	case errors.Is(err, mysql.ErrInvalidConn) || err != nil && ctx.Err() != nil && time.Since(began) >= silentAfter:
+		d.closeIdle() // those beside it may be dead as well, and each would cost a call
 	}
 	return answer, rows, fault(err, waits)
 }

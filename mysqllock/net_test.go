@@ -167,6 +167,49 @@ func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 	}
 }
 
+// TestDeadConnectionsAreLeft: if one connection of the common pool breaks, or says nothing for longer than a statement waits for a
+// row, those beside it are not tried one after the other, a call each. One whose caller has left before says nothing of them.
+func TestDeadConnectionsAreLeft(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what   string
+		fault  func(*netfault.TCPProxy, int)
+		wait   time.Duration
+		leaves bool
+	}{
+		{"breaks", (*netfault.TCPProxy).CutRequest, time.Minute, true},
+		{"is silent", (*netfault.TCPProxy).DropRequest, silentAfter + silentAfter/10, true},
+		{"is given up", (*netfault.TCPProxy).DropRequest, silentAfter / 10, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			p, url := link(t)
+			l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
+			testkit.Must(t, err)
+			defer l.Close()
+			d := l.driverOf(t)
+			var conns []*sql.Conn
+			for range 3 {
+				conn, err := d.db.Conn(t.Context())
+				testkit.Must(t, err)
+				conns = append(conns, conn)
+			}
+			for _, conn := range conns {
+				testkit.Must(t, conn.Close())
+			}
+			c.fault(p, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), c.wait)
+			defer cancel()
+			if _, _, err := d.exec(ctx, plain(d.db, "DO 1"), false); err == nil || p.Fired() != 1 {
+				t.Fatalf("a statement without an answer: %v", err)
+			}
+			if n := d.db.Stats().Idle; (n == 0) != c.leaves {
+				t.Errorf("%d more connections are trusted", n)
+			}
+		})
+	}
+}
+
 // testWaiterSurvivesOutage restarts the server while a claim waits: its Lock goes on, and
 // one that has just begun says that the server cannot be reached.
 func testWaiterSurvivesOutage(t *testing.T, s *servers.Server) {
