@@ -2,13 +2,16 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -234,4 +237,40 @@ func TestOwnConnectionHangs(t *testing.T) {
 		t.Errorf("Release by a connection that hangs: %v, want one that says that the outcome is not known", err)
 	}
 	releases(t, c)
+}
+
+// testStatementTime has a server end statements that take long: a claim waits for a named lock all the same. That is shown by a
+// statement that begins later, and is ended.
+func testStatementTime(t *testing.T, s *servers.Server) {
+	limit, none := "max_execution_time = 300", "max_execution_time = 0"
+	if strings.Contains(s.Version(), "MariaDB") {
+		limit, none = "max_statement_time = 0.3", "max_statement_time = 0"
+	}
+	admin := poolOf(t, config(t, s.AdminURL()))
+	exec := func(statement string) {
+		_, err := admin.Exec(statement)
+		testkit.Must(t, err)
+	}
+	exec("SET GLOBAL " + limit)
+	defer exec("SET GLOBAL " + none)
+	l, err := Open(t.Context(), s.URL(), &Options{Create: true})
+	testkit.Must(t, err)
+	defer l.Close()
+	d := l.driverOf(t)
+	a := holdsWithLock(t, d)
+	w := d.locks.join("n")
+	defer w.leave()
+	testkit.Until(t, "the claim waits", func() bool { return statementsWith(t, admin, "31536000") > 0 || w.over() })
+	db := poolOf(t, config(t, s.URL()))
+	for range 2 {
+		var got sql.NullInt64
+		err := db.QueryRow("SELECT GET_LOCK(x'" + d.sql.namedLock("n").lock + "', 60)").Scan(&got)
+		if got.Int64 == 1 {
+			t.Fatalf("the named lock is free; %v", err)
+		}
+	}
+	if w.over() {
+		t.Error("the server has ended the wait")
+	}
+	releases(t, a)
 }
