@@ -25,9 +25,9 @@ const MinTTL = 100 * time.Millisecond
 // redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
 const redialTime = 100 * time.Millisecond
 
-// silentAfter is how long a statement without an answer has waited that says something of the connections beside its own: on ours it
-// waits for a second for a row.
-const silentAfter = 2 * time.Second
+// silentAfter is how long a statement without an answer has waited that says something of the connections beside its own: it waits for
+// a second for its row, which MySQL looks at once a second.
+const silentAfter = 3 * time.Second
 
 // store sends the statements. It is safe for concurrent use.
 type store struct {
@@ -310,16 +310,27 @@ func plain(db *sql.DB, text string) request {
 func (c *claim) exec(ctx context.Context, kind turns.Kind, send request) (answer, rows int64, err error) {
 	d := c.driver
 	err = d.turns.Run(ctx, c.request.Name, kind, func() error {
+		began := time.Now()
 		answer, rows, err = d.exec(ctx, send, c.refused && kind == turns.Trying)
+		d.suspect(ctx, err, time.Since(began))
 		return err
 	})
 	return answer, rows, err
 }
 
+// suspect closes the idle connections of the common pool, if that is ours, when one was dead, or has said nothing for longer than
+// a statement waits for its row: those beside it may be dead as well, and each would cost a call. Connections of renewals
+// have a rule of their own; see renewTogether.
+func (d *store) suspect(ctx context.Context, err error, after time.Duration) {
+	silent := ctx.Err() != nil && after >= silentAfter
+	if len(d.pools) > 0 && driver.FateOf(err) == driver.Unknown && (silent || errors.Is(err, mysql.ErrInvalidConn)) {
+		closeIdle(d.db)
+	}
+}
+
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
 // rows it changed (or matched: that depends on the connection). waits is for fateOf.
 func (d *store) exec(ctx context.Context, send request, waits bool) (answer, rows int64, err error) {
-	began := time.Now()
 	result, err := send(ctx)
 	if err == nil {
 		answer, err = result.LastInsertId()
@@ -327,19 +338,16 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 	if err == nil {
 		rows, err = result.RowsAffected()
 	}
-	switch {
-	case hasNumber(err, readOnly...):
-		d.redial()
-	case errors.Is(err, mysql.ErrInvalidConn) || err != nil && ctx.Err() != nil && time.Since(began) >= silentAfter:
-		d.closeIdle() // those beside it may be dead as well, and each would cost a call
+	if hasNumber(err, readOnly...) {
+		d.redial(ctx)
 	}
 	return answer, rows, fault(err, waits)
 }
 
 // redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
-// a fail-over. Of a pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
+// a fail-over. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
 // others may be busy with something that a replica can do.
-func (d *store) redial() {
+func (d *store) redial(ctx context.Context) {
 	if d.locks != nil {
 		d.locks.shared.reconnect()
 	}
@@ -347,7 +355,7 @@ func (d *store) redial() {
 	if len(d.pools) > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), redialTime)
+	ctx, cancel := context.WithTimeout(ctx, redialTime)
 	defer cancel()
 	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
 		if db.Stats().Idle == 0 {
@@ -363,9 +371,13 @@ func (d *store) redial() {
 // request asks for the address anew.
 func (d *store) closeIdle() {
 	for _, p := range d.pools {
-		p.SetMaxIdleConns(0)
-		p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
+		closeIdle(p)
 	}
+}
+
+func closeIdle(p *sql.DB) {
+	p.SetMaxIdleConns(0)
+	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
 }
 
 // query sends a statement and calls scan for every row of the result.

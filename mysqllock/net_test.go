@@ -19,6 +19,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
+	"github.com/distlock-go/distlock/internal/turns"
 )
 
 // TestMuteServer opens what accepts connections and says nothing: with bounds for the dial, and
@@ -201,7 +202,8 @@ func TestDeadConnectionsAreLeft(t *testing.T) {
 			c.fault(p, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), c.wait)
 			defer cancel()
-			if _, _, err := d.exec(ctx, plain(d.db, "DO 1"), false); err == nil || p.Fired() != 1 {
+			one := d.Claim(driver.Request{Name: "x", TTL: time.Minute}).(*claim)
+			if _, _, err := one.exec(ctx, turns.Trying, plain(d.db, "DO 1")); err == nil || p.Fired() != 1 {
 				t.Fatalf("a statement without an answer: %v", err)
 			}
 			if n := d.db.Stats().Idle; (n == 0) != c.leaves {
