@@ -134,7 +134,6 @@ type store struct {
 	claims    *batcher
 	releases  *batcher
 	beginning chan struct{} // has an element while a watch begins
-	moving    chan struct{} // has one for each waiter on the move to another lease
 
 	// life ends with Close. It bounds requests with several callers, which run in the
 	// background: any of the callers may leave before the answer.
@@ -174,7 +173,6 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		keys:      newKeys(),
 		watches:   &idleWatches{period: idlePeriod, limit: watchLimit, byKey: make(map[string]idleWatch)},
 		beginning: make(chan struct{}, 1),
-		moving:    make(chan struct{}, maxMoves),
 		change:    changePeriod,
 		copies:    maxCopies,
 		life:      life,

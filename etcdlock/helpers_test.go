@@ -31,7 +31,6 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"ReleaseWithoutLease":           testReleaseWithoutLease,
 	"Stray":                         testStray,
 	"StrayAfterCleanUp":             testStrayAfterCleanUp,
-	"WaitersMoveInTurn":             testWaitersMoveInTurn,
 	"LateGrant":                     testLateGrant,
 	"RefusedWithoutCleanUp":         testRefusedWithoutCleanUp,
 	"StuckKey":                      testStuckKey,

@@ -35,7 +35,12 @@ var (
 // A waiter leaves a lease that is to be replaced, if there is another: it may wait for a stray on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 	if c.next != nil || c.lease.old() {
-		if err := c.moveInTurn(ctx, until); err != nil {
+		left, err := c.move(ctx, until, c.request.TTL)
+		left.end(ctx)
+		switch {
+		case errors.Is(err, distlock.ErrLost):
+			return errDequeued
+		case err != nil && c.next != nil:
 			return err
 		}
 	}
@@ -47,28 +52,6 @@ func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
 		err = cmp.Or(c.lease.kept(ctx, kept, until), err)
 	}
 	return err
-}
-
-// moveInTurn has a waiter move to another lease, unless as many as may are on the move: then it stays until a later look.
-// Each move is a write, and a thousand waiters may look at once. What an earlier move may have done is settled anyway.
-func (c *claim) moveInTurn(ctx context.Context, until time.Time) error {
-	select {
-	case c.store.moving <- struct{}{}:
-		defer func() { <-c.store.moving }()
-	default:
-		if c.next == nil {
-			return nil
-		}
-	}
-	left, err := c.move(ctx, until, c.request.TTL)
-	left.end(ctx)
-	switch {
-	case errors.Is(err, distlock.ErrLost):
-		return errDequeued
-	case err != nil && c.next != nil:
-		return err
-	}
-	return nil
 }
 
 // look finds the place of the own key in the queue. It confirms ownership: the read is

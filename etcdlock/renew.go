@@ -119,7 +119,7 @@ func (c *claim) owns(kv *mvccpb.KeyValue, l *lease) bool {
 	return kv != nil && kv.CreateRevision == c.rev && clientv3.LeaseID(kv.Lease) == l.id
 }
 
-// maxMoves is how many claims of a batch leave a lease that is to be replaced, and how many waiters at the same time.
+// maxMoves is how many claims of a batch leave a lease that is to be replaced.
 const maxMoves = 32
 
 // Renew implements driver.Driver: one keep-alive for each lease, however many claims live by

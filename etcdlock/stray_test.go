@@ -1,9 +1,7 @@
 package etcdlock
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -113,46 +111,6 @@ func testStray(t *testing.T, s *servers.Server) {
 	st.eventually("the lease is gone", func() bool { return !st.exists(old) })
 	st.release(holder, nil)
 	st.release(waiter, nil)
-}
-
-// Waiters of a lease that is replaced do not leave it all at the same time: each move is a write. Those that do not move
-// yet wait on, and move with a later look.
-func testWaitersMoveInTurn(t *testing.T, s *servers.Server) {
-	const waiters = maxMoves + 8
-	st := newStore(t, s).counted()
-	st.won("x", nil)
-	claims := make([]*claim, waiters)
-	for i := range claims {
-		claims[i] = st.claim("x", nil)
-		st.held(claims[i])
-	}
-	old := claims[0].lease
-	old.replace()
-	next := st.won("y", nil).lease // there is another
-	before := st.wire.count("Txn")
-	st.wire.each("Txn", stopped)
-	ctx, cancel := context.WithCancel(t.Context())
-	var stopped sync.WaitGroup
-	for _, c := range claims[:maxMoves] {
-		stopped.Go(func() { _, _ = c.Try(ctx) })
-	}
-	st.eventually("the first ones move", func() bool { return st.wire.count("Txn")-before == maxMoves })
-	for _, c := range claims[maxMoves:] {
-		st.held(c)
-		if c.lease != old {
-			t.Error("more waiters have moved than may at the same time")
-		}
-	}
-	cancel()
-	stopped.Wait()
-	st.wire.faults(nil)
-	for _, c := range claims {
-		st.held(c)
-		if c.lease != next {
-			t.Error("a waiter has stayed on the lease that is replaced")
-		}
-		st.release(c, nil)
-	}
 }
 
 // A lease is replaced at once if the clean-up behind a put without an answer has failed.
