@@ -28,6 +28,7 @@ type dialer struct {
 	began time.Time
 
 	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
+	longest atomic.Int64 // the longest one of the session
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
 
@@ -66,7 +67,8 @@ func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
 func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()) }
 
 // forsaken reports whether nothing has come from the servers for the length of a lease.
-// By then nobody relies on the session any more, and the next connection asks for a new one.
+// By then nobody relies on the session any more, unless it was granted more before (see outlived), and the next connection asks
+// for a new one.
 // Requests may reach the servers while no answer comes back. Each attempt to take up the
 // old session would then keep it alive, with all its nodes.
 //
@@ -145,10 +147,21 @@ func (d *dialer) dialOne(ctx context.Context, network, addr, host string, fracti
 	return secured, nil
 }
 
-// finish ends a session that was forsaken, once the next one is there. The servers may keep it for as long as its time-out
+// outlived returns for how long a lease of a session that was forsaken may still be believed in: it may have been granted more than
+// it was last, before that. It is called once for each.
+func (d *dialer) outlived() time.Duration {
+	return max(0, d.Lease(time.Duration(d.longest.Swap(0)))-d.lease())
+}
+
+// finish ends a session that was forsaken, once the next one is there, and after a while. The servers may keep it for as long as its time-out
 // yet, and a request in it that comes late would make a node that nobody knows of. takeUp asks for the session. The
 // request to close it goes along at once: taken up and not closed, it would live the longer.
-func (d *dialer) finish(hostPort string, takeUp []byte) {
+func (d *dialer) finish(hostPort string, takeUp []byte, after time.Duration) {
+	select {
+	case <-time.After(after):
+	case <-d.life.Done():
+		return
+	}
 	ctx, cancel := context.WithTimeout(d.life, d.DialTimeout)
 	defer cancel()
 	host, _, _ := net.SplitHostPort(hostPort)
@@ -177,6 +190,7 @@ func (d *dialer) fail(addr string, err error) {
 func (d *dialer) succeed(granted time.Duration) {
 	if granted > 0 {
 		d.granted.Store(int64(granted))
+		d.longest.Store(max(d.longest.Load(), int64(granted))) // by one connection after the other
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

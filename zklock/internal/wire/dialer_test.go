@@ -45,3 +45,19 @@ func TestLimitOfADial(t *testing.T) {
 		t.Errorf("without a session to save: %v", got)
 	}
 }
+
+// A session that was granted less when it reconnected is not ended before the longer lease is over that a lock was promised before.
+func TestLongerLeaseIsOutlived(t *testing.T) {
+	d := newDialer(Target{Lease: func(granted time.Duration) time.Duration { return granted / 2 }})
+	defer d.end()
+	for _, granted := range []time.Duration{40 * time.Second, 0, 6 * time.Second} {
+		d.succeed(granted)
+	}
+	if got := d.outlived(); got != 17*time.Second {
+		t.Errorf("granted 40 s and then 6 s: %v after the session was forsaken", got)
+	}
+	d.succeed(6 * time.Second)
+	if got := d.outlived(); got != 0 {
+		t.Errorf("the next one, always 6 s: %v", got)
+	}
+}

@@ -216,7 +216,8 @@ func (s *stream) answered() {
 			// Not when it is asked for: without an answer, the old session may yet be taken up.
 			s.dialer.zxid.Store(s.since)
 			if s.given != nil && binary.BigEndian.Uint64(s.given[takeUpAt:]) != 0 {
-				s.dialer.finishing.Go(func() { s.dialer.finish(s.addr, s.given) })
+				after := s.dialer.outlived()
+				s.dialer.finishing.Go(func() { s.dialer.finish(s.addr, s.given, after) })
 			}
 		}
 		s.dialer.succeed(granted)
