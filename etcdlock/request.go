@@ -70,8 +70,8 @@ type answer[T any] struct {
 
 // send sends a request, and another copy of it whenever the last one has had no answer for
 // interval: the member that has it may have stopped. The others go on, because the network may
-// just be slow. If a connection breaks under a copy, as where its member was killed, the next
-// one is sent at once. The first answer counts. So the request must be one to apply any number of
+// just be slow. If the connection breaks under the first, as where its member was killed, the next
+// one is sent at once: only that, because a balancer between may say so of all. The first answer counts. So the request must be one to apply any number of
 // times, or a transaction that finds out what an earlier copy has done. An error that says
 // nothing of the request counts once no copy is under way.
 //
@@ -160,7 +160,7 @@ func (c *copying[T]) took(got T, err error) {
 	}
 	unknown := driver.FateOf(err) == driver.Unknown
 	c.unsure = c.unsure || unknown
-	if unknown && member.Gone(err) && c.next != nil && c.sent < c.store.copies {
+	if unknown && member.Gone(err) && c.next != nil && c.sent == 1 && c.store.copies > 1 {
 		c.another()
 	}
 	if c.under > 0 && !settled(err) {

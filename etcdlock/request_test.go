@@ -65,7 +65,7 @@ func testTimedOutTry(t *testing.T, s *servers.Server) {
 }
 
 // A member is killed while it has a put: another one tells what has become of that, and the lock is taken by the same call.
-// The put of the first must not come later, nor be taken for another's. If all members break the connection, it ends.
+// The put of the first must not come later, nor be taken for another's. If the next breaks the connection, too, it ends.
 func testBrokenTry(t *testing.T, s *servers.Server) {
 	for _, f := range []fault{broken, brokenLate} {
 		for what, with := range map[string]func(*driver.Request){"wait": nil, "no-wait": noWait, "fixed": noRenewal} {
@@ -94,8 +94,8 @@ func testBrokenTry(t *testing.T, s *servers.Server) {
 	if _, err := c.Try(t.Context()); err == nil || driver.FateOf(err) != driver.Unknown {
 		t.Errorf("Try: %v (%v), want one that is unknown", err, driver.FateOf(err))
 	}
-	if n := st.wire.count("Txn") - before; n != maxCopies {
-		t.Errorf("%d requests, want %d", n, maxCopies)
+	if n := st.wire.count("Txn") - before; n != 2 {
+		t.Errorf("%d requests, want 2: whatever answers so may do it without end", n)
 	}
 	st.wire.faults(nil)
 	st.release(c, nil)
