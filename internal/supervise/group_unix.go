@@ -19,6 +19,7 @@ type group struct {
 	done chan struct{} // closed when the program itself has ended
 	ws   syscall.WaitStatus
 	told bool // to end, by this process
+	fore bool // has had the terminal
 
 	// stopped receives the signal that has stopped the program. One element: a
 	// second stop before the first is looked at says nothing new.
@@ -39,7 +40,7 @@ func start(cmd *exec.Cmd) (*group, error) {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if g.tty.talksToUser() {
-		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, g.tty.fd()
+		g.fore, cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, true, g.tty.fd()
 	}
 	dieWithParent(cmd.SysProcAttr)
 	started := make(chan error)
@@ -99,12 +100,15 @@ func (g *group) await() {
 func (g *group) restore() (interrupted bool) {
 	signal.Stop(g.jobs)
 	// A shell that was the program may leave the terminal to a group of its own.
-	if front := g.tty.foreground(); front == g.pid || front > 0 && errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
-		g.tty.give(syscall.Getpgrp())
-		if g.told || g.ws.Signaled() {
-			g.tty.reset()
-		}
+	front, own := g.tty.foreground(), syscall.Getpgrp()
+	killed := g.told || g.ws.Signaled()
+	if front == g.pid || front > 0 && errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
+		g.tty.give(own)
+		front = own
 		interrupted = g.ws.Signaled() && g.ws.Signal() == syscall.SIGINT
+	}
+	if killed && g.fore && front == own {
+		g.tty.reset()
 	}
 	g.tty.close()
 	return interrupted
@@ -209,6 +213,7 @@ func (g *group) stopSelf() {
 func (g *group) resume() {
 	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
 	if g.tty.foreground() == syscall.Getpgrp() {
+		g.fore = true
 		g.tty.give(g.pid)
 	}
 	select {

@@ -53,7 +53,7 @@ func (t *terminal) foreground() int {
 
 // reset gives the terminal the modes that it had at first: echo, and whole lines.
 func (t *terminal) reset() {
-	if t.modes != nil {
+	if t != nil && t.modes != nil {
 		_ = term.Restore(t.fd(), t.modes) // a user can type "reset"
 	}
 }
