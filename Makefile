@@ -67,7 +67,7 @@ mutants: ## the broken drivers by the checks that have to kill them, and the unu
 
 .PHONY: matrix
 matrix: ## each broken driver, and each that is unusual but right, by the whole suite (15 minutes)
-	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated' -count 1 -timeout 45m $(ARGS) ./internal/mutants
+	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated|TestReference' -count 1 -timeout 45m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
 pairs: tools ## all of the groups pair and after, on all five stores, Redlock and memlock; test has a sample of them (half an hour)
@@ -97,8 +97,9 @@ topologies: tools ## the same, before it the suite on each deployment, and docs/
 
 .PHONY: each
 each: export DISTLOCK_EACH = all
-each: tools ## what does not know which store it has, on all five: integrations, examples, scripts of the command; test has each on two, by chance (4 minutes)
-	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/...
+each: export DISTLOCK_CONFORMANCE_NEW = all
+each: tools ## what does not know which store it has, on all five: integrations, examples, scripts of the command; and the suite on clients of the user's own. test has each on two stores, and an eighth of the checks, by chance (8 minutes)
+	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/... ./internal/harness
 	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -run TestServerScripts -timeout 10m $(ARGS) ./cmd/distlock
 
 .PHONY: hazards
@@ -106,6 +107,7 @@ hazards: ## what compare says of the hazards, on the drivers with such a flaw an
 	$(GO) test -race -count 1 -timeout 10m $(ARGS) ./internal/compare/hazard
 
 .PHONY: examples
+examples: export DISTLOCK_EACH = all
 examples: servers ## the worked examples on all five backends, with what they print (3 minutes)
 	DISTLOCK_REQUIRE=all $(GO) test -count 1 -v $(ARGS) ./examples/...
 	cd examples/filelock && $(GO) test -count 1 $(ARGS) ./...
