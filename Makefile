@@ -42,7 +42,7 @@ test test-short mutants flakes: export GOMEMLIMIT ?= 2GiB
 # flags, so that the library of Go is compiled once for all.
 test test-short mutants flakes: export GOFLAGS += -gcflags=all=-dwarf=false
 .PHONY: test
-test: tools ## all tests of all modules under -race, with every backend required (13 minutes on 2 cores, 16 where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
+test: tools ## all tests of all modules under -race, with every backend required (15 minutes on 2 cores, 25 where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
 	$(RUNTESTS) $(ARGS) $(PKG)
 
 .PHONY: test-short
