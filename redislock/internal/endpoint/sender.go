@@ -151,7 +151,8 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	switch {
 	case !silent || errors.Is(err, redis.ErrClosed) || ctx.Err() != nil:
 		return false, silent
-	case sent && s.resends > 0 && s.wasStale(c, err):
+	case sent && s.resends > 0 && s.maybeStale(c, err):
+		c.stale++
 		return true, false
 	case c.resent < s.resends:
 		c.resent++
@@ -160,10 +161,10 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	return false, true
 }
 
-// wasStale reports whether a copy that was sent may have met a connection that the server had closed before, as when
+// maybeStale reports whether a copy that was sent may have met a connection that the server had closed before, as when
 // it restarts. With TLS, go-redis does not see that of those in its pool, and hands out one after another. There are
 // no more of them than were idle when the first was found.
-func (s *Sender) wasStale(c *Call, err error) bool {
+func (s *Sender) maybeStale(c *Call, err error) bool {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() || Answered(err) {
 		return false
 	}
@@ -173,11 +174,7 @@ func (s *Sender) wasStale(c *Call, err error) bool {
 			c.pooled += int(stats.PipelineStats.IdleConns)
 		}
 	}
-	if c.stale == c.pooled {
-		return false
-	}
-	c.stale++
-	return true
+	return c.stale < c.pooled
 }
 
 // Send sends one copy of a request and waits for its outcome, or for the end of ctx. After that r
