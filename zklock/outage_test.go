@@ -179,6 +179,16 @@ func TestMuteServer(t *testing.T) {
 	l.Close()
 }
 
+// movable has d connect to an address that may change.
+func movable(d *store, first string) *atomic.Value {
+	addr := new(atomic.Value)
+	addr.Store(first)
+	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+	}
+	return addr
+}
+
 // TestForsakenIsClosed: a session was given up, as no answer came, while the servers keep it. What was on its way in it, and
 // comes late, must not hold a name until it expires.
 func TestForsakenIsClosed(t *testing.T) {
@@ -186,11 +196,7 @@ func TestForsakenIsClosed(t *testing.T) {
 	before, after := newProxy(t), newProxy(t)
 	d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
 	testkit.Must(t, err)
-	var addr atomic.Value
-	addr.Store(before.addr)
-	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
-	}
+	addr := movable(d, before.addr)
 	d.target.Lease = func(time.Duration) time.Duration { return 100 * time.Millisecond } // forsaken soon, and kept for a minute
 	testkit.Must(t, d.open(t.Context()))
 	defer d.Close()
@@ -224,11 +230,7 @@ func TestRebuilt(t *testing.T) {
 	}
 	d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=2s", nil)
 	testkit.Must(t, err)
-	var addr atomic.Value
-	addr.Store(before.addr)
-	d.target.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
-	}
+	addr := movable(d, before.addr)
 	testkit.Must(t, d.open(t.Context()))
 	l, err := newLocker(d)
 	testkit.Must(t, err)
