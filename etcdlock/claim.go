@@ -138,8 +138,8 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 
 // avoid has the next Try take another key, on another lease. It deletes nothing: the key may be that of the original of
 // this process, which was copied with its machine, and the lease, too. It may be our own as well, as something between us
-// and the servers may have sent a put twice. Then it is a stray, and ends with the lease. A copy whose put had no answer
-// cannot tell the key of the original from its own: nothing in the store does.
+// and the servers may have sent a put twice. Then it is a stray, and ends with the lease. Where a put had no answer,
+// a copy cannot tell the key of the original from its own: nothing in the store does.
 func (c *claim) avoid() {
 	s, l := c.store, c.lease
 	s.keys.abandon(c.queue, c.key)
