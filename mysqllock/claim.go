@@ -22,6 +22,9 @@ import (
 // disk, and a renewal every third of the TTL must get through in time.
 const MinTTL = 100 * time.Millisecond
 
+// maxReadingAge is how long a renewal may have waited for its row since it read the clock; see undo.sql.
+const maxReadingAge = time.Minute
+
 // redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
 const redialTime = 100 * time.Millisecond
 

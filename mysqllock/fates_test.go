@@ -111,6 +111,20 @@ func (f *failOver) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	}}}, err
 }
 
+// leaveIdle has a pool keep n connections that nobody uses.
+func leaveIdle(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	conns := make([]*sql.Conn, n)
+	for i := range conns {
+		conn, err := db.Conn(t.Context())
+		testkit.Must(t, err)
+		conns[i] = conn
+	}
+	for _, conn := range conns {
+		testkit.Must(t, conn.Close())
+	}
+}
+
 // TestPoolAfterFailOver has a pool of the user's keep connections to what is a replica now: none is asked twice.
 func TestPoolAfterFailOver(t *testing.T) {
 	t.Parallel()
@@ -123,15 +137,7 @@ func TestPoolAfterFailOver(t *testing.T) {
 	d := testDriver(t, db, freshTable(t))
 	c := d.claimOn("n", time.Minute)
 	grants(t, c)
-	var conns []*sql.Conn
-	for range 3 {
-		conn, err := db.Conn(t.Context())
-		testkit.Must(t, err)
-		conns = append(conns, conn)
-	}
-	for _, conn := range conns {
-		testkit.Must(t, conn.Close())
-	}
+	leaveIdle(t, db, 3)
 	f.over.Store(true)
 	for range 3 {
 		if err := renewError(t, c); !hasNumber(err, errReadOnly) {

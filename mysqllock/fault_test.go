@@ -88,7 +88,7 @@ func TestLateStatementIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleaseTwice has something between, such as a proxy whose connection broke, send a release twice: the second answer is that of
+// TestReleaseTwice has something between, such as a proxy after a broken connection, send a release twice: the second answer is that of
 // the first, and the name is kept for claims that wait no longer than after the first.
 func TestReleaseTwice(t *testing.T) {
 	t.Parallel()

@@ -65,7 +65,7 @@ func newStatements(table string) (*statements, error) {
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
 		"{ttl}", "%[4]s", "{token}", "%[4]s", "{renewed}", "%[4]s", "{idle}", "%[4]s",
 		"{via}", "%[5]s", "{seen}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10),
-		"{max-late}", strconv.FormatInt(driver.MaxLate.Microseconds(), 10))
+		"{max-late}", strconv.FormatInt(driver.MaxLate.Microseconds(), 10), "{reading-age}", strconv.FormatInt(maxReadingAge.Microseconds(), 10))
 	for name, text := range s.text {
 		s.text[name] = finish.Replace(expand.Replace(text))
 	}

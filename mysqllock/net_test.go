@@ -170,7 +170,7 @@ func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 }
 
 // TestDeadConnectionsAreLeft: if one connection of the common pool breaks, or says nothing for longer than a statement waits for a
-// row, those beside it are not tried one after the other, a call each. One whose caller has left before says nothing of them.
+// row, those beside it are not tried one after the other, a call each. One that was given up before says nothing of them.
 func TestDeadConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -190,15 +190,7 @@ func TestDeadConnectionsAreLeft(t *testing.T) {
 			testkit.Must(t, err)
 			defer l.Close()
 			d := l.driverOf(t)
-			var conns []*sql.Conn
-			for range 3 {
-				conn, err := d.db.Conn(t.Context())
-				testkit.Must(t, err)
-				conns = append(conns, conn)
-			}
-			for _, conn := range conns {
-				testkit.Must(t, conn.Close())
-			}
+			leaveIdle(t, d.db, 3)
 			c.fault(p, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), c.wait)
 			defer cancel()

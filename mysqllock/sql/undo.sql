@@ -13,4 +13,4 @@ VALUES ({name}, REPEAT(x'00', 16), {now}, -{now}, 0, x'', {owner}, 0, 0)
 ON DUPLICATE KEY UPDATE
   undone = IF(LOCATE({owner}, undone) > 0, undone, RIGHT(CONCAT(undone, {owner}), 512)),
   expires = IF(LAST_INSERT_ID(IF(owner <> {owner}, 0, IF(expires < 0 OR expires > {now}, 1, 2))) = 1 OR expires < 0,
-    -{now}, GREATEST(expires, {now} - 60000000))
+    -{now}, GREATEST(expires, {now} - {reading-age}))
