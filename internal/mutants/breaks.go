@@ -197,7 +197,7 @@ func tryNoBarging(ctx context.Context, c *claim) (driver.Grant, error) {
 	waits := false
 	if c.asked.NoWait {
 		c.driver.with(c.asked.Name, func(e *entry) {
-			e.drop(func(o *claim) bool { return time.Since(o.seen) >= o.asked.TTL })
+			e.drop((*claim).silent)
 			waits = len(e.queue) > 0
 		})
 	}

@@ -249,7 +249,10 @@ func fifoDesign(f flaw) design {
 	}
 	d := inside(f)
 	d.waiters = func(w *world, name string) (n int) {
-		w.with(name, func(e *entry) { n = len(e.queue) })
+		w.with(name, func(e *entry) {
+			e.drop((*claim).silent)
+			n = len(e.queue)
+		})
 		return n
 	}
 	return d
@@ -270,7 +273,7 @@ func (c *claim) tryAt(ctx context.Context, allowed func(queue []*claim) bool) (d
 		if c.asked.NoWait {
 			return
 		}
-		e.drop(func(o *claim) bool { return o != c && time.Since(o.seen) >= o.asked.TTL })
+		e.drop(func(o *claim) bool { return o != c && o.silent() })
 		c.seen = time.Now()
 		if !slices.Contains(e.queue, c) {
 			e.queue = append(e.queue, c)
@@ -286,6 +289,9 @@ func (c *claim) tryAt(ctx context.Context, allowed func(queue []*claim) bool) (d
 	}
 	return g, err
 }
+
+// silent tells of a waiter that has not asked for as long as its lock would last: it has died.
+func (c *claim) silent() bool { return time.Since(c.seen) >= c.asked.TTL }
 
 func (e *entry) drop(gone func(*claim) bool) { e.queue = slices.DeleteFunc(e.queue, gone) }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -89,7 +88,7 @@ func releaseFromQueue(ctx context.Context, c *claim) error {
 func tryBargingAtExpiry(ctx context.Context, c *claim) (driver.Grant, error) {
 	refused := false
 	c.driver.with(c.asked.Name, func(e *entry) {
-		e.drop(func(o *claim) bool { return o != c && time.Since(o.seen) >= o.asked.TTL })
+		e.drop(func(o *claim) bool { return o != c && o.silent() })
 		refused = c.asked.NoWait && e.ended && len(e.queue) > 0 && !slices.Contains(e.queue, c)
 	})
 	if refused {
