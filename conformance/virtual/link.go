@@ -68,7 +68,7 @@ func (l *Link) Do(ctx context.Context, apply, late func()) error {
 	}
 	switch err := up.wait(ctx.Done()); {
 	case err == errLeft:
-		if late != nil {
+		if late != nil && !up.lost { // a lost one never arrives
 			go func() {
 				if up.wait(nil) == nil {
 					late()

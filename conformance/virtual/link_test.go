@@ -89,5 +89,24 @@ func TestLink(t *testing.T) {
 	}
 }
 
+// TestLostForGood: nothing waits for a lost request to arrive. A bubble does not end with a goroutine in it, and a client that
+// renews for a month over a dead link would fill the memory.
+func TestLostForGood(t *testing.T) {
+	for name, lose := range map[string]func(*Link){
+		"dropped":   func(l *Link) { l.Drop(true, true) },
+		"swallowed": func(l *Link) { l.DropRequest(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := NewLink()
+				lose(l)
+				if got := request(l, time.Second); got.applied || got.late || !errors.Is(got.err, context.DeadlineExceeded) {
+					t.Errorf("got %+v", got)
+				}
+			})
+		})
+	}
+}
+
 // after calls f when d has passed.
 func after(d time.Duration, f func()) { time.AfterFunc(d, f) }
