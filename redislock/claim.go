@@ -103,25 +103,20 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	return c.decide(ctx, answer)
 }
 
-// decide takes in what try.lua has answered.
+// decide reads what try.lua has answered.
 func (c *claim) decide(ctx context.Context, answer any) (driver.Grant, error) {
 	// The answers of try.lua:
 	//
 	//	a number above 0   granted; this is the token
 	//	0                  the claim was released before
 	//	a list             held: in how many ms to look again, and the entry
-	switch told := answer.(type) {
-	case int64:
-		if told == 0 {
-			return driver.Grant{}, errReleased
-		}
-		if told > 0 {
-			return c.win(ctx, driver.Grant{Token: told, TTL: time.Duration(endpoint.Millis(c.request.TTL)) * time.Millisecond})
-		}
-	case []any:
-		return driver.Grant{}, c.refused(ctx, told)
+	switch token, ok := answer.(int64); {
+	case ok && token == 0:
+		return driver.Grant{}, errReleased
+	case ok && token > 0:
+		return c.win(ctx, driver.Grant{Token: token, TTL: time.Duration(endpoint.Millis(c.request.TTL)) * time.Millisecond})
 	}
-	return driver.Grant{}, fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
+	return driver.Grant{}, c.refused(ctx, answer)
 }
 
 // win notes the grant. A renewal and a release name its token. Without the token, a late Try of
@@ -135,13 +130,14 @@ func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 	return g, nil
 }
 
-// refused takes in the answer that the name is held: when to look again, and the entry.
-func (c *claim) refused(ctx context.Context, answer []any) error {
-	if len(answer) != 2 {
-		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
+// refused reads the answer that the name is held: when to look again, and the entry.
+func (c *claim) refused(ctx context.Context, answer any) error {
+	list, err := answers(answer, 2)
+	if err != nil {
+		return err
 	}
-	left, ok1 := answer[0].(int64)
-	text, ok2 := answer[1].(string)
+	left, ok1 := list[0].(int64)
+	text, ok2 := list[1].(string)
 	if !ok1 || !ok2 {
 		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
@@ -311,7 +307,7 @@ func (d *store) renew(ctx context.Context, via endpoint.Pipeliner, groups [][]dr
 	}
 }
 
-// renewed takes in for how many ms the entry lasts. An earlier renewal may have made that longer
+// renewed notes for how many ms the entry lasts. An earlier renewal may have made that longer
 // than was asked for. So may a clock of the server that has gone back: it may come forward again,
 // so the lock counts on no more than it asked for.
 func renewed(r *driver.Renewal, lasts any) {

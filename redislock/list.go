@@ -115,7 +115,8 @@ func (d *store) read(ctx context.Context, master *redis.Client, match string) (f
 			found = append(found, name)
 		}
 	}
-	return found, seen, errors.Join(it.Err(), look())
+	err = errors.Join(it.Err(), look()) // look adds to seen
+	return found, seen, err
 }
 
 // view is what a master says of its cluster. Servers are known by their ids.

@@ -24,8 +24,8 @@ var noReconnect = func() context.Context {
 	return ctx
 }()
 
-// receive reads one connection until it is lost, of no use, dropped, or no longer needed: then it
-// returns nil. The first silence has a ping sent, the second is the end. An answer that is an error is
+// receive reads one connection until it is lost, fails before a subscription is confirmed, is dropped, or
+// is no longer needed: then it returns nil. The first silence has a ping sent, the second is the end. An answer that is an error is
 // not: it may be about one name, and wake-ups for others come by the same connection.
 func (s *subscriber) receive(c *conn) error {
 	checked, swept := false, time.Now()
@@ -117,7 +117,7 @@ func (s *subscriber) sweep(c *conn) bool {
 	return true
 }
 
-// goesOn takes in an error that the server has answered, as to a subscription in a slot that it has given away. It
+// goesOn judges an error that the server has answered, as to a subscription in a slot that it has given away. It
 // reports whether c has other subscriptions. Those that the server has not confirmed after a pause begin anew then.
 func (s *subscriber) goesOn(c *conn, err error) bool {
 	s.mu.Lock()
@@ -151,8 +151,8 @@ func (s *subscriber) standing(c *conn) (asked, confirmed bool) {
 	return asked, confirmed
 }
 
-// fail ends a connection. What stands for one that was of no use is kept for a pause: it takes no subscription, which
-// nobody would read, nor connects for one.
+// fail ends a connection. What stands for one that failed before a subscription was confirmed is kept for
+// a pause: it takes no subscription, which nobody would read, nor connects for one.
 func (s *subscriber) fail(c *conn, err error) {
 	s.mu.Lock()
 	_, confirmed := s.standing(c)

@@ -78,7 +78,7 @@ func (r replicas) ask(ctx context.Context, pipe redis.Pipeliner, limit time.Dura
 	return pipe.Do(ctx, "wait", r.needed, max(limit.Milliseconds(), 1)) // 0 would be for ever
 }
 
-// judge takes in the answer to ask.
+// judge reads the answer to ask.
 func (r replicas) judge(acks *redis.Cmd) error {
 	if acks == nil {
 		return nil

@@ -18,7 +18,7 @@ const (
 	// nobody has needed it for as long.
 	idle = 30 * time.Second
 
-	// minPause is the pause after a connection that was of no use. It doubles up to maxPause.
+	// minPause is the pause after a connection that failed before a subscription was confirmed. It doubles up to maxPause.
 	minPause = 50 * time.Millisecond
 	maxPause = 30 * time.Second
 

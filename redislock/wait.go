@@ -71,7 +71,7 @@ func (w *waiter) notify() {
 	}
 }
 
-// accept takes in the grant "<token> <number> <waited>" of a release, if it is by the latest
+// accept reads the grant "<token> <number> <waited>" of a release, if it is by the latest
 // Try that was answered: a grant by an earlier one may be over, and the next Try tells. The
 // waiter cannot tell when the release was; but the server says how many ms after that Try,
 // and the lease counts from there. If the server's clock has jumped forward, what this

@@ -130,7 +130,7 @@ type held struct {
 	ttl   time.Duration
 }
 
-// repairLater takes in the answers that come after a batch was answered, and repairs what is held.
+// repairLater reads the answers that come after a batch was answered, and repairs what is held.
 // A server that hangs meanwhile holds up no other, and not for each lock.
 func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes, batch []driver.Renewal) {
 	holds := make([]held, len(batch))
