@@ -52,17 +52,17 @@ type attempt struct {
 	start   time.Time // of the call, for the observer
 	backoff backoff
 
-	tries    int
-	looked   time.Time     // when the last look began
-	told     bool          // by the store that the name is held
-	warned   bool          // in the log, of the caller's own lock
-	took     time.Duration // that the last answer took
-	woken    bool          // the last Wait has ended by a wake-up
-	until    time.Time     // so long does the call outlive an outage; zero if there is none
-	retry    Retry         // in an outage
-	owed     bool          // the claim may have left something in the store
-	health   health        // after the last request
-	answered bool          // the store has answered the last request
+	tries     int
+	lookedAt  time.Time     // when the last look began
+	wasHeld   bool          // the store has said so
+	warned    bool          // in the log, of the caller's own lock
+	took      time.Duration // that the last answer took
+	woken     bool          // the last Wait has ended by a wake-up
+	giveUpAt  time.Time     // the call outlives an outage until then; zero if there is none
+	retry     Retry         // in an outage
+	mayBeLeft bool          // the claim may have left something in the store
+	health    health        // after the last request
+	answered  bool          // the store has answered the last request
 
 	handle  *Handle       // once it is won
 	lock    distlock.Lock // handle, as the driver has wrapped it
@@ -102,7 +102,7 @@ func (a *attempt) over() error { return cmp.Or(a.client.lifeErr(), endOf(a.ctx))
 // a third of that, unless the store is known to need more.
 func (a *attempt) limit() time.Duration {
 	ttl := a.request.TTL
-	if a.told {
+	if a.wasHeld {
 		ttl = min(ttl, max(ttl/3, 2*a.took, callGrace))
 	}
 	return min(ttl, maxCall)
@@ -136,12 +136,12 @@ func (a *attempt) acquire() error {
 		return err
 	}
 	err := a.try()
-	deaf := false // the last Wait has failed
+	waitFailed := false // the last Wait has failed
 	for err != nil {
 		over := a.over()
 		switch {
 		case errors.Is(err, distlock.ErrHeld):
-			if !a.told && c.opts.Observer.Contended != nil {
+			if !a.wasHeld && c.opts.Observer.Contended != nil {
 				a.tell(a.contended)
 			}
 			// Goroutines that take turns wait for a while, one that waits for itself does so for ever.
@@ -151,14 +151,14 @@ func (a *attempt) acquire() error {
 					c.log(a.ctx, slog.LevelInfo, "waiting for longer than the TTL for "+errOwn.Error(), a.request.Name, 0, nil)
 				})
 			}
-			a.told, a.until = true, time.Now().Add(min(a.request.TTL, maxOutlast))
-			if !deaf { // else the name is asked for again and again
+			a.wasHeld, a.giveUpAt = true, time.Now().Add(min(a.request.TTL, maxOutlast))
+			if !waitFailed { // else the name is asked for again and again
 				a.retry = Retry{}
 			}
-			c.names.refuse(a.record, err)
+			c.names.noteHeld(a.record, err)
 			a.backoff.next(c.caps, a.request.TTL, heldOf(err))
 			err = a.wait()
-			deaf = err != nil
+			waitFailed = err != nil
 		case over != nil:
 		case a.outlasts(err):
 			err = nil
@@ -175,7 +175,7 @@ func (a *attempt) acquire() error {
 	switch {
 	case a.woken:
 		c.woken.Add(1)
-	case a.told:
+	case a.wasHeld:
 		c.polled.Add(1)
 	}
 	return nil
@@ -184,11 +184,11 @@ func (a *attempt) acquire() error {
 // try asks the driver, and asks again as long as the store says that this may help at once. The first
 // makes the claim.
 //
-// A grant becomes a handle only if it is of use. If its reply took longer than the
+// A grant becomes a handle only if it can be used. If its reply took longer than the
 // lease, or came after the caller had left, or after Close, it is an error here, and
 // settle has it undone.
 func (a *attempt) try() error {
-	a.looked = time.Now()
+	a.lookedAt = time.Now()
 	c, limit := a.client, a.limit()
 	if a.claim == nil {
 		var err error
@@ -221,11 +221,11 @@ func (a *attempt) try() error {
 func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	a.tries++
 	a.client.tries.Add(1)
-	owed := a.owed
-	a.owed, a.health, a.answered = true, failed, false // if it panics
+	before := a.mayBeLeft
+	a.mayBeLeft, a.health, a.answered = true, failed, false // if it panics
 	grant, err := a.claim.Try(ctx)
 	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(sent)
-	a.owed = owed || err == nil || fate == Unknown || held && !a.request.NoWait
+	a.mayBeLeft = before || err == nil || fate == Unknown || held && !a.request.NoWait
 	a.answered = fate != Unknown && fate != NotSent
 	a.health = healthOf(err, took, a.over() != nil)
 	if err == nil || held {
@@ -258,8 +258,7 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 // wait blocks until trying again may help: the driver says so, or a.backoff does.
 //
 // Its context ends with the caller's, without a grace: a Wait has no outcome that would
-// have to be known. It does not end before it by a timer of its own: a caller that is told
-// of the end of its context finds it ended.
+// have to be known.
 func (a *attempt) wait() error {
 	c, bound := a.client, a.backoff.bound
 	began := time.Now()
@@ -315,7 +314,7 @@ func (a *attempt) settle(err error) {
 	switch {
 	case a.claim == nil:
 		c.names.leave(a.record)
-	case err == nil || !a.owed:
+	case err == nil || !a.mayBeLeft:
 		c.names.end(a.record, a.answered)
 	default:
 		a.undo()

@@ -21,8 +21,8 @@ const (
 
 	// Looks for the end of a lease that is said to be near, and does not come, are further
 	// and further apart.
-	minHurry = time.Millisecond
-	maxHurry = 50 * time.Millisecond
+	minLeast = time.Millisecond
+	maxLeast = 50 * time.Millisecond
 
 	// Wake-ups that come sooner than maxPoll and in vain, more than freeWakes times in a row, are
 	// of a driver that wakes for nothing; it is slowed down to one look per maxPoll. A few are
@@ -32,11 +32,11 @@ const (
 
 // backoff says how long one attempt waits between two tries.
 type backoff struct {
-	bound time.Duration // of the next wait
-	poll  time.Duration // the last poll interval
-	empty int           // wake-ups in a row that came soon, and in vain but for the last
-	slow  Retry         // between more of them
-	hurry time.Duration // the least of the next wait, after some for a lease that was about to end
+	bound    time.Duration // of the next wait
+	poll     time.Duration // the last poll interval
+	spurious int           // wake-ups in a row that came soon, and in vain but for the last
+	slow     Retry         // between more of them
+	least    time.Duration // of the next wait, after some for a lease that was about to end
 }
 
 // next sets how long to wait for a notification. Wake-ups are hints and may be
@@ -54,15 +54,15 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held Held) {
 	}
 	left := held.Remaining
 	if left > 0 && left < b.bound {
-		b.bound = min(b.bound, max(left+afterExpiry+rand.N(afterExpiry), b.hurry))
+		b.bound = min(b.bound, max(left+afterExpiry+rand.N(afterExpiry), b.least))
 	}
 	// A name can stay taken after the time that was said: its lease is a short one that is
 	// renewed, or the store is late. The looks must not follow each other ever faster.
-	if left <= 0 || left >= maxHurry {
-		b.hurry = 0
+	if left <= 0 || left >= maxLeast {
+		b.least = 0
 		return
 	}
-	b.hurry = min(max(2*b.hurry, minHurry), maxHurry)
+	b.least = min(max(2*b.least, minLeast), maxLeast)
 }
 
 // pause slows down a loop of waits of a driver that wakes for nothing. took is how long the last
@@ -70,15 +70,11 @@ func (b *backoff) next(caps Capabilities, ttl time.Duration, held Held) {
 // there would have been no other wait.
 func (b *backoff) pause(ctx context.Context, took time.Duration) {
 	if took >= maxPoll {
-		b.empty, b.slow = 0, Retry{}
+		b.spurious, b.slow = 0, Retry{}
 		return
 	}
-	if b.empty++; b.empty > freeWakes {
+	if b.spurious++; b.spurious > freeWakes {
 		b.slow.First, b.slow.Most = time.Millisecond, maxPoll
 		_ = b.slow.Pause(ctx)
 	}
 }
-
-// afterRenewal returns the time from a failed renewal to the next: soon, and ever sooner
-// as the deadline comes nearer.
-func afterRenewal(left time.Duration) time.Duration { return min(left/4, time.Second) }

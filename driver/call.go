@@ -152,7 +152,7 @@ func (c *Client) guard(ctx context.Context, name string, f func() error) (err er
 		}
 		p := asPanic(v)
 		err = p.err()
-		c.lanes.tell(func() {
+		c.lanes.notify(func() {
 			c.opts.Logger.LogAttrs(ctx, slog.LevelError, "the driver has panicked", slog.String("lock", name),
 				slog.String("backend", c.caps.Backend), slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
 		})

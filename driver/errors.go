@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/distlock-go/distlock"
 )
@@ -10,34 +11,18 @@ import (
 // opError names the operation and the lock, once, around whatever went wrong.
 func opError(op, name string, err error) error { return &distlock.Error{Op: op, Name: name, Err: err} }
 
-// joined is two facts about one failure, such as "the context ended" and "somebody held
-// the name". errors.Join would put them on two lines.
-type joined struct{ first, second error }
-
-func (j *joined) Error() string   { return j.first.Error() + ": " + j.second.Error() }
-func (j *joined) Unwrap() []error { return []error{j.first, j.second} }
-
 // withReason adds to over, the end of a context or ErrClosed, what the call was told before, if anything.
 func withReason(over, told error) error {
 	if told == nil || errors.Is(over, distlock.ErrClosed) {
 		return over
 	}
-	return &joined{over, told}
+	return fmt.Errorf("%w: %w", over, told)
 }
 
 // withEnd adds to the error of a request that was repeated until the caller's context ended that it has.
 func withEnd(caller context.Context, err error) error {
 	if end := endOf(caller); end != nil && FateOf(err) == Again {
-		return &joined{end, err}
-	}
-	return err
-}
-
-// said returns err if it is what the store has said, or why it could not be asked. An Unknown that comes with
-// the end of a context may be of that end.
-func said(err error) error {
-	if FateOf(err) == Unknown {
-		return nil
+		return fmt.Errorf("%w: %w", end, err)
 	}
 	return err
 }
@@ -73,7 +58,7 @@ func heldOf(err error) Held {
 // withOwn adds to an ErrHeld that a lock of this Client is what holds the name.
 func (c *Client) withOwn(err error, name string) error {
 	if errors.Is(err, distlock.ErrHeld) && c.holds(name) {
-		return &joined{err, errOwn}
+		return fmt.Errorf("%w: %w", err, errOwn)
 	}
 	return err
 }

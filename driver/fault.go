@@ -69,23 +69,23 @@ func (f *Fault) Error() string { return f.Err.Error() }
 // Unwrap returns Err.
 func (f *Fault) Unwrap() error { return f.Err }
 
+func (f *Fault) fate() Fate { return f.Fate }
+
 // FateOf returns the fate of the call that err comes from: Answered if it matches ErrClosed, or
-// is an answer of the store (nil, ErrHeld, ErrLost); else that of the first Fault in it; and
-// Unknown if it says nothing, as a NoAnswer does.
+// is an answer of the store (nil, ErrHeld, ErrLost); else that of the first Fault in it.
+// It is Unknown if a NoAnswer comes before that, and of an error that says nothing.
 func FateOf(err error) Fate {
 	if err == nil || errors.Is(err, distlock.ErrClosed) || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) {
 		return Answered
 	}
-	f, ok := errors.AsType[*Fault](err)
-	// What was said before a silence says nothing of the request that had no answer.
-	if silent, late := errors.AsType[*NoAnswer](err); late && ok {
-		before, _ := errors.AsType[*Fault](silent.Last)
-		ok = before != f
+	// A NoAnswer has what was said before it, which says nothing of the request that had no answer.
+	if f, ok := errors.AsType[interface {
+		error
+		fate() Fate
+	}](err); ok {
+		return f.fate()
 	}
-	if !ok {
-		return Unknown
-	}
-	return f.Fate
+	return Unknown
 }
 
 // MaxLate is how long after its caller gave it up a request may still arrive at a store, and so how long a store has to
@@ -189,5 +189,7 @@ func (e *NoAnswer) Unwrap() error { return e.Last }
 
 // Timeout reports true, as on net.Error.
 func (e *NoAnswer) Timeout() bool { return true }
+
+func (e *NoAnswer) fate() Fate { return Unknown }
 
 var _, _ error = (*Fault)(nil), (*NoAnswer)(nil)

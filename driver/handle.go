@@ -196,7 +196,7 @@ func (h *Handle) setLost(why loss, cause error) {
 	lost := &lostError{why, cause}
 	h.setEnded(lost)
 	h.client.renew.add(h, h.expired)
-	h.client.lanes.tell(func() { h.tellLoss(h.origin, "lock", lost) })
+	h.client.lanes.notify(func() { h.tellLoss(h.origin, "lock", lost) })
 }
 
 func (h *Handle) setEnded(cause error) {
@@ -296,7 +296,7 @@ func (h *Handle) beginRenewal(ttl time.Duration) (busy <-chan struct{}, err erro
 	return nil, nil
 }
 
-// renewed takes in the answer to a renewal that asked for a TTL at sent. It returns what
+// renewed reads the answer to a renewal that asked for a TTL at sent. It returns what
 // became of it, and how long the lock had left.
 func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error) (left time.Duration, outcome error) {
 	h.mu.Lock()
@@ -328,7 +328,7 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 				h.noteFailure(err)
 			}
 			now := h.client.now()
-			again := now.add(afterRenewal(h.left(now)))
+			again := now.add(min(h.left(now)/4, time.Second)) // soon, and ever sooner as the deadline comes nearer
 			if FateOf(err) == Again {
 				again = now.add(busyPause)
 			}

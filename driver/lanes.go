@@ -146,11 +146,11 @@ func healthOf(err error, took time.Duration, ended bool) health {
 type lanes struct {
 	client *Client
 
-	mu     sync.Mutex
-	of     [hanging + 1]line
-	paused map[*release]*time.Timer // failed, until their next call
-	told   lane                     // what the application is told of: losses, and panics of the driver
-	over   bool                     // Close has ended
+	mu      sync.Mutex
+	of      [hanging + 1]line
+	paused  map[*release]*time.Timer // failed, until their next call
+	notices lane                     // what the application is told of: losses, and panics of the driver
+	over    bool                     // Close has ended
 }
 
 // line is what waits for a lane: the fewest calls first.
@@ -162,7 +162,7 @@ type line struct {
 
 func (l *lanes) init(c *Client) {
 	l.client, l.paused = c, make(map[*release]*time.Timer)
-	l.told = lane{mu: &l.mu, spawn: c.tasks.spawn, free: soundLanes, share: laneShare}
+	l.notices = lane{mu: &l.mu, spawn: c.tasks.spawn, free: soundLanes, share: laneShare}
 	for i, free := range [...]int{sound: soundLanes, failed: failedLanes, hanging: hangingLanes} {
 		of := &l.of[i]
 		of.lane = lane{mu: &l.mu, spawn: c.tasks.spawn, pick: func() func() bool { return l.take(of) }, free: free, share: laneShare}
@@ -172,13 +172,13 @@ func (l *lanes) init(c *Client) {
 	}
 }
 
-// tell has f tell the application of a loss, or of a panic of the driver. It may be slow, and all locks may be
+// notify has f tell the application of a loss, or of a panic of the driver. It may be slow, and all locks may be
 // lost at once. The mutex of a handle may be held.
-func (l *lanes) tell(f func()) {
+func (l *lanes) notify(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.client.tasks.begin()
-	l.told.add(func() bool {
+	l.notices.add(func() bool {
 		defer l.client.tasks.finished()
 		f()
 		return false
@@ -230,7 +230,7 @@ func (l *lanes) take(of *line) func() (failed bool) {
 	return func() (failed bool) {
 		defer l.client.tasks.finished()
 		// After a stop of the process, or behind many that hang, a release may be over its time
-		// before its first call. An entry that lives by a session would stay for ever.
+		// before its first call.
 		switch {
 		case over || r.over() && (r.calls > 0 || r.health == hanging || backlog > maxBacklog):
 			r.drop()

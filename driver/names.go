@@ -31,16 +31,13 @@ type names struct {
 
 // record is what the calls about one name have in common; names.mu guards all but slots.
 //
-// Its queue holds the goroutines of this process that wait for the name, first come, first
-// served. Only the first makes a claim, so a process has one waiter per name in the store,
-// however many goroutines wait. The queue is for candidates only: its first goroutine leaves it
-// with the lock, and the next one makes its claim and waits in the store, behind the holder
-// and in its order among the other processes.
+// In its queue the goroutines of this process wait for the name, first come, first served. Only
+// the first makes a claim, so a process has one waiter per name in the store. It leaves the queue
+// with the lock, and the next one makes its claim and waits in the store, behind the holder.
 //
 // Its slots count the claims with an unknown outcome: from the first Try until its answer, and if
-// the attempt has failed, until the clean-up has ended. A claim waiting for a holder is one of
-// them. They refuse nobody while the store answers: a claim too many waits, in its order,
-// for as long as earlier ones are answered.
+// the attempt has failed, until the clean-up has ended. A claim too many waits for as long as
+// earlier ones are answered.
 type record struct {
 	name  string
 	users int // attempts, and clean-ups behind them
@@ -48,9 +45,9 @@ type record struct {
 	front, back *waiter
 	refusal     error     // what the store has told a first waiter last; nil until it has refused one
 	refused     time.Time // when
-	trouble     error     // why a look of the first waiter has failed since; nil if none has
-	troubled    time.Time // when the first of those was told "not now"; zero if none was
-	outdated    bool      // the refused waiter has left
+	failure     error     // why a look of the first waiter has failed since; nil if none has
+	notNowSince time.Time // since then the store says "not now"; zero if it does not
+	stale       bool      // the refused waiter has left
 	silence     silence   // that the look of the last first waiter has met, if nothing was heard since
 
 	slots    chan struct{} // one element for each claim that counts; senders that wait are served in their order
@@ -180,13 +177,13 @@ func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
 	}
 }
 
-// dequeue removes w, so that the next waiter comes forward. A grant ends all trouble.
+// dequeue removes w, so that the next waiter comes forward. A grant ends what has failed.
 func (ns *names) dequeue(n *record, w *waiter, granted bool) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	ns.waiting--
 	if granted {
-		n.trouble, n.silence = nil, silence{}
+		n.failure, n.silence = nil, silence{}
 	}
 	if w.next == nil {
 		n.back = w.prev
@@ -199,38 +196,38 @@ func (ns *names) dequeue(n *record, w *waiter, granted bool) {
 	}
 	n.front = w.next
 	// What the store told the old first may no longer be so.
-	n.outdated = true
+	n.stale = true
 	if n.front == nil {
-		n.refusal, n.trouble, n.silence = nil, nil, silence{}
+		n.refusal, n.failure, n.silence = nil, nil, silence{}
 		return
 	}
 	close(n.front.first)
 }
 
-// refuse notes that the store has told the first of the queue that the name is held.
-func (ns *names) refuse(n *record, err error) {
+// noteHeld notes that the store has told the first of the queue that the name is held.
+func (ns *names) noteHeld(n *record, err error) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	n.refusal, n.refused, n.trouble, n.outdated, n.silence = err, time.Now(), nil, false, silence{}
+	n.refusal, n.refused, n.failure, n.stale, n.silence = err, time.Now(), nil, false, silence{}
 }
 
-// fail notes that a look of the first of the queue has failed, which may go on, and returns since when the store says
+// noteFailure notes that a look of the first of the queue has failed, which may go on, and returns since when the store says
 // "not now". A silence before that does not count: a store that comes back needs time to load its data.
-func (ns *names) fail(n *record, err error) time.Time {
+func (ns *names) noteFailure(n *record, err error) time.Time {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	if n.trouble == nil {
-		n.troubled = time.Time{}
+	if n.failure == nil {
+		n.notNowSince = time.Time{}
 	}
-	if n.troubled.IsZero() && FateOf(err) == NotNow {
-		n.troubled = time.Now()
+	if n.notNowSince.IsZero() && FateOf(err) == NotNow {
+		n.notNowSince = time.Now()
 	}
-	n.trouble, n.silence = err, silence{}
-	return n.troubled
+	n.failure, n.silence = err, silence{}
+	return n.notNowSince
 }
 
-// giveUp notes what the last look of the first of the queue has met, which gives up by it.
-func (ns *names) giveUp(n *record, met silence) {
+// noteSilence notes what the last look of the first of the queue has met, which gives up by it.
+func (ns *names) noteSilence(n *record, met silence) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	met.again = n.silence.err != nil && n.silence.limit >= met.limit
@@ -258,7 +255,7 @@ func (ns *names) silent(n *record, w *waiter, start time.Time, limit time.Durati
 func (ns *names) refusal(n *record) error {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	if n.refusal == nil || n.trouble != nil || n.outdated || time.Since(n.refused) > freshRefusal {
+	if n.refusal == nil || n.failure != nil || n.stale || time.Since(n.refused) > freshRefusal {
 		return nil
 	}
 	return n.heldError()
@@ -270,12 +267,12 @@ func (ns *names) refusal(n *record) error {
 func (ns *names) seen(n *record, since time.Time, own error) error {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	trouble := cmp.Or(own, n.trouble, n.silence.err)
+	failure := cmp.Or(own, n.failure, n.silence.err)
 	switch {
-	case n.refusal == nil || n.outdated && n.refused.Before(since):
-		return trouble
-	case trouble != nil:
-		return &joined{n.heldError(), fmt.Errorf("since then: %w", trouble)}
+	case n.refusal == nil || n.stale && n.refused.Before(since):
+		return failure
+	case failure != nil:
+		return fmt.Errorf("%w: since then: %w", n.heldError(), failure)
 	}
 	return n.heldError()
 }

@@ -21,10 +21,14 @@ func (a *attempt) stopped(over, last error) error {
 	return withReason(over, a.client.withOwn(seen, a.request.Name))
 }
 
-// reason is what the store has said last, or that it has said nothing by the caller's deadline; nil if it was not asked.
+// reason is what the store has said last, or why it could not be asked, or that it has said nothing by the caller's deadline;
+// nil if it was not asked. An Unknown that comes with the end of a context may be of that end.
 func (a *attempt) reason(over, last error) error {
-	if err := said(last); err != nil || a.told || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
-		return err
+	if FateOf(last) == Unknown {
+		last = nil
+	}
+	if last != nil || a.wasHeld || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
+		return last
 	}
 	return &NoAnswer{From: a.client.caps.Backend, After: time.Since(a.start)}
 }
@@ -32,17 +36,17 @@ func (a *attempt) reason(over, last error) error {
 // outlasts reports whether the call goes on after err, once it is time to ask again: a waiter does unless
 // the store has refused it for good, a first Lock if the store answers "not now", each for a while.
 func (a *attempt) outlasts(err error) bool {
-	if fate := FateOf(err); fate == Answered || !a.told && fate != NotNow {
-		a.client.names.giveUp(a.record, a.silence(err))
+	if fate := FateOf(err); fate == Answered || !a.wasHeld && fate != NotNow {
+		a.client.names.noteSilence(a.record, a.silence(err))
 		return false
 	}
-	since := a.client.names.fail(a.record, err)
-	if a.until.IsZero() {
+	since := a.client.names.noteFailure(a.record, err)
+	if a.giveUpAt.IsZero() {
 		// Counted from the first such answer to the queue: else each caller in it would go on
 		// for that long, one after another, and they would pile up.
-		a.until = since.Add(min(a.request.TTL, maxNotNow))
+		a.giveUpAt = since.Add(min(a.request.TTL, maxNotNow))
 	}
-	ctx, cancel := context.WithDeadline(a.ctx, a.until)
+	ctx, cancel := context.WithDeadline(a.ctx, a.giveUpAt)
 	defer cancel()
 	defer context.AfterFunc(a.client.life, cancel)()
 	return a.retry.Pause(ctx) == nil || a.over() != nil
@@ -52,8 +56,8 @@ func (a *attempt) outlasts(err error) bool {
 // answered any of its requests, or a connection broke, which others need not meet.
 func (a *attempt) silence(err error) silence {
 	none, ok := errors.AsType[*NoAnswer](err)
-	if !ok || none.Last != nil || a.told || a.answered || a.tries == 0 {
+	if !ok || none.Last != nil || a.wasHeld || a.answered || a.tries == 0 {
 		return silence{}
 	}
-	return silence{err: err, began: a.looked, limit: min(a.limit(), time.Since(a.looked))}
+	return silence{err: err, began: a.lookedAt, limit: min(a.limit(), time.Since(a.lookedAt))}
 }

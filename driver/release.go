@@ -15,12 +15,9 @@ import (
 const unlockPatience = 5 * time.Second
 
 // release is the way of a claim from the end of the belief in it until the store has nothing of
-// it. Its steps are in the order of this file. It begins with Unlock or Close, once a lost lock
-// has had its TTL, or with the undo of a failed attempt. Unlock makes the first call of Release
-// on the goroutine of its caller; all other calls are made in lanes, until the outcome is
-// definite. It gives up after the time for which a dead holder's name may stay held: by
-// then the store has let go of the entry by itself. An entry that lives by a shared session
-// would stay for ever if nothing came back for it.
+// it. It begins with Unlock or Close, once a lost lock has had its TTL, or with the undo of a
+// failed attempt. Unlock makes the first call of Release on the goroutine of its caller; all other
+// calls are made in lanes, until the outcome is definite or the release is over its time.
 type release struct {
 	client   *Client
 	claim    Claim
@@ -125,8 +122,7 @@ func (r *release) now(ctx context.Context) {
 
 // later leaves the calls to the lanes, after the answer to a renewal under way: the methods of a
 // claim are called one at a time. That answer has no bound but Close: after a stop of the
-// process, a timer would be as fast as the answer, and an entry that lives by a session
-// would stay. The mutex of the handle is held.
+// process, a timer would be as fast as the answer. The mutex of the handle is held.
 func (r *release) later() {
 	if r.waits = r.handle.renewing != nil; !r.waits {
 		r.ctx = context.WithoutCancel(r.ctx)
@@ -143,7 +139,8 @@ func (h *Handle) releaseLater(ctx context.Context) {
 	}
 }
 
-// over reports whether the store has let go of the entry by itself.
+// over reports whether a dead holder's entry would have expired by now. One that lives by a shared session would not:
+// each release has one call at least.
 func (r *release) over() bool { return time.Since(r.began) >= r.patience }
 
 // call makes one call of Release, and reports whether it need not be repeated.
@@ -211,7 +208,7 @@ func (r *release) drop() {
 	r.finish()
 }
 
-// finish takes in the outcome, and then tells of it: those that are told may be slow.
+// finish notes the outcome, and then tells of it: those that are told may be slow.
 func (r *release) finish() {
 	c, h, err, took := r.client, r.handle, r.err, time.Since(r.began)
 	var token int64

@@ -46,18 +46,16 @@ type scheduler struct {
 	stopped bool
 }
 
-// class is a set of locks that share batches of renewals and may have to wait for each
-// other. They have about the same time left: a batch is bounded by half of what its most
-// urgent lock has left, and no lock with a short lease waits for a call bounded by a long
-// one. Locks that failed their latest renewal are kept apart, so that what is stuck in
-// the store delays others once at the most.
+// class is a set of locks that share batches of renewals. They have about the same time left: a
+// batch is bounded by half of what its most urgent lock has left. Locks that failed their latest
+// renewal are kept apart, so that what is stuck in the store delays others once at the most.
 type class struct {
-	magnitude int // of the time left, to the base 2
-	failing   bool
+	leftLog2 int // of the time left
+	failing  bool
 }
 
 // atLeast returns the least time that a lock of the class has left.
-func (c class) atLeast() time.Duration { return 1 << max(c.magnitude-1, 0) }
+func (c class) atLeast() time.Duration { return 1 << max(c.leftLog2-1, 0) }
 
 // add sets or moves the time at which h is to be looked at.
 func (s *scheduler) add(h *Handle, at instant) {
