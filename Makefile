@@ -36,8 +36,8 @@ RUNTESTS = DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) run ./scripts/runtest
 # A garbage collector that comes four times less often: the compiler and -race take a fifth less of the processors, the
 # mutants almost half. The limit is above the 1.7 GB that the tests of zklock keep, in buffers of its client: below that, the
 # collector takes as much as the tests.
-test test-short mutants flakes: export GOGC ?= 400
-test test-short mutants flakes: export GOMEMLIMIT ?= 2GiB
+test test-short mutants matrix flakes: export GOGC ?= 400
+test test-short mutants matrix flakes: export GOMEMLIMIT ?= 2GiB
 # A cold build takes a tenth less if the compiler makes no DWARF. This program, the tests without -race and etcd have the same
 # flags, so that the library of Go is compiled once for all.
 test test-short mutants flakes: export GOFLAGS += -gcflags=all=-dwarf=false
@@ -66,8 +66,8 @@ mutants: ## the broken drivers by the checks that have to kill them, and the unu
 	$(RUNTESTS) $(ARGS) ./internal/mutants/...
 
 .PHONY: matrix
-matrix: ## each broken driver, and each that is unusual but right, by the whole suite (15 minutes)
-	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated|TestReference' -count 1 -timeout 45m $(ARGS) ./internal/mutants
+matrix: ## each broken driver, and each that is unusual but right, by the whole suite (half an hour)
+	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated|TestReference' -count 1 -timeout 80m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
 pairs: tools ## all of the groups pair and after, on all five stores, Redlock and memlock; test has a sample of them (half an hour)
