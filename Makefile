@@ -119,6 +119,10 @@ tolerated: ROUNDS = 20
 tolerated: ## the drivers that are unusual but right, ROUNDS=20 times: -race, one processor (it says how long it takes)
 	GOMAXPROCS=1 $(GO) run ./scripts/flakes -go '$(GO)' -rounds $(ROUNDS) -run 'TestTolerated|TestReference' $(ARGS) ./internal/mutants
 
+.PHONY: clean
+clean: ## remove the test programs that test and test-short keep for their next run in this checkout (1.9 GB, in the cache folder of the user)
+	$(GO) run ./scripts/runtests -clean
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, go mod tidy, actionlint, misspell (1 to 3 minutes)
 	@scripts/lint.sh

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -32,6 +33,7 @@ type options struct {
 	verbose   bool
 	light     bool
 	run, skip string
+	keep      string // folder for what stays for the next run; or nothing stays
 	timeout   time.Duration
 	patterns  []string
 	out       io.Writer
@@ -48,13 +50,19 @@ func main() {
 	flag.BoolVar(&o.light, "light", false, "only packages whose tests need no store and no store's client, without the mutants")
 	flag.StringVar(&o.run, "run", "", "only the tests that match this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "no tests that match this `regexp`")
+	flag.StringVar(&o.keep, "keep", keepDefault(), "`folder` in which programs stay for the next run; if empty, none do")
+	remove := flag.Bool("clean", false, "only remove the programs of this checkout that were kept")
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for one program")
 	flag.Parse()
 	o.patterns, o.out = flag.Args(), os.Stdout
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	ok, err := runAll(ctx, o)
+	run := runAll
+	if *remove {
+		run = func(context.Context, options) (bool, error) { return true, clean(o) }
+	}
+	ok, err := run(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)
 	}
@@ -62,6 +70,15 @@ func main() {
 		stop()
 		os.Exit(1)
 	}
+}
+
+// keepDefault is in the cache of the user, beside the etcd that is built for the tests.
+func keepDefault() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "distlock", "programs")
 }
 
 // runAll returns whether all programs passed. The error is about what kept it from running them.
@@ -79,11 +96,21 @@ func runAll(ctx context.Context, o options) (bool, error) {
 		return false, err
 	}
 	defer os.RemoveAll(work)
+	k, err := openKept(o, freeSpace)
+	switch {
+	case err == nil:
+		defer k.lock.Close()
+	case o.keep != "":
+		fmt.Fprintln(o.out, "the programs of this run are not kept:", err)
+	}
+	if k != nil && len(o.patterns) == 0 && (o.race || o.light) {
+		k.prune(parts)
+	}
 
 	ready := make(chan *part, len(parts)) // never blocks the builder
 	building := make(chan time.Duration, 1)
 	go func() {
-		buildAll(ctx, o, work, parts, ready)
+		buildAll(ctx, o, k, work, parts, ready)
 		close(ready)
 		building <- time.Since(began)
 	}()

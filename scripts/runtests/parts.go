@@ -25,6 +25,8 @@ type part struct {
 
 	batch   int
 	program string
+	kept    bool   // the program stays for the next run
+	log     string // where its output goes
 	result
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // buildAll builds batch after batch and hands on each program. One that could not be built has its error as its result.
-func buildAll(ctx context.Context, o options, work string, parts []*part, ready chan<- *part) {
+func buildAll(ctx context.Context, o options, k *kept, work string, parts []*part, ready chan<- *part) {
 	for n := 0; ; n++ {
 		var batch []*part
 		for _, p := range parts {
@@ -24,7 +24,7 @@ func buildAll(ctx context.Context, o options, work string, parts []*part, ready 
 		if len(batch) == 0 || ctx.Err() != nil {
 			return
 		}
-		said := buildBatch(ctx, o, filepath.Join(work, fmt.Sprint(n)), batch)
+		said := buildBatch(ctx, o, k, filepath.Join(work, fmt.Sprint(n)), n, batch)
 		for _, p := range batch {
 			if _, err := os.Stat(p.program); err != nil {
 				p.result = result{failed: true, output: said, tests: []string{"it does not build"}}
@@ -35,22 +35,39 @@ func buildAll(ctx context.Context, o options, work string, parts []*part, ready 
 	}
 }
 
-// buildBatch returns what the go command said. go vet is left to "make lint". Nobody debugs these programs, so they have no
-// symbols; for the compiler, GOFLAGS in the Makefile say so.
-func buildBatch(ctx context.Context, o options, dir string, batch []*part) []byte {
+// buildBatch returns what the go command said. What cannot be kept is built as if nothing ever was.
+func buildBatch(ctx context.Context, o options, k *kept, dir string, n int, batch []*part) []byte {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return []byte(err.Error())
+	}
+	for _, p := range batch {
+		p.program = filepath.Join(dir, path.Base(p.pkg)+".test")
+		p.log = p.program + ".log"
+	}
+	if k != nil {
+		batch = k.build(ctx, o, n, batch)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return compile(ctx, o, dir, batch, nil)
+}
+
+// compile leaves go vet to "make lint". Nobody debugs these programs, so they have no symbols; for the compiler, GOFLAGS in
+// the Makefile say so. The go command inherits the lock, if there is one.
+func compile(ctx context.Context, o options, dir string, batch []*part, lock *os.File) []byte {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if batch[0].race {
 		args = append(args, "-race")
 	}
 	for _, p := range batch {
 		args = append(args, p.pkg)
-		p.program = filepath.Join(dir, path.Base(p.pkg)+".test")
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return []byte(err.Error())
 	}
 	cmd := background(ctx, o.goCommand, args...)
 	cmd.Dir = batch[0].module
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock}
+	}
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		said = fmt.Appendf(said, "%s %s: %v\n", o.goCommand, strings.Join(args, " "), err)
@@ -86,7 +103,7 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 			if !p.failed && ctx.Err() == nil {
 				p.result = runOne(ctx, o, p)
 			}
-			if len(p.unsure) == 0 {
+			if len(p.unsure) == 0 && !p.kept {
 				_ = os.Remove(p.program) // they are large
 			}
 			mu.Lock()
@@ -131,7 +148,7 @@ func runOne(ctx context.Context, o options, p *part) result {
 		args = append(args, "-test.skip="+o.skip)
 	}
 	// A file, not a pipe: whatever outlives the program and has its output open does not keep us.
-	log, err := os.Create(p.program + ".log")
+	log, err := os.Create(p.log)
 	if err != nil {
 		return result{failed: true, output: []byte(err.Error())}
 	}
