@@ -98,9 +98,10 @@ topologies: tools ## the same, before it the suite on each deployment, and docs/
 .PHONY: each
 each: export DISTLOCK_EACH = all
 each: export DISTLOCK_CONFORMANCE_NEW = all
-each: tools ## what does not know which store it has, on all five: integrations, examples, scripts of the command; and the suite on clients of the user's own. test has each on two stores, and an eighth of the checks, by chance (8 minutes)
+each: tools ## what does not know which store it has, on all five: integrations, examples, the command; and the suite on clients of the user's own. test has each on two stores, and an eighth of the checks, by chance (10 minutes)
 	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/... ./internal/harness
-	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -run TestServerScripts -timeout 10m $(ARGS) ./cmd/distlock
+	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -timeout 10m \
+		-run 'TestServerScripts|TestServers|TestHarmed|TestCheckAccusesNobody|TestCompareConvicts' $(ARGS) ./cmd/distlock
 
 .PHONY: hazards
 hazards: ## what compare says of the hazards, on the drivers with such a flaw and on sound ones (1 minute)

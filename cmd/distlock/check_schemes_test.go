@@ -5,10 +5,12 @@ package main
 import (
 	"bufio"
 	"crypto/tls"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,7 @@ import (
 // suspects are checks that use what only some deployments have: a proxy, child processes.
 const suspects = "^(core/(acquire-release|cross-process|down-is-not-held)|expiry/not-early|owner/stale-unlock-free)$"
 
-// A correct backend is not accused, by whatever URL it is reached.
+// A correct backend is not accused, by whatever URL it is reached: by half of them in one run, by chance.
 func TestCheckAccusesNobody(t *testing.T) {
 	urls := map[string]func(*testing.T) string{
 		"mem":            func(*testing.T) string { return "mem://innocent" },
@@ -46,10 +48,10 @@ func TestCheckAccusesNobody(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		urls[string(kind)] = func(t *testing.T) string { return sharedURL(t, kind) }
 	}
-	for name, url := range urls {
+	for _, name := range servers.Sample(len(urls)/2, slices.Collect(maps.Keys(urls))...) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			innocent(t, url(t))
+			innocent(t, urls[name](t))
 		})
 	}
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// TestServers is what scripts cannot say of each backend.
+// TestServers is what scripts cannot say of the backends.
 func TestServers(t *testing.T) {
-	for _, kind := range servers.Kinds {
+	for _, kind := range servers.Some() {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			url := sharedURL(t, kind)

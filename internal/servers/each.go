@@ -24,18 +24,21 @@ func with(url, param string) string {
 	return url + "?" + param
 }
 
-// eachVariable is the environment variable that, as "all", has Some return all kinds.
+// eachVariable is the environment variable that, as "all", has Some and Sample return all.
 const eachVariable = "DISTLOCK_EACH"
 
 // Some returns the kinds of server for a test of code that does not know which it has: two by chance, or all where that
 // is asked for. To start five servers takes longer than most such tests.
-func Some() []Kind {
-	kinds := slices.Clone(Kinds)
-	if os.Getenv(eachVariable) != "all" {
-		rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-		kinds = kinds[:2]
+func Some() []Kind { return Sample(2, Kinds...) }
+
+// Sample returns n of these by chance, or all where that is asked for.
+func Sample[T any](n int, all ...T) []T {
+	all = slices.Clone(all)
+	if os.Getenv(eachVariable) == "all" {
+		return all
 	}
-	return kinds
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
 }
 
 // Each runs a test on each backend that Some returns, side by side, with the URL of a server of its own.
