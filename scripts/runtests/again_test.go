@@ -83,12 +83,15 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r result
-			r.judge([]byte(tc.text))
+			r.read([]byte(tc.text), false)
 			if got := strings.Join(r.tests, " "); got != tc.tests {
 				t.Errorf("failed: %q, want %q", got, tc.tests)
 			}
 			if got := strings.Join(r.unsure, " "); got != tc.unsure || r.skipped != tc.skipped {
 				t.Errorf("inconclusive: %q, want %q; %d skipped, want %d", got, tc.unsure, r.skipped, tc.skipped)
+			}
+			if tc.unsure != "" && !strings.Contains(string(r.output), "inconclusive: ") {
+				t.Errorf("its reason is not shown: %q", r.output)
 			}
 		})
 	}

@@ -4,8 +4,8 @@
 // time) has the lowest priority, so that tests in real time are not late for it.
 //
 // The programs are built one batch after another, so that no package is compiled by two go commands at once. A batch
-// runs while the next one is built. The output of a program appears when it has ended, in one piece, and only if it failed
-// or -v asks for it. A table at the end names what took how long and what failed.
+// runs while the next one is built. The output of a program appears when it has ended, in one piece, and only if it failed,
+// was inconclusive, or -v asks for it. A table at the end names what took how long and what failed.
 //
 //	go run ./scripts/runtests [flags] [./redislock ./integrations/... ]
 package main

@@ -16,7 +16,7 @@ func report(w io.Writer, o options, p *part) {
 	if p.failed {
 		word = "FAIL"
 	}
-	if len(p.output) > 0 && (p.failed || o.verbose) {
+	if len(p.output) > 0 {
 		fmt.Fprintf(w, "=== output of %s\n%s=== end of %s\n", p.name, p.output, p.name)
 	}
 	fmt.Fprintf(w, "%s %-42s %6.1f s\n", word, p.name, p.took.Seconds())
@@ -59,7 +59,7 @@ func summary(w io.Writer, parts []*part, built, took time.Duration) bool {
 // excerpt is what the tests that failed said, and those around and in them. Of a panic or a data race it is all, since they
 // do not name their test.
 func excerpt(text []byte, failed []string) []byte {
-	if crashed(text) || len(failed) == 0 {
+	if crashed(text) {
 		return text
 	}
 	var out []byte

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -181,13 +182,13 @@ func runOne(ctx context.Context, o options, p *part) result {
 	return r
 }
 
-// read takes out of the output of -v what a reader wants: all of it, or what was said by tests that failed.
+// read takes out of the output of -v what a reader wants: all of it, or what was said by tests that failed or were inconclusive.
 func (r *result) read(text []byte, all bool) {
 	r.judge(text)
 	switch {
-	case all:
+	case all || r.failed && len(r.tests) == 0:
 		r.output = text
-	case r.failed:
-		r.output = excerpt(text, r.tests)
+	case r.failed || len(r.unsure) > 0:
+		r.output = excerpt(text, slices.Concat(r.tests, r.unsure))
 	}
 }
