@@ -15,7 +15,7 @@ import (
 // Param describes a parameter of a URL. docs/config.md is tested against it.
 type Param struct {
 	Name    string
-	Type    string // "text", "list", "integer", "boolean", "duration" or "word"
+	Type    string // "text", "integer", "boolean", "duration" or "word"
 	Default string // as one would write it; "" if there is none, or none that one could write
 	Allowed string // the range or the words; "" if anything goes
 }
@@ -56,20 +56,6 @@ func (u *URL) Text(key, def string) string {
 		return def
 	}
 	return s
-}
-
-// Strings returns the parameter key as a list separated by commas, without empty
-// entries, or def.
-func (u *URL) Strings(key string, def ...string) []string {
-	s, ok := u.get(Param{Name: key, Type: "list", Default: strings.Join(def, ",")})
-	if !ok {
-		return def
-	}
-	list := strings.Split(s, ",")
-	if slices.Contains(list, "") {
-		u.failParam(key, s, "a list like a,b,c")
-	}
-	return list
 }
 
 // Int returns the parameter key, or def. The parameter must lie within min and max; def
