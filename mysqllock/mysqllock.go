@@ -11,6 +11,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -72,9 +73,7 @@ var _ distlock.Locker = (*Locker)(nil)
 // What else only Open can promise:
 // https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#guarantees-and-limits
 func New(db *sql.DB, o *Options) (*Locker, error) {
-	if o == nil {
-		o = new(Options)
-	}
+	o = cmp.Or(o, new(Options))
 	d := &store{db: db}
 	if err := o.check(db); err != nil {
 		return nil, opened(err)

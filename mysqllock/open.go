@@ -45,7 +45,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 
 // parseURL reads a URL. What it says in contradiction to the options, Merge finds.
 func parseURL(rawURL string, o *Options) (*mysql.Config, Options, error) {
-	opts := orNone(o)
+	opts := *cmp.Or(o, new(Options))
 	u, err := openurl.Parse(rawURL, "mysql", "mysqls")
 	if err != nil {
 		return nil, opts, err
@@ -83,14 +83,7 @@ func OpenDSN(ctx context.Context, dsn string, o *Options) (*Locker, error) {
 		// The parser's error may quote any part of the DSN, also the password.
 		return nil, opened(fmt.Errorf("%w: the DSN is not one that github.com/go-sql-driver/mysql can parse", distlock.ErrInvalid))
 	}
-	return openConfig(ctx, config, orNone(o))
-}
-
-func orNone(o *Options) Options {
-	if o == nil {
-		return Options{}
-	}
-	return *o
+	return openConfig(ctx, config, *cmp.Or(o, new(Options)))
 }
 
 // openConfig makes the pools. Connections are opened when they are needed.
