@@ -154,6 +154,24 @@ func Insist(ctx context.Context, request func() error) error {
 	}
 }
 
+// Bounded calls f with a context that ends after limit: a stopped server says nothing, and the caller's context may have no
+// end. If f fails because of that, the error is a NoAnswer from what is asked, with what that has said last, if anything.
+func Bounded(ctx context.Context, from string, limit time.Duration, f func(context.Context) error) error {
+	inner, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := f(inner)
+	if err == nil || inner.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	silent := &NoAnswer{From: from, After: limit}
+	if u, ok := errors.AsType[*unanswered](err); ok {
+		silent.Last = u.before
+	} else if fate := FateOf(err); fate != Unknown && fate != NotSent {
+		silent.Last = err
+	}
+	return silent
+}
+
 // unanswered is the error of a request without an answer, and the answer to the same request before.
 type unanswered struct{ err, before error }
 

@@ -130,12 +130,7 @@ func open(ctx context.Context, d *store, o *Options, limit time.Duration) (*Lock
 	if err := d.prepare(o); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := d.start(bounded, o.Create); err != nil {
-		if bounded.Err() != nil && ctx.Err() == nil {
-			err = &driver.NoAnswer{From: "the server", After: limit}
-		}
+	if err := driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return d.start(ctx, o.Create) }); err != nil {
 		return nil, errors.Join(opened(err), d.Close())
 	}
 	c, err := driver.New(d, &o.Options) // last: it asks once for what its driver can do

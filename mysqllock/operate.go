@@ -13,39 +13,18 @@ import (
 )
 
 const (
-	// rowTimeout bounds an operator's request about one row, and silence the time between
-	// two rows of one about many: the table may be large, but not that large.
-	rowTimeout = 10 * time.Second
-	silence    = time.Minute
+	rowTimeout  = 10 * time.Second // of an operator's request about one row
+	manyTimeout = time.Minute      // of one about many
 )
-
-// bounded calls f with a context that ends if beat is not called for so long. A stopped
-// server says nothing, and the caller's context may have no end.
-func bounded(ctx context.Context, limit time.Duration, f func(ctx context.Context, beat func()) error) error {
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	timer := time.AfterFunc(limit, cancel)
-	defer timer.Stop()
-	err := f(inner, func() { timer.Reset(limit) })
-	if err != nil && inner.Err() != nil && ctx.Err() == nil {
-		return &driver.NoAnswer{From: "the server", After: limit, Last: lastAnswer(err)}
-	}
-	return err
-}
 
 // ask is query on the common pool, with a bound of its own.
 func (d *store) ask(ctx context.Context, limit time.Duration, text string, scan func(*sql.Rows) error) error {
-	return bounded(ctx, limit, func(ctx context.Context, beat func()) error {
-		return query(ctx, d.db, text, func(row *sql.Rows) error {
-			beat()
-			return scan(row)
-		})
-	})
+	return driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return query(ctx, d.db, text, scan) })
 }
 
 // change is exec on the common pool, with a bound of its own.
 func (d *store) change(ctx context.Context, limit time.Duration, statement string, v values) (rows int64, err error) {
-	err = bounded(ctx, limit, func(ctx context.Context, _ func()) error {
+	err = driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error {
 		_, rows, err = d.exec(ctx, plain(d.db, d.sql.fill(statement, v)), false)
 		return err
 	})
@@ -63,7 +42,7 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 
 // List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	return d.statuses(ctx, silence, d.sql.fill("list", values{name: hexOf(prefix)}))
+	return d.statuses(ctx, manyTimeout, d.sql.fill("list", values{name: hexOf(prefix)}))
 }
 
 // statuses reads the rows of inspect.sql or list.sql.
@@ -118,7 +97,7 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 	for last := ""; ; {
 		var names []string
 		v.name = hexOf(last)
-		err := d.ask(ctx, silence, d.sql.fill("find", v), func(row *sql.Rows) error {
+		err := d.ask(ctx, manyTimeout, d.sql.fill("find", v), func(row *sql.Rows) error {
 			before := last
 			if err := row.Scan(&last); err != nil {
 				return err
@@ -144,13 +123,13 @@ func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err
 func (d *store) sweep(ctx context.Context, v values, names []string) (removed int, err error) {
 	if d.renewals.skip {
 		v.name = strings.Join(names, next)
-		n, err := d.change(ctx, silence, "sweep", v)
+		n, err := d.change(ctx, manyTimeout, "sweep", v)
 		if err == nil || driver.FateOf(err) != driver.Answered {
 			return int(n), err
 		}
 	}
 	for _, v.name = range names {
-		n, err := d.change(ctx, silence, "sweep-alone", v)
+		n, err := d.change(ctx, manyTimeout, "sweep-alone", v)
 		if removed += int(n); err != nil {
 			return removed, err
 		}

@@ -103,7 +103,7 @@ func TestLastAnswer(t *testing.T) {
 	limit := rowWait
 	testkit.Until(t, "the server has answered within the bound", func() bool {
 		limit *= 2
-		err := bounded(t.Context(), limit, d.probe)
+		err := driver.Bounded(t.Context(), "the server", limit, d.probe)
 		silent, late := errors.AsType[*driver.NoAnswer](err)
 		if !late || driver.FateOf(err) != driver.Unknown {
 			t.Fatalf("fate %v: %v", driver.FateOf(err), err)

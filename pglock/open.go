@@ -238,7 +238,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 	}
 	d.turns = turns.New(int(d.pool.Config().MaxConns), rowWait, func(err error) bool { return hasCode(err, rowLocked) })
 	d.turns.Trusting = true // rowWait is short, and where the server is far, one TryLock of a name after the other would be few
-	if err := bounded(ctx, limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
+	if err := driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
 		return nil, opened(err)
 	}
 	c, err := driver.New(d, &o.Options) // last: it asks once for what its driver can do

@@ -17,7 +17,7 @@ const (
 
 // ask is send with a bound.
 func (d *store) ask(ctx context.Context, limit time.Duration, statement string, scan func(pgx.Rows) error, args ...any) error {
-	return bounded(ctx, limit, func(ctx context.Context) error {
+	return driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error {
 		return d.send(ctx, query{d.text[statement], args, scan})
 	})
 }
@@ -57,7 +57,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, statement, ab
 // Break implements driver.Breaker.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
 	broken := false
-	err := bounded(ctx, rowTimeout, func(ctx context.Context) (err error) {
+	err := driver.Bounded(ctx, "the server", rowTimeout, func(ctx context.Context) (err error) {
 		broken, err = d.tell(ctx, name, "break", []byte(name), token)
 		return err
 	})

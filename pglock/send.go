@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -62,7 +61,7 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 		}
 	}
 	if conn.Conn().PgConn().TxStatus() == 'E' { // a transaction that was begun explicitly; else the pool closes the connection
-		_ = bounded(ctx, pingTimeout, func(ctx context.Context) error { _, err := conn.Exec(ctx, "ROLLBACK"); return err })
+		_ = driver.Bounded(ctx, "the server", pingTimeout, func(ctx context.Context) error { _, err := conn.Exec(ctx, "ROLLBACK"); return err })
 	}
 	return fault(err, driver.Unknown)
 }
@@ -130,23 +129,3 @@ var errMoved = &driver.Fault{Fate: driver.Again, Err: errors.New("the name was l
 
 // errBroken says that the claim goes on as another owner; see beginAnew.
 var errBroken = &driver.Fault{Fate: driver.Again, Err: errors.New("the hold was broken before the claim knew of it")}
-
-// bounded calls f with a context that ends after limit: a stopped server says nothing, and the
-// caller's context may have no end.
-func bounded(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	inner, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := f(inner)
-	if err != nil && inner.Err() != nil && ctx.Err() == nil {
-		return &driver.NoAnswer{From: "the server", After: limit, Last: lastAnswer(err)}
-	}
-	return err
-}
-
-// lastAnswer returns the server's error in err; nil if there is none.
-func lastAnswer(err error) error {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e
-	}
-	return nil
-}
