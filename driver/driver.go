@@ -226,7 +226,7 @@ type Capabilities struct {
 	MaxExtend float64
 }
 
-// Renewal is one entry of a batch: Claim and TTL are the question. Grant and Err are what
+// Renewal is one entry of one batch: Claim and TTL are the question. Grant and Err are what
 // Answer was given, for drivers that have others below them: the engine does not read them.
 type Renewal struct {
 	Claim Claim
@@ -235,13 +235,14 @@ type Renewal struct {
 	Err   error
 
 	answered func(Grant, error) // the engine's; nil once it was called
+	done     bool               // Answer was called
 }
 
 // Answer gives the lock its answer, and before Renew returns: so its Unlock and Extend need not
 // wait for stuck entries. The claim must not be used any more in this Renew. The first answer
 // counts, and a renewal without one has failed.
 func (r *Renewal) Answer(g Grant, err error) {
-	r.Grant, r.Err = g, err
+	r.Grant, r.Err, r.done = g, err, true
 	if f := r.answered; f != nil {
 		r.answered = nil
 		f(g, err)

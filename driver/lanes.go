@@ -308,13 +308,19 @@ func (p *releases) Pop() any {
 // seconds at the most.
 const eachParallel = 64
 
-// RenewEach renews a batch by a call of renew for each entry, a few side by side, and
-// passes on each answer at once. It is for drivers that cannot renew many claims in one
-// request. A call that hangs soon lets the next begin beside it. A panic in one is passed on
-// when all have returned.
+// RenewEach renews a batch by a call of renew for each entry without an answer, a few side by
+// side, and passes on each answer at once. It is for drivers that cannot renew many claims in
+// one request, or not all. A call that hangs soon lets the next begin beside it. A panic in one
+// is passed on when all have returned.
 func RenewEach(ctx context.Context, batch []Renewal, renew func(ctx context.Context, c Claim, ttl time.Duration) (Grant, error)) {
-	if len(batch) == 1 {
-		batch[0].Answer(renew(ctx, batch[0].Claim, batch[0].TTL))
+	var rest []*Renewal
+	for i := range batch {
+		if r := &batch[i]; !r.done {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) == 1 {
+		rest[0].Answer(renew(ctx, rest[0].Claim, rest[0].TTL))
 		return
 	}
 	share := maxCall / renewShare
@@ -323,7 +329,7 @@ func RenewEach(ctx context.Context, batch []Renewal, renew func(ctx context.Cont
 	}
 	var mu sync.Mutex
 	var unanswered sync.WaitGroup
-	unanswered.Add(len(batch))
+	unanswered.Add(len(rest))
 	var failed atomic.Pointer[panicked]
 	one := func(r *Renewal) {
 		defer unanswered.Done()
@@ -342,8 +348,8 @@ func RenewEach(ctx context.Context, batch []Renewal, renew func(ctx context.Cont
 	}
 	l := &lane{mu: &mu, spawn: func(f func()) { go f() }, free: eachParallel, share: share}
 	mu.Lock()
-	for i := range batch {
-		l.add(func() bool { one(&batch[i]); return false })
+	for _, r := range rest {
+		l.add(func() bool { one(r); return false })
 	}
 	mu.Unlock()
 	unanswered.Wait()

@@ -238,3 +238,25 @@ func TestMassLossIsToldInTurn(t *testing.T) {
 		}
 	})
 }
+
+// RenewEach leaves alone what has its answer already.
+func TestRenewEachPassesOver(t *testing.T) {
+	for _, unanswered := range []int{0, 1, 2} {
+		batch := make([]driver.Renewal, 4)
+		for i := range batch[unanswered:] {
+			batch[i].Answer(driver.Grant{Token: 1}, nil)
+		}
+		driver.RenewEach(t.Context(), batch, func(context.Context, driver.Claim, time.Duration) (driver.Grant, error) {
+			return driver.Grant{Token: 2}, nil
+		})
+		for i, r := range batch {
+			want := int64(1)
+			if i >= len(batch)-unanswered {
+				want = 2
+			}
+			if r.Grant.Token != want {
+				t.Errorf("%d to be asked for: entry %d has answer %d, want %d", unanswered, i, r.Grant.Token, want)
+			}
+		}
+	}
+}

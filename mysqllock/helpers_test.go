@@ -226,3 +226,11 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	c.driver.Renew(ctx, one)
 	return one[0].Grant, one[0].Err
 }
+
+// unanswered returns a batch as it was before its answers.
+func unanswered(batch []driver.Renewal) (asked []driver.Renewal) {
+	for _, r := range batch {
+		asked = append(asked, driver.Renewal{Claim: r.Claim, TTL: r.TTL})
+	}
+	return asked
+}

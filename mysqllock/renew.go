@@ -66,18 +66,18 @@ func newRenewals(db, common *sql.DB, conns int) *renewals {
 // with locks on blocked rows.
 func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	if d.renewals.skip {
-		batch = d.renewTogether(ctx, batch)
+		d.renewTogether(ctx, batch)
 	}
 	driver.RenewEach(ctx, batch, d.renewAlone)
 }
 
-// renewTogether renews the locks on unlocked rows, and returns the others.
+// renewTogether renews the locks on unlocked rows, and answers these.
 //
 // If the row count says that all were renewed, that is known at once. If not, a second statement
 // tells the renewed ones. The count may also fall short because a lease reaches beyond its
 // renewal, where the server counts changed rows, not matched ones. If the first statement has
 // found none at all, it has no reading of the clock to answer with.
-func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest []driver.Renewal) {
+func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	v := renewValues(batch)
 	pool := d.renewals.pool()
 	began := time.Now()
@@ -95,9 +95,8 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest
 	}
 	// A server may refuse this statement and accept the one for a single lock.
 	if err != nil && driver.FateOf(err) == driver.Answered {
-		return batch
+		return
 	}
-	n := 0
 	for i := range batch {
 		r := &batch[i]
 		switch ttl := roundUp(r.TTL); {
@@ -105,12 +104,8 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) (rest
 			r.Answer(driver.Grant{}, err)
 		case all || ends[r.Claim.(*claim).request.Owner] >= ttl:
 			r.Answer(driver.Grant{TTL: ttl}, nil)
-		default:
-			batch[n], batch[i] = batch[i], batch[n]
-			n++
 		}
 	}
-	return batch[:n]
 }
 
 // renewValues returns what the statements about a batch are completed with.

@@ -35,21 +35,12 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 			return err
 		}}
 	})
-	rest := 0
 	for i := range batch {
-		switch {
-		case err != nil:
-			batch[i].Answer(driver.Grant{}, err)
-		case renewed[i]:
-			batch[i].Answer(driver.Grant{TTL: roundUp(batch[i].TTL)}, nil)
-		default:
-			batch[rest], batch[i] = batch[i], batch[rest]
-			rest++
+		if err != nil || renewed[i] {
+			batch[i].Answer(driver.Grant{TTL: roundUp(batch[i].TTL)}, err)
 		}
 	}
-	if rest > 0 {
-		driver.RenewEach(ctx, batch[:rest], d.renewAlone)
-	}
+	driver.RenewEach(ctx, batch, d.renewAlone)
 }
 
 // sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
