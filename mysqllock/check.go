@@ -68,7 +68,7 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 // insists is exec for the requests of Open.
 func (d *store) insists(ctx context.Context, send request) (answer int64, err error) {
 	err = driver.Insist(ctx, func() error {
-		answer, _, err = d.exec(ctx, send, false)
+		answer, _, err = d.exec(ctx, send)
 		return err
 	})
 	return answer, err

@@ -153,6 +153,8 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		answer, err = c.send(ctx, c.driver.acquire, ttl)
 	}
 	switch {
+	case c.refused && hasNumber(err, errNoTable): // it was there, so it may be being renamed or made anew
+		return driver.Grant{}, &driver.Fault{Fate: driver.NotNow, Err: err}
 	case err != nil:
 		return driver.Grant{}, err
 	case answer < 0:
@@ -277,7 +279,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 			return nil, err
 		}
 		return w.conn.ExecContext(ctx, text)
-	}, false)
+	})
 	if err != nil && driver.FateOf(err) != driver.Unknown {
 		return false, nil // not sent, or not carried out
 	}
@@ -314,7 +316,7 @@ func (c *claim) exec(ctx context.Context, kind turns.Kind, send request) (answer
 	d := c.driver
 	err = d.turns.Run(ctx, c.request.Name, kind, func() error {
 		began := time.Now()
-		answer, rows, err = d.exec(ctx, send, c.refused && kind == turns.Trying)
+		answer, rows, err = d.exec(ctx, send)
 		d.suspect(ctx, err, time.Since(began))
 		return err
 	})
@@ -332,8 +334,8 @@ func (d *store) suspect(ctx context.Context, err error, after time.Duration) {
 }
 
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
-// rows it changed (or matched: that depends on the connection). waits is for fateOf.
-func (d *store) exec(ctx context.Context, send request, waits bool) (answer, rows int64, err error) {
+// rows it changed (or matched: that depends on the connection).
+func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err error) {
 	result, err := send(ctx)
 	if err == nil {
 		answer, err = result.LastInsertId()
@@ -344,7 +346,7 @@ func (d *store) exec(ctx context.Context, send request, waits bool) (answer, row
 	if hasNumber(err, readOnly...) {
 		d.redial(ctx)
 	}
-	return answer, rows, fault(err, waits)
+	return answer, rows, fault(err)
 }
 
 // redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
@@ -387,13 +389,13 @@ func closeIdle(p *sql.DB) {
 func query(ctx context.Context, db *sql.DB, text string, scan func(*sql.Rows) error) error {
 	rows, err := db.QueryContext(ctx, text)
 	if err != nil {
-		return fault(err, false)
+		return fault(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return fault(err, false)
+			return fault(err)
 		}
 	}
-	return fault(rows.Err(), false)
+	return fault(rows.Err())
 }

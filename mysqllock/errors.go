@@ -72,10 +72,8 @@ var (
 )
 
 // fateOf says what a statement may have done that has failed with err. A number that is not listed
-// may be one of a proxy, or of a shutdown in the midst of a commit, so it says nothing. A claim that
-// waits has been told "held", so the table was there: it is missing only while it is renamed or made
-// anew.
-func fateOf(err error, waits bool) driver.Fate {
+// may be one of a proxy, or of a shutdown in the midst of a commit, so it says nothing.
+func fateOf(err error) driver.Fate {
 	var dial *connectError
 	var e *mysql.MySQLError
 	var op *net.OpError
@@ -84,7 +82,7 @@ func fateOf(err error, waits bool) driver.Fate {
 		return driver.Answered
 	case answered && slices.Contains(undone, e.Number):
 		return driver.Again
-	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number) || waits && e.Number == errNoTable):
+	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number)):
 		return driver.NotNow
 	case answered && slices.Contains(noConnection, e.Number):
 		return driver.NotSent
@@ -99,7 +97,7 @@ func fateOf(err error, waits bool) driver.Fate {
 }
 
 // fault gives the error of a statement its fate.
-func fault(err error, waits bool) error {
+func fault(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -107,7 +105,7 @@ func fault(err error, waits bool) error {
 	if err.Error() == "sql: database is closed" {
 		err = fmt.Errorf("%w: %w", distlock.ErrClosed, err)
 	}
-	return &driver.Fault{Fate: fateOf(err, waits), Err: err}
+	return &driver.Fault{Fate: fateOf(err), Err: err}
 }
 
 // lastAnswer returns the server's error in err; nil if there is none.

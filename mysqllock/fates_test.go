@@ -52,18 +52,15 @@ func TestFates(t *testing.T) {
 		{context.Canceled, driver.Unknown},
 		{errors.New("sql: database is closed"), driver.Answered},
 	} {
-		if got := driver.FateOf(fault(c.err, false)); got != c.want {
+		if got := driver.FateOf(fault(c.err)); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
-		if err := fault(c.err, false); !errors.Is(err, c.err) && c.want != driver.Answered {
+		if err := fault(c.err); !errors.Is(err, c.err) && c.want != driver.Answered {
 			t.Errorf("%v is lost in %v", c.err, err)
 		}
 	}
-	if fault(nil, false) != nil {
+	if fault(nil) != nil {
 		t.Error("no error has become one")
-	}
-	if got := driver.FateOf(fault(server(errNoTable, "42S02"), true)); got != driver.NotNow {
-		t.Errorf("a table that is missing while a claim waits: %v", got)
 	}
 }
 

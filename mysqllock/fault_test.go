@@ -62,7 +62,7 @@ func TestLateStatementIsRefused(t *testing.T) {
 		late = append(late, d.acquire.with(c.values(), 60_000_000, 0))
 	}
 	for i, statement := range late[1:] {
-		if answer, _, err := d.exec(t.Context(), statement, false); answer != 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), statement); answer != 0 || err != nil {
 			t.Errorf("late statement %d answered %d, %v, want 0", i+1, answer, err)
 		}
 	}
@@ -72,14 +72,14 @@ func TestLateStatementIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := d.acquire.with(holder.values(), 60_000_000, 0)
-	if answer, _, err := d.exec(t.Context(), own, false); answer <= 0 || err != nil {
+	if answer, _, err := d.exec(t.Context(), own); answer <= 0 || err != nil {
 		t.Errorf("a late copy of the holder's own Try answered %d, %v, want the token", answer, err)
 	}
 	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Remaining < 30*time.Minute {
 		t.Errorf("%v are left of an hour after it, %v", st.Remaining, err)
 	}
 	for i, statement := range late[1:] {
-		if answer, _, err := d.exec(t.Context(), statement, false); answer > 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), statement); answer > 0 || err != nil {
 			t.Errorf("late statement %d answered %d, %v while the name is held", i+1, answer, err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestReleaseTwice(t *testing.T) {
 		v := c.values()
 		v.lock = d.sql.namedLock("n").lock
 		for range 2 {
-			answer, rows, err := d.exec(t.Context(), plain(d.db, d.sql.fill(statement, v)), false)
+			answer, rows, err := d.exec(t.Context(), plain(d.db, d.sql.fill(statement, v)))
 			if answer != 1 || rows != 1 || err != nil {
 				t.Errorf("%s answered %d, with %d rows, %v, want 1 and a row", statement, answer, rows, err)
 			}
@@ -124,14 +124,14 @@ func TestLateRegrantIsRefused(t *testing.T) {
 	t.Parallel()
 	d := testDriver(t, pool(t, nil), freshTable(t))
 	c := d.claimOn("n", time.Minute)
-	token, _, err := d.exec(t.Context(), d.acquire.with(c.values(), time.Minute.Microseconds(), viaNothing), false)
+	token, _, err := d.exec(t.Context(), d.acquire.with(c.values(), time.Minute.Microseconds(), viaNothing))
 	testkit.Must(t, err)
 	v := c.values()
 	v.number, v.seen = fmt.Sprint(time.Minute.Microseconds()), fmt.Sprint(token)
 	late := plain(d.db, d.sql.fill("regrant", v))
 	c.ambiguous = true
 	g := grants(t, c)
-	if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
+	if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {
 		t.Errorf("a late regrant answered %d, %v, want 0", answer, err)
 	}
 	if st, err := d.Inspect(t.Context(), "n"); err != nil || st.Token != g.Token {

@@ -25,7 +25,7 @@ func (d *store) ask(ctx context.Context, limit time.Duration, text string, scan 
 // change is exec on the common pool, with a bound of its own.
 func (d *store) change(ctx context.Context, limit time.Duration, statement string, v values) (rows int64, err error) {
 	err = driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error {
-		_, rows, err = d.exec(ctx, plain(d.db, d.sql.fill(statement, v)), false)
+		_, rows, err = d.exec(ctx, plain(d.db, d.sql.fill(statement, v)))
 		return err
 	})
 	return rows, err

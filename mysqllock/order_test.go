@@ -275,7 +275,7 @@ func TestWaitIsNotedOnce(t *testing.T) {
 	notedAgo := func(via int64) (ago int64) {
 		t.Helper()
 		ask := d.acquire.with(d.claimOn("n", time.Minute).values(), time.Minute.Microseconds(), via)
-		if answer, _, err := d.exec(t.Context(), ask, false); answer >= 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), ask); answer >= 0 || err != nil {
 			t.Fatalf("asking for a held name: %d, %v", answer, err)
 		}
 		testkit.Must(t, d.db.QueryRow("SELECT ("+d.sql.text["now"]+" - waited) DIV 1000000 FROM "+d.sql.table+" WHERE name = 'n'").Scan(&ago))

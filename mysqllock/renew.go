@@ -81,7 +81,7 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	v := renewValues(batch)
 	pool := d.renewals.pool()
 	began := time.Now()
-	at, rows, err := d.exec(ctx, plain(pool, d.sql.fill("renew", v)), false)
+	at, rows, err := d.exec(ctx, plain(pool, d.sql.fill("renew", v)))
 	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
 		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
@@ -162,7 +162,7 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 		case <-ctx.Done():
 			return nil, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 		}
-	}, false)
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)}

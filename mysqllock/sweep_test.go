@@ -100,7 +100,7 @@ func TestSweepLeavesTombstonesOfTheDead(t *testing.T) {
 			t.Errorf("Sweep just after a claim was undone: %d, %v, want 0", n, err)
 		}
 		late := d.acquire.with(undo.claim.values(), time.Minute.Microseconds(), viaNothing)
-		if answer, _, err := d.exec(t.Context(), late, false); answer != 0 || err != nil {
+		if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {
 			t.Errorf("a late request of a claim that was undone: %d, %v, want 0", answer, err)
 		}
 	}

@@ -48,7 +48,7 @@ func TestBreakOfUnheardGrant(t *testing.T) {
 	refuses(t, c)
 	releases(t, holder)
 	copied := d.acquire.with(c.values(), time.Minute.Microseconds(), viaNothing)
-	token, _, err := d.exec(t.Context(), copied, false)
+	token, _, err := d.exec(t.Context(), copied)
 	testkit.Must(t, err)
 	c.ambiguous = true // as after a Try without an answer
 	testkit.Must(t, d.Break(t.Context(), "n", token))
@@ -56,7 +56,7 @@ func TestBreakOfUnheardGrant(t *testing.T) {
 		t.Errorf("token %d after %d", g.Token, token)
 	}
 	releases(t, c)
-	if answer, _, err := d.exec(t.Context(), copied, false); answer != 0 || err != nil {
+	if answer, _, err := d.exec(t.Context(), copied); answer != 0 || err != nil {
 		t.Errorf("a late copy of the Try that was broken: %d, %v, want 0", answer, err)
 	}
 }
