@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -100,17 +101,14 @@ func (d *store) checkWaitDB(ctx context.Context) error {
 	if db == d.db || len(d.pools) > 0 { // those are all alike
 		return nil
 	}
-	var autocommit bool
-	var schema string
-	var other any
-	err := db.QueryRowContext(ctx, d.sql.text["session-plain"]).Scan(&autocommit, &schema, &other, &other, &other, &other)
+	s, err := askSession(ctx, db, d.sql.text["session-plain"])
 	switch {
 	case err != nil:
 		return err
-	case !autocommit:
+	case !s.autocommit:
 		return fmt.Errorf("%w: autocommit is off on the connections of WaitDB, it must be on", distlock.ErrInvalid)
-	case schema != d.sql.schema:
-		return fmt.Errorf("%w: the schema of WaitDB is %q, it must be %q, as that of the pool", distlock.ErrInvalid, schema, d.sql.schema)
+	case s.schema != d.sql.schema:
+		return fmt.Errorf("%w: the schema of WaitDB is %q, it must be %q, as that of the pool", distlock.ErrInvalid, s.schema, d.sql.schema)
 	}
 	return nil
 }
@@ -124,50 +122,56 @@ func (d *store) prepares(ctx context.Context, statement string) error {
 	return err
 }
 
+// session is what session.sql answers.
+type session struct {
+	autocommit              bool
+	schema, engine, version string
+	wait                    int64 // innodb_lock_wait_timeout, in seconds
+	named                   int   // 2 if named locks work
+}
+
+func askSession(ctx context.Context, db *sql.DB, text string) (s session, err error) {
+	err = db.QueryRowContext(ctx, text).Scan(&s.autocommit, &s.schema, &s.engine, &s.wait, &s.version, &s.named)
+	return s, err
+}
+
 // checkSession refuses sessions without autocommit, because their statements would be
 // rolled back in the end, and storage engines without row locks and crash recovery. It
 // looks for named locks on the way.
 func (d *store) checkSession(ctx context.Context) error {
-	var autocommit bool
-	var engine, version string
-	var named int
-	var wait int64 // seconds
-	ask := func(text string) error {
-		return d.db.QueryRowContext(ctx, text).Scan(&autocommit, &d.sql.schema, &engine, &wait, &version, &named)
-	}
+	var s session
 	var err error
 	if d.locks != nil {
-		if err = ask(d.sql.fill("session", values{lock: hexOf("distlock:" + newOwner())})); err == nil {
-			d.checkNamedLocks(version, named)
+		if s, err = askSession(ctx, d.db, d.sql.fill("session", values{lock: hexOf("distlock:" + newOwner())})); err == nil {
+			d.checkNamedLocks(s)
 		}
 	}
 	if d.locks == nil || lastAnswer(err) != nil {
 		why := err
-		if err = ask(d.sql.text["session-plain"]); err == nil && why != nil {
+		if s, err = askSession(ctx, d.db, d.sql.text["session-plain"]); err == nil && why != nil {
 			d.dropLocks(why)
 		}
 	}
-	if err != nil {
+	switch d.sql.schema = s.schema; {
+	case err != nil:
 		return err
-	}
-	if !autocommit {
+	case !s.autocommit:
 		return fmt.Errorf("%w: autocommit is off on the connections of this pool, it must be on", distlock.ErrInvalid)
-	}
-	if engine != "InnoDB" {
-		return fmt.Errorf("%w: the table %s is stored by %q, it must be by InnoDB", distlock.ErrInvalid, d.sql.table, engine)
+	case s.engine != "InnoDB":
+		return fmt.Errorf("%w: the table %s is stored by %q, it must be by InnoDB", distlock.ErrInvalid, d.sql.table, s.engine)
 	}
 	// Only here is innodb_lock_wait_timeout of the sessions known. If cancelling a statement ended it on the server, too, it
 	// would not matter. But that closes the socket alone: the statement goes on to wait for its row.
-	d.turns = turns.New(d.db.Stats().MaxOpenConnections, time.Duration(wait)*time.Second, func(err error) bool { return hasNumber(err, errLockWait) })
+	d.turns = turns.New(d.db.Stats().MaxOpenConnections, time.Duration(s.wait)*time.Second, func(err error) bool { return hasNumber(err, errLockWait) })
 	return nil
 }
 
 // checkNamedLocks judges by what a session has answered.
-func (d *store) checkNamedLocks(version string, named int) {
+func (d *store) checkNamedLocks(s session) {
 	switch {
-	case named != 2:
+	case s.named != 2:
 		d.dropLocks(errors.New("GET_LOCK and RELEASE_LOCK have no effect"))
-	case strings.Contains(version, "TiDB"):
+	case strings.Contains(s.version, "TiDB"):
 		d.dropLocks(errors.New("GET_LOCK of TiDB waits for a second at the least"))
 	}
 }
@@ -175,7 +179,7 @@ func (d *store) checkNamedLocks(version string, named int) {
 // dropLocks has waiters poll.
 func (d *store) dropLocks(why error) {
 	if d.log != nil {
-		d.log.Info("named locks do not work on this server, so waiters poll; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md", "reason", why)
+		d.log.Info("named locks do not work on this server, so waiters poll; see "+page, "reason", why)
 	}
 	d.locks = nil
 }
@@ -186,7 +190,7 @@ func (d *store) dropLocks(why error) {
 func (d *store) probe(ctx context.Context) error {
 	answer, err := d.insists(ctx, d.acquire.with(values{name: "ff", owner: newOwner(), holder: hexOf("probe")}, 0, viaNothing))
 	if err == nil && answer == 0 {
-		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md")
+		err = errors.New("the server, or what is between, does not hand on the value of LAST_INSERT_ID(x), which every answer comes in; see " + page)
 	}
 	return d.sql.explain(d.explainReadOnly(ctx, err))
 }
@@ -244,6 +248,8 @@ func (d *store) checkColumns(ctx context.Context) error {
 	return rows.Err()
 }
 
+const page = "https://github.com/distlock-go/distlock/blob/main/docs/mysql.md"
+
 // noSchema says what to do where no schema is named.
 const noSchema = "no schema is named; it is the path of the URL, as in mysql://host/schema, or comes with the table, as in table=schema.table"
 
@@ -255,15 +261,15 @@ func (s *statements) explain(err error) error {
 	case hasNumber(err, errNoSchema):
 		return fmt.Errorf("the schema does not exist; CREATE DATABASE creates it: %w", err)
 	case hasNumber(err, errNoSchemaRight): // the server does not tell this user which of the two it is
-		return fmt.Errorf("the schema does not exist, or the user has no right to anything in it; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#permissions: %w", err)
+		return fmt.Errorf("the schema does not exist, or the user has no right to anything in it; see %s#permissions: %w", page, err)
 	case hasNumber(err, errNoTable):
-		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and https://github.com/distlock-go/distlock/blob/main/docs/mysql.md has the statement: %w", s.table, err)
+		return fmt.Errorf("the table %s does not exist; create=true in the URL, or Create in the options, creates it, and %s has the statement: %w", s.table, page, err)
 	case hasNumber(err, errNoKey):
 		return fmt.Errorf("the primary key of the table %s must be the column name alone: %w", s.table, err)
 	case hasNumber(err, errNoColumn):
-		return fmt.Errorf("the table %s lacks a column, compare it with the statement in https://github.com/distlock-go/distlock/blob/main/docs/mysql.md: %w", s.table, err)
+		return fmt.Errorf("the table %s lacks a column, compare it with the statement in %s: %w", s.table, page, err)
 	case hasNumber(err, errNoRight, errNoColumnRight):
-		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#permissions: %w", s.table, err)
+		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, CREATE if it is to be created, DELETE for Sweep; see %s#permissions: %w", s.table, page, err)
 	}
 	return err
 }
