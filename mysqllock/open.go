@@ -148,9 +148,12 @@ func (d *store) prepare(o *Options) error {
 		return opened(err)
 	}
 	if o.WaitDB != nil && o.WaitConns >= 0 {
-		limit := cmp.Or(o.WaitConns, defaultWaitConns)
-		if open := o.WaitDB.Stats().MaxOpenConnections; open > 0 && d.renewals != nil && d.renewals.db == o.WaitDB {
-			limit = min(limit, open-1-renewShare(o.WaitDB))
+		limit, renewing := cmp.Or(o.WaitConns, defaultWaitConns), 0
+		if d.renewals != nil && d.renewals.db == o.WaitDB {
+			renewing = renewShare(o.WaitDB)
+		}
+		if open := o.WaitDB.Stats().MaxOpenConnections; open > 0 {
+			limit = max(min(limit, open-1-renewing), 0) // one has the named locks that need no connection of their own
 		}
 		d.locks = newNamedLocks(o.WaitDB, d.sql, limit)
 	}

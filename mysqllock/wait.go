@@ -84,12 +84,8 @@ const (
 	expelAfter = time.Second
 )
 
-// newNamedLocks returns the named locks of a table. At most limit claims wait at a time,
-// and fewer if the pool does not have that many connections and one more.
+// newNamedLocks returns the named locks of a table. At most limit claims wait at a time.
 func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
-	if open := db.Stats().MaxOpenConnections; open > 0 {
-		limit = max(min(limit, open-1), 0)
-	}
 	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
 	l.shared.db, l.shared.sql, l.shared.released = db, s, l.handOvers.begin
 	return l
