@@ -45,8 +45,8 @@ var importRules = []importRule{
 	// What both drivers for Redis need: how a client is made and a script sent, and what its error says. Both have go-redis
 	// anyway, so its use here makes no binary larger. Nothing here knows of locks; of driver it has the words for a fate.
 	{dir: "redislock/internal/...", imports: []string{".", "driver", "internal/openurl", "internal/stack", "github.com/redis/go-redis/v9/..."}},
-	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "internal/turns", "github.com/go-sql-driver/mysql"}},
-	{dir: "pglock", imports: []string{".", "driver", "internal/openurl", "internal/turns", "github.com/jackc/pgx/v5/..."}},
+	{dir: "mysqllock", imports: []string{".", "driver", "internal/openurl", "internal/sqltext", "internal/turns", "github.com/go-sql-driver/mysql"}},
+	{dir: "pglock", imports: []string{".", "driver", "internal/openurl", "internal/sqltext", "internal/turns", "github.com/jackc/pgx/v5/..."}},
 	{dir: "zklock", imports: []string{".", "driver", "internal/openurl", "zklock/internal/...", "github.com/go-zookeeper/zk"}},
 	// The connection to the servers, with the flaws of the library worked around. It knows nothing of locks.
 	{dir: "zklock/internal/...", imports: []string{"github.com/go-zookeeper/zk"}},
@@ -78,6 +78,7 @@ var importRules = []importRule{
 	{dir: "internal/mutants/processes", tests: []string{".", "driver", "memlock", "conformance"}},
 	{dir: "internal/mutants", imports: []string{".", "driver", "patterns", "memlock", "conformance", "conformance/netfault", "conformance/virtual"}, testing: true},
 	{dir: "internal/openurl", imports: []string{"."}},
+	{dir: "internal/sqltext", imports: []string{"."}},
 	// How the statements of a driver share a pool of connections; of driver it has the words for a fate.
 	{dir: "internal/turns", imports: []string{"driver"}},
 	{dir: "internal/stack"},

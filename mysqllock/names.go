@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/sqltext"
 )
 
 // DefaultTable is the table where Options name none.
@@ -34,26 +34,16 @@ type statements struct {
 // newStatements reads the statements for a table, given as "table" or
 // "schema.table".
 func newStatements(table string) (*statements, error) {
-	m := validTable.FindStringSubmatch(table)
-	if m == nil {
-		return nil, fmt.Errorf("%w: the table is %q, allowed are letters, digits, _ and $, 64 at most, not beginning with a digit, as table or schema.table",
-			distlock.ErrInvalid, table)
-	}
-	s := &statements{table: table, text: make(map[string]string)}
-	quoted, schema := "`"+m[2]+"`", "DATABASE()"
-	if m[1] != "" {
-		quoted, schema = "`"+m[1]+"`."+quoted, "'"+m[1]+"'"
-	}
-	entries, err := files.ReadDir("sql")
+	schema, name, err := sqltext.Table(table, validTable, "letters, digits, _ and $, 64")
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		raw, err := files.ReadFile("sql/" + e.Name())
-		if err != nil {
-			return nil, err
-		}
-		s.text[strings.TrimSuffix(e.Name(), ".sql")] = withoutComments(string(raw))
+	s := &statements{table: table, text: sqltext.Read(files)}
+	quoted := "`" + name + "`"
+	if schema == "" {
+		schema = "DATABASE()"
+	} else {
+		quoted, schema = "`"+schema+"`."+quoted, "'"+schema+"'"
 	}
 	// Fragments first: their text contains the words that come after them.
 	free := s.text["free"]
@@ -61,7 +51,7 @@ func newStatements(table string) (*statements, error) {
 	expand := strings.NewReplacer("{takes}", strings.ReplaceAll(s.text["takes"], "{free}", free), "{free}", free, "{idle-row}", s.text["idle"],
 		"{named-locks}", s.text["named-locks"])
 	finish := strings.NewReplacer("{table}", quoted, "{now}", s.text["now"],
-		"{schema-text}", schema, "{table-text}", "'"+m[2]+"'",
+		"{schema-text}", schema, "{table-text}", "'"+name+"'",
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
 		"{ttl}", "%[4]s", "{token}", "%[4]s", "{renewed}", "%[4]s", "{idle}", "%[4]s",
 		"{via}", "%[5]s", "{seen}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10),
@@ -70,16 +60,6 @@ func newStatements(table string) (*statements, error) {
 		s.text[name] = finish.Replace(expand.Replace(text))
 	}
 	return s, nil
-}
-
-func withoutComments(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "--") {
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // Schema returns the statement that creates the table, given as "table" or

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"embed"
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/sqltext"
 )
 
 //go:embed sql/*.sql
@@ -24,15 +24,11 @@ var validTable = regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_]{0,62})\.)?([A-Za
 
 // quote returns a table as the server wants it; an error if its name is not allowed.
 func quote(table string) (string, error) {
-	m := validTable.FindStringSubmatch(table)
-	if m == nil {
-		return "", fmt.Errorf("%w: the table is %q, allowed are letters, digits and _, 63 at most, not beginning with a digit, as table or schema.table",
-			distlock.ErrInvalid, table)
+	schema, name, err := sqltext.Table(table, validTable, "letters, digits and _, 63")
+	if schema != "" {
+		return pgx.Identifier{schema, name}.Sanitize(), err
 	}
-	if m[1] != "" {
-		return pgx.Identifier{m[1], m[2]}.Sanitize(), nil
-	}
-	return pgx.Identifier{m[2]}.Sanitize(), nil
+	return pgx.Identifier{name}.Sanitize(), err
 }
 
 // tell tells the waiter that a statement has taken off the list. It is a part of the statement, and comes when the row is
@@ -56,19 +52,11 @@ func statements(table string) map[string]string {
 		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
 			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",
 		"{tell}", tell)
-	text := make(map[string]string)
-	entries, _ := files.ReadDir("sql") // they are part of the program
-	for _, e := range entries {
-		raw, _ := files.ReadFile(path.Join("sql", e.Name()))
-		var lines []string
-		for line := range strings.Lines(string(raw)) {
-			if !strings.HasPrefix(line, "--") {
-				lines = append(lines, line)
-			}
-		}
-		text[strings.TrimSuffix(e.Name(), ".sql")] = words.Replace(strings.Join(lines, ""))
+	texts := sqltext.Read(files)
+	for name, text := range texts {
+		texts[name] = words.Replace(text)
 	}
-	return text
+	return texts
 }
 
 // Schema returns the statement that creates the table, given as "table" or
