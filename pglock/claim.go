@@ -81,8 +81,9 @@ type claim struct {
 	ambiguous bool          // a Try has failed without an answer: its grant may stand, or be yet to come
 	refused   bool          // a Try has found the name held
 	listed    bool          // it is on the row's list, or may be
-	told      bool          // of a release, once
-	woken     chan struct{} // a release was told since the last Try
+	told      bool          // of a release, since it was listed
+	heard     bool          // the same, since the last Try; guarded by listener.mu
+	woken     chan struct{} // it is to look again
 }
 
 // Where a claim that is refused wants to be on the row's list.
@@ -167,7 +168,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	case refusal.Token == 0:
 		return driver.Grant{}, false, errMoved
 	}
-	c.refused, c.listed = true, c.listed || listed
+	c.refused, c.listed, c.told = true, c.listed || listed, c.told && !listed
 	if d.listener != nil && !c.request.NoWait {
 		d.listener.begin()
 	}
@@ -202,7 +203,6 @@ func roundUp(ttl time.Duration) time.Duration {
 func (c *claim) Wait(ctx context.Context) error {
 	select {
 	case <-c.woken:
-		c.told = true
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

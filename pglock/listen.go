@@ -62,9 +62,9 @@ func (l *listener) join(c *claim) (live bool) {
 	defer l.mu.Unlock()
 	select {
 	case <-c.woken:
-		c.told = true
 	default:
 	}
+	c.told, c.heard = c.told || c.heard, false
 	l.waiting[string(c.owner)] = c
 	return l.live
 }
@@ -76,6 +76,7 @@ func (l *listener) leave(c *claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, string(c.owner))
+	c.heard = false
 }
 
 // tell wakes the claim of an owner.
@@ -83,11 +84,12 @@ func (l *listener) tell(owner string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.waiting[owner]; c != nil {
+		c.heard = true
 		c.wake()
 	}
 }
 
-// set wakes all claims: those that were told of releases, and those that polled.
+// set wakes all claims, which look then: those that would be told of releases, and those that polled. None of them was told.
 func (l *listener) set(live bool, drop context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
