@@ -88,13 +88,11 @@ func (c *claim) values() values {
 
 // Try implements driver.Claim.
 //
-// The server reads its clock at the start of the statement, but the statement may then
-// wait for the row, and the call before that for a connection. So two things may be old in
-// a grant that took long: its lease, a good part of which is over, and its token. Others
-// may have held the name meanwhile, and a sweep may have removed their row: then nothing is
-// left that the token of a new row would rise above. Such a grant is asked for again. A
-// sweep leaves rows that are younger than minIdle, so the token of a quick one is not old. What a
-// Try has left that had no answer may be as old as that Try.
+// The server reads its clock at the start of the statement, which may then wait for the row.
+// So a grant that took long has a lease that is partly over, and its token may be too low: others
+// may have held the name meanwhile, and a sweep removed their row. Such a grant is asked for
+// again. A sweep leaves rows that are younger than minIdle, so the token of a quick one is not
+// old. What a Try has left that had no answer may be as old as that Try.
 //
 //	acquire sent ── waits for a connection ── statement starts ── waits for the row ── granted
 //	                                          └ token; lease, by the server's clock ─────▶

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// handOvers look after releases. The server gives a released named lock to the waiter that came first. That may have died while
-// its connection still stands: then nobody takes the name, and those behind it sleep until they look by themselves, up to ten
-// seconds. So the one that released the name looks after a moment. It ends the connection that has the named lock of a
-// name that is free. A release costs no more for that: only the last of several that follow each other is looked after, if
-// anybody has waited.
+// handOvers look after releases. The server gives a released named lock to the waiter that came first. If that has died while
+// its connection still stands, nobody takes the name, and those behind it sleep for up to ten seconds. So the one that released
+// the name looks after a moment, and ends the connection that has the named lock if the name is still free. Only the last of
+// several releases that follow each other is looked after, if anybody has waited.
 type handOvers struct {
 	mu      sync.Mutex
 	pending map[string]*handOver
@@ -24,7 +23,7 @@ type handOvers struct {
 type handOver struct {
 	owner    string // of the row since the release, until another takes the name
 	released time.Time
-	within   time.Duration // so long has the next
+	within   time.Duration // in which the next is to take it
 	timer    *time.Timer   // stopped until begin, if the named lock is released later
 }
 
@@ -80,7 +79,7 @@ func (h *handOvers) begin(name string) {
 	}
 }
 
-// lookAfter sees in the background to it that somebody takes a released name, unless nobody wants it.
+// lookAfter ends, in the background, the connections of waiters that do not take a released name.
 func (d *store) lookAfter(name string) {
 	h := &d.locks.handOvers
 	h.mu.Lock()
@@ -120,10 +119,10 @@ func (d *store) lookAfterAll() {
 	}
 }
 
-// expel ends the connection that has the named lock of a name without holding the name, and for long: its process has died, or
-// is frozen, and all that wait behind it would sleep on after the next release, too. Where that is not allowed, or until it is
-// done, claims of this process do without the named lock. Most of all it is that of a holder that lives, the lease of which has
-// just ended: it is about to release that, and its connection may have the named locks of a thousand other names.
+// expel ends the connection that keeps the named lock of a name without holding the name: its process has died, or is frozen,
+// and all that wait behind it would sleep on. Until then, or where that is not allowed, claims of this process do without the
+// named lock. Mostly it is that of a holder whose lease has just ended, which is about to release it: its connection may have
+// the named locks of a thousand other names, so it has a second for that.
 func (d *store) expel(w *waiter, name string) {
 	l := d.locks
 	l.disabled.Set(name, disabledFor)

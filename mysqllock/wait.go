@@ -24,25 +24,21 @@ import (
 //	                              row: held            ◀───────── take, which may wait for that commit
 //	                              lock: the waiter's still, so that its release wakes up the next
 //
-// The row is the truth. Nothing but speed and order rests on the named lock: a waiter that
-// has it and finds the name held polls, and one that does not get it tries all the same as
-// often as the engine says. So it does no harm that a named lock ends with its connection,
-// that a frozen process keeps one, that each server of a cluster has its own, or that a
-// proxy refuses them.
+// The row is the truth, and only speed and order rest on the named lock: a waiter that has it
+// and finds the name held polls, and one that does not get it tries all the same. So a named
+// lock may end with its connection, stay with a frozen process, be another on each server of a
+// cluster, or be refused by a proxy.
 //
-// A named lock belongs to a connection, and a connection can wait for one only. So each
-// claim that waits, or holds its name after having waited, has a connection for that time,
-// up to a limit; further claims poll. They are not from the pool that serves requests. A
-// claim that takes a free name costs none: only if it still holds the name after takeDelay,
-// the named lock is taken on one connection that all such claims share. Without that, the first
-// waiter behind such a holder polls, and gets the name 27 ms after its release instead of 1.3 if the
-// hold took 20 to 120 ms, and 48 ms instead of 1.4 if it took 300 to 500. Without the column
+// A connection can wait for one named lock only. So each claim that waits, or holds its name
+// after having waited, has one for that time, up to a limit; further claims poll. A claim that
+// takes a free name has none: if it still holds the name after takeDelay, the named lock is
+// taken on one connection that all such claims share. Without that, the first waiter gets the
+// name 27 ms after the release of a hold of 20 to 120 ms, instead of 1.3. Without the column
 // wakes, 16 claims on one name wait for up to 437 ms instead of 25.
 //
-// If holds are short and many claims want the name, takeDelay is too late. A former holder would
-// come back faster than the next in the queue wakes up. So the row says when a claim last had to
-// wait. If the wait was less than a second ago, a free name is kept for claims with its named
-// lock; free.sql decides. As long as the lock passes from one to the next, no other gets in.
+// Where holds are shorter than takeDelay, a former holder would come back faster than the next
+// in the queue wakes up. So the row says when a claim last had to wait: for a second, a free name
+// is kept for claims with its named lock; see free.sql.
 type namedLocks struct {
 	db    *sql.DB
 	sql   *statements

@@ -91,7 +91,7 @@ const (
 	nowhere = iota
 	last
 	first
-	makesRoom // last, in the place of the oldest if the list is full
+	replaceOldest // last, in the place of the oldest if the list is full
 )
 
 func (c *claim) name() []byte { return []byte(c.request.Name) }
@@ -126,7 +126,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	d, place, live := c.store, nowhere, false
 	if d.listener != nil && !c.request.NoWait {
 		// On the list also while nothing listens yet: operators see then that it waits, and it polls.
-		live, place = d.listener.join(c), makesRoom
+		live, place = d.listener.join(c), replaceOldest
 		switch {
 		case c.told:
 			place = first

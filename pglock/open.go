@@ -134,9 +134,8 @@ func (d *store) connect(config *pgxpool.Config) (err error) {
 	return err
 }
 
-// watch closes the connections of the pool that are idle, if one of them is asked whether it lives, and says nothing: they may
-// all be dead, as after a fault of the network, and to ask them one after the other takes as many times limit. It does so just
-// before that is over: then the next is a new one.
+// watch closes the idle connections of the pool just before the limit of one that is asked whether it lives, and says nothing:
+// all may be dead, as after a fault of the network, and to ask each takes limit. So the next is a new one.
 func (d *store) watch(ctx context.Context, c *pgx.Conn, limit time.Duration) {
 	silence, answered := context.WithTimeout(ctx, limit*9/10)
 	d.asked.Store(c, answered)
@@ -171,8 +170,8 @@ func settle(ctx context.Context, c *pgx.Conn) error {
 }
 
 // closeQuickly has a pool close connections at once. The library asks the server to cancel a request that was given up, and
-// takes its leave: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool. Of one that
-// the pool closes, Close waits for the leave, so that has a second.
+// sends Terminate: at a silent server for 15 seconds, in which nobody else has the connection's place in the pool. Of one that
+// the pool closes, Close waits for that, so it has a second.
 func (d *store) closeQuickly(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 		cancelNothing(c)

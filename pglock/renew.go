@@ -74,10 +74,9 @@ type probed struct{}
 // lend returns a connection for a renewal: one of the renewals' own that stands, else whichever comes first, a new one of
 // these or one of the pool that stands and has answered.
 //
-// Neither alone will do. New ones may hang, as after a fault of the network that is over: those that were begun during it
-// have all the places. And those of the pool may all be dead, as after another: to ask one takes pingTimeout, and a new
-// one comes sooner. What comes second goes back to its pool. Where none of the pool stands, none is made for a renewal: it
-// might hang, and take a place from the claims.
+// Neither alone will do. New ones may hang: dials that were begun during a fault of the network have all the places. Those of
+// the pool may all be dead: to ask one takes pingTimeout, and a new one comes sooner. What comes second goes back to its pool.
+// Where none of the pool stands, none is made for a renewal: it might hang, and take a place from the claims.
 func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {
 	if !d.own || d.renewals.Stat().IdleConns() > 0 || d.pool.Stat().IdleConns() == 0 {
 		return d.renewals.Acquire(ctx)

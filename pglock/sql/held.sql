@@ -1,5 +1,5 @@
 -- Says how long another holds the name, if it still does, and whether a release will tell this claim; and whether the
--- claim was undone by a Break, of which it has not heard. To that end it is put on the row's list, at the end if $3 is 1 or
+-- claim was undone by a Break, of which it has not heard. For that it is put on the row's list, at the end if $3 is 1 or
 -- 3, or first if $3 is 2: it was told, and came too late. A row that is locked is passed over, for it may be being
 -- released. A late request of a claim that was undone is on no list.
 --
