@@ -16,6 +16,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,10 +105,7 @@ func New(client *clientv3.Client, o *Options) (*Locker, error) {
 
 // newLocker returns a Locker. Its Close also closes an owned client.
 func newLocker(client *clientv3.Client, o *Options, owned bool) (*Locker, error) {
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
+	opts := *cmp.Or(o, new(Options))
 	d, err := newDriver(client, opts.Prefix, owned)
 	if err != nil {
 		return nil, opened(err)

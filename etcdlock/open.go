@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 
 // parse checks everything that needs no server.
 func parse(rawURL string, o *Options) (clientv3.Config, Options, error) {
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
+	opts := *cmp.Or(o, new(Options))
 	u, err := openurl.Parse(rawURL, "etcd", "etcds")
 	if err != nil {
 		return clientv3.Config{}, opts, err

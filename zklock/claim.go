@@ -317,14 +317,14 @@ func (c *claim) find(ctx context.Context) error {
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
-	s, err := c.session, c.leave(ctx)
+	err := c.leave(ctx)
 	if c.session == nil || errors.Is(err, distlock.ErrClosed) {
 		return err // all is done, or ends with its session
 	}
 	c.stopTelling()
 	if !c.left { // once: if it is among them no more, its node is gone, and its use of the session over
 		c.left = true
-		s.addLeftover(copyOf(c), time.Now())
+		c.session.addLeftover(copyOf(c), time.Now())
 	}
 	return err
 }
