@@ -56,7 +56,6 @@ type outcome struct {
 	succeeded bool    // the conditions were true
 	read      []found // by each operation that was carried out
 	revision  int64
-	unsure    bool // a copy of it may have been applied, or may still be, whatever else is said
 }
 
 // outcome returns what an answer says, as of a revision of the store.

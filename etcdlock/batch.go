@@ -68,13 +68,12 @@ type item struct {
 	queue string    // of its name
 	until time.Time // its caller waits no longer
 	done  chan struct{}
-	outcome
-	err   error
+	answer[outcome]
 	alone bool // it is to be sent again
 }
 
 // send sends a transaction about the name of a queue, and waits for its outcome.
-func (b *batcher) send(ctx context.Context, queue string, t txn) (outcome, error) {
+func (b *batcher) send(ctx context.Context, queue string, t txn) answer[outcome] {
 	it := &item{txn: t, queue: queue, done: make(chan struct{})}
 	began, limit := time.Now(), bound(ctx, b.interval(ctx))
 	it.until = began.Add(limit)
@@ -89,16 +88,16 @@ func (b *batcher) send(ctx context.Context, queue string, t txn) (outcome, error
 	case <-bounded.Done():
 		err := worded(ctx, bounded.Err(), nil, time.Since(began))
 		if b.cancel(it) {
-			return outcome{}, &driver.Fault{Fate: driver.NotSent, Err: err}
+			return answer[outcome]{err: &driver.Fault{Fate: driver.NotSent, Err: err}}
 		}
-		return outcome{unsure: true}, err
+		return answer[outcome]{err: err, unsure: true}
 	}
 	if !it.alone {
-		return it.outcome, it.err
+		return it.answer
 	}
-	did, err := b.store.txn(ctx, b.interval(ctx), t)
-	did.unsure = did.unsure || it.unsure
-	return did, err
+	again := b.store.txn(ctx, b.interval(ctx), t)
+	again.unsure = again.unsure || it.unsure
+	return again
 }
 
 func (b *batcher) interval(ctx context.Context) time.Duration {
@@ -238,7 +237,7 @@ func (b *batcher) together(items []*item) {
 	for i, it := range items {
 		it.err, it.alone, it.unsure = all.err, refused, all.unsure
 		if all.err == nil {
-			it.outcome, it.err = it.txn.outcome(all.got.Responses[i].GetResponseTxn(), all.got.Header.GetRevision())
+			it.got, it.err = it.txn.outcome(all.got.Responses[i].GetResponseTxn(), all.got.Header.GetRevision())
 			it.unsure = all.unsure || it.err != nil
 		}
 	}

@@ -178,10 +178,11 @@ func (c *claim) put(ctx context.Context) error {
 		},
 		otherwise: []clientv3.Op{state},
 	}
-	did, err := c.store.claims.send(ctx, c.queue, put)
-	if did.unsure {
+	sent := c.store.claims.send(ctx, c.queue, put)
+	if sent.unsure {
 		c.mayCome()
 	}
+	did, err := sent.got, sent.err
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return c.afterNoSpace(ctx, err)
 	}
@@ -323,24 +324,25 @@ func (c *claim) remove(ctx context.Context) (held bool, err error) {
 	if c.rev == 0 && c.unsure == nil {
 		return false, nil // nothing was written
 	}
-	var did outcome
+	var sent answer[outcome]
 	if c.unsure == nil {
-		did, err = c.store.releases.send(ctx, c.queue, c.removal(false))
+		sent = c.store.releases.send(ctx, c.queue, c.removal(false))
 	} else {
-		did, err = c.store.txn(ctx, once, c.removal(!c.unsure.revocable()))
+		sent = c.store.txn(ctx, once, c.removal(!c.unsure.revocable()))
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // of the tombstone, and no put on it comes any more
-		did, err = c.store.txn(ctx, once, c.removal(false))
-	case errors.Is(err, rpctypes.ErrNoSpace) && c.unsure != nil:
+	case errors.Is(sent.err, rpctypes.ErrLeaseNotFound): // of the tombstone, and no put on it comes any more
+		sent = c.store.txn(ctx, once, c.removal(false))
+	case errors.Is(sent.err, rpctypes.ErrNoSpace) && c.unsure != nil:
 		// It may have been applied, and have filled the store up. A deletion is allowed.
 		c.unsure.replace()
-		if _, err = c.store.txn(ctx, once, c.removal(false)); err != nil && !errors.Is(err, distlock.ErrClosed) {
-			err = &driver.Fault{Fate: driver.Unknown, Err: err}
+		sent = c.store.txn(ctx, once, c.removal(false))
+		sent.got.succeeded = true // by one of the two
+		if sent.err != nil && !errors.Is(sent.err, distlock.ErrClosed) {
+			sent.err = &driver.Fault{Fate: driver.Unknown, Err: sent.err}
 		}
-		did.succeeded = true // by one of the two
 	}
-	return err == nil && did.succeeded, err
+	return sent.err == nil && sent.got.succeeded, sent.err
 }
 
 // removal is the transaction of remove. One transaction also makes the tombstone: a put comes

@@ -175,8 +175,8 @@ func (l *lease) sendPeeks() {
 func (l *lease) send(ctx context.Context, p *peek, interval time.Duration) {
 	defer close(p.done)
 	p.err = l.within(ctx, func(ctx context.Context) error {
-		did, err := l.store.txn(ctx, interval, txn{then: p.ops})
-		p.found = did.read
-		return err
+		a := l.store.txn(ctx, interval, txn{then: p.ops})
+		p.found = a.got.read
+		return a.err
 	})
 }

@@ -128,12 +128,12 @@ func (s *store) Break(ctx context.Context, name string, token int64) error {
 	}
 	key := string(holder.Key)
 	// One copy: a second one could not tell the end of the hold from its own work.
-	deleted, err := s.txn(ctx, once, txn{
+	deleted := s.txn(ctx, once, txn{
 		conditions: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", token)},
 		then:       []clientv3.Op{clientv3.OpDelete(key)},
 	})
-	if err == nil && !deleted.succeeded {
-		err = distlock.ErrLost // it ended by itself in the meantime; its successor is not meant
+	if deleted.err == nil && !deleted.got.succeeded {
+		return distlock.ErrLost // it ended by itself in the meantime; its successor is not meant
 	}
-	return err
+	return deleted.err
 }

@@ -62,13 +62,13 @@ var errElsewhere = again("the key lives by a lease for another TTL")
 // exception is that the next lease is gone. A server says so only if the condition is
 // true, and then the key is on the present lease, and stays there.
 func (c *claim) attach(ctx context.Context) (left *lease, err error) {
-	did, err := c.store.txn(ctx, c.store.steady(ctx), txn{
+	moved := c.store.txn(ctx, c.store.steady(ctx), txn{
 		conditions: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.key), "=", c.mod)},
 		then:       []clientv3.Op{clientv3.OpPut(c.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(c.next.id))},
 		otherwise:  []clientv3.Op{clientv3.OpGet(c.key)},
 	})
-	c.moving = c.moving || did.unsure
-	switch {
+	c.moving = c.moving || moved.unsure
+	switch did, err := moved.got, moved.err; {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return c.attachFull(ctx, err)
 	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -206,8 +206,8 @@ func (l *lease) renewAll(ctx context.Context, began time.Time, group []*driver.R
 
 // read sends reads as one transaction, or in parts if a server allows only fewer.
 func (s *store) read(ctx context.Context, reads []clientv3.Op) ([]found, error) {
-	did, err := s.txn(ctx, s.steady(ctx), txn{then: reads})
-	if n := len(reads); n > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
+	a := s.txn(ctx, s.steady(ctx), txn{then: reads})
+	if n := len(reads); n > 1 && errors.Is(a.err, rpctypes.ErrTooManyOps) {
 		first, err := s.read(ctx, reads[:n/2])
 		if err != nil {
 			return nil, err
@@ -215,5 +215,5 @@ func (s *store) read(ctx context.Context, reads []clientv3.Op) ([]found, error) 
 		rest, err := s.read(ctx, reads[n/2:])
 		return append(first, rest...), err
 	}
-	return did.read, err
+	return a.got.read, a.err
 }

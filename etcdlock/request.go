@@ -198,16 +198,14 @@ func worded(ctx context.Context, err, last error, took time.Duration) error {
 }
 
 // txn sends a transaction.
-func (s *store) txn(ctx context.Context, interval time.Duration, t txn) (outcome, error) {
-	a := send(ctx, s, interval, func(ctx context.Context) (outcome, error) {
+func (s *store) txn(ctx context.Context, interval time.Duration, t txn) answer[outcome] {
+	return send(ctx, s, interval, func(ctx context.Context) (outcome, error) {
 		resp, err := s.client.Do(ctx, t.op())
 		if err != nil {
 			return outcome{}, err
 		}
 		return t.outcome((*pb.TxnResponse)(resp.Txn()), resp.Txn().Header.GetRevision())
 	})
-	a.got.unsure = a.unsure
-	return a.got, a.err
 }
 
 // reconnect has the client try to connect at once, if it has no connection and pauses
