@@ -87,6 +87,7 @@ func connectOver(t testing.TB, addr string, over func(net.Conn) net.Conn) *zk.Co
 func dial(ctx context.Context, addr string, session time.Duration, by func(ctx context.Context, network, addr string) (net.Conn, error)) (*wire.Conn, error) {
 	conn, err := wire.Dial(wire.Target{
 		Hosts:       []string{addr},
+		Lookup:      net.DefaultResolver.LookupHost,
 		Dial:        by,
 		DialTimeout: 3 * time.Second,
 		Logger:      slog.New(slog.DiscardHandler),

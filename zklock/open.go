@@ -103,8 +103,8 @@ func parse(rawURL string, o *Options) (*store, error) {
 	openurl.Merge(u, "prefix", strings.TrimSuffix(u.Path(), "/"), &opts.Prefix)
 	openurl.Merge(u, "session_timeout", u.Duration("session_timeout", 0, time.Millisecond, maxSession), &opts.SessionTimeout)
 	openurl.Merge(u, "tick_time", u.Duration("tick_time", 0, time.Millisecond, time.Minute), &opts.TickTime)
-	target := &wire.Target{Hosts: u.HostsDefault(defaultPort), Dial: new(net.Dialer).DialContext, TLS: u.TLS(),
-		DialTimeout: u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute)}
+	target := &wire.Target{Hosts: u.HostsDefault(defaultPort), Lookup: net.DefaultResolver.LookupHost, Dial: new(net.Dialer).DialContext,
+		TLS: u.TLS(), DialTimeout: u.Duration("dial_timeout", defaultDial, time.Millisecond, time.Minute)}
 	name, password, login := u.User()
 	creator := u.OneOf("acl", "world", "creator") == "creator"
 	if err := u.Err(); err != nil {

@@ -22,7 +22,7 @@ import (
 // Target is where the servers are, and how to speak to them.
 type Target struct {
 	Hosts       []string                                                           // with their ports
-	Lookup      func(ctx context.Context, host string) (addrs []string, err error) // nil means net.DefaultResolver
+	Lookup      func(ctx context.Context, host string) (addrs []string, err error) // of a resolver
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)  // of a TCP connection
 	TLS         *tls.Config                                                        // nil without TLS
 	DialTimeout time.Duration                                                      // for each server, until it has granted the session

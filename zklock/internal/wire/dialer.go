@@ -43,9 +43,6 @@ type dialer struct {
 
 func newDialer(t Target) *dialer {
 	d := &dialer{Target: t, began: time.Now(), attempts: make(map[string]int)}
-	if d.Lookup == nil {
-		d.Lookup = net.DefaultResolver.LookupHost
-	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
