@@ -13,16 +13,10 @@ import (
 )
 
 // class is the locks of about the same TTL. They share a session. The nodes of a dead
-// holder stay until its session ends, so a short TTL needs a short session.
-//
-//	use, the first   session: dialled   the library connects, and goes on trying
-//	open returns     ready              the servers have granted it
-//	leave, the last                     idle runs; the next use stops it
-//	closeIdle        session: nil       the next use dials again
-//
-// A caller that leaves while open still runs is no user any more. So closeIdle may
-// close the session under that open. Therefore open looks afterwards whether the
-// session is still the same.
+// holder stay until its session ends, so a short TTL needs a short session. The first
+// use opens the session, and some time after the last leave closeIdle closes it. It may
+// do so under an open whose caller has left, so open looks afterwards whether the session
+// is still the same.
 type class struct {
 	store   *store
 	ask     time.Duration // the time-out that the servers are asked for
@@ -141,7 +135,7 @@ func (c *class) open(ctx context.Context) (err error) {
 	if err != nil || ready {
 		return err
 	}
-	if err = s.greet(ctx); err != nil {
+	if err = s.handshake(ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -197,7 +197,7 @@ func TestForsakenIsClosed(t *testing.T) {
 	d, err := parse(server(t).URL()+freshPrefix()+"?tick_time=200ms&ttl=30s", nil)
 	testkit.Must(t, err)
 	addr := movable(d, before.addr)
-	d.target.Lease = func(time.Duration) time.Duration { return 100 * time.Millisecond } // forsaken soon, and kept for a minute
+	d.target.Lease = func(time.Duration) time.Duration { return 100 * time.Millisecond } // given up soon, and kept for a minute
 	testkit.Must(t, d.open(t.Context()))
 	defer d.Close()
 	take := func() {

@@ -33,7 +33,10 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 //	arm       what has no watch, all at once: the first renewal, or after a change of a node
 //	promise   confirm the session, unless that was done just now for others
 //	check     wait for the watch; a node that is not there is ErrLost. What was deleted
-//	          before the write has made its watch fire by now
+//	          before the write has made its watch fire by now: the servers send that first
+//
+// There is one exception: the write may go out just when the connection is back, before the
+// library has set its watches again. Then the next renewal tells.
 //
 // So the write does not wait for the watches. A node that is there when its watch is
 // armed was there at the write, if that came first: it never comes back.
@@ -75,7 +78,7 @@ func (c *claim) check(ctx context.Context) error {
 	w := c.watchNode()
 	err := w.wait(ctx)
 	if err == nil {
-		w.slim()
+		w.dropWaiterData()
 	}
 	if w.deleted.Load() {
 		return distlock.ErrLost

@@ -38,11 +38,11 @@ func newSession(d *store, conn *wire.Conn) *session {
 		leftovers: leftovers{claims: make(map[string]leftover)}, confirming: make(semaphore, 1)}
 }
 
-// greet makes the first requests of a connection, and again if it breaks under them. But
+// handshake makes the first requests of a connection, and again if it breaks under them. But
 // if no server can be reached, the caller is told at once. The library keeps credentials
-// that were accepted, and sends them with each connection, so it gets them once. One greet
+// that were accepted, and sends them with each connection, so it gets them once. One handshake
 // runs at a time.
-func (s *session) greet(ctx context.Context) error {
+func (s *session) handshake(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	_, err := again(ctx, s, func() (struct{}, error) {

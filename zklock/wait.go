@@ -26,18 +26,7 @@ import (
 // no such node. Nobody comes in between: a later node is behind ours. So if …6 was
 // the only one ahead, …7 is first, as long as it is there itself. The second watch
 // tells that. It stays for as long as the lock is held, and tells the renewals whether
-// somebody has deleted the node:
-//
-//	somebody              servers                holder of …7
-//	    |                    | <-- watch …7 ------ |  Renew, if there is no watch
-//	    | --- delete …7 ---> |                     |
-//	    |                    | <-- write --------- |  confirmSession
-//	    |                    | --- …7 deleted ---> |  the watch fires, and only then
-//	    |                    | --- answer -------> |  the write is answered: ErrLost
-//
-// The servers keep that order, with one exception. A write may go out just when the
-// connection is back, before the library has set its watches again. Then the next
-// renewal tells.
+// somebody has deleted the node: see session.renew.
 type waiting struct {
 	ahead string // the path of the node ahead; "" if it is not known
 	next  bool   // it was the only one ahead
@@ -97,10 +86,10 @@ func (w *waiting) refusal() *driver.Held {
 	return new(driver.Held)
 }
 
-// nextWatch makes c.watch one that stands. For a new one, it returns the function to arm
+// nextWatch makes c.watch a valid one. For a new one, it returns the function to arm
 // it. That function uses nothing of the claim.
 func (c *claim) nextWatch() (arm func()) {
-	if c.watch.stands() {
+	if c.watch.valid() {
 		return nil
 	}
 	w, s, path, id := newWatch(), c.session, c.path, c.id
@@ -142,9 +131,9 @@ func newWatch() *watch { return &watch{ready: make(chan struct{})} }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// slim frees what only waiters need of an answered watch, because each held lock has
+// dropWaiterData frees what only waiters need of an answered watch, because each held lock has
 // one. Nobody else may use it.
-func (w *watch) slim() { w.ready, w.held = closed, nil }
+func (w *watch) dropWaiterData() { w.ready, w.held = closed, nil }
 
 // arm makes the subscription for a claim that lives by session. An answer or an event in another
 // session says nothing: its first server may be behind, and not know the node yet.
@@ -212,9 +201,9 @@ func (w *watch) fired() bool {
 	}
 }
 
-// stands reports whether no other watch is needed: it can still fire, or has told that the
+// valid reports whether no other watch is needed: it can still fire, or has told that the
 // node is gone. There may be no watch.
-func (w *watch) stands() bool { return w != nil && (!w.fired() || w.deleted.Load()) }
+func (w *watch) valid() bool { return w != nil && (!w.fired() || w.deleted.Load()) }
 
 // refused reports whether the servers allow no subscription, although the node is there as
 // far as this client knows.
@@ -237,12 +226,12 @@ type watches struct {
 	sweepAt int
 }
 
-// watchOf returns the watch of a node, a new one unless the present one stands.
+// watchOf returns the watch of a node, a new one unless the present one is valid.
 func (s *session) watchOf(path string, session int64) *watch {
 	ws := &s.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w.stands() {
+	if w := ws.byPath[path]; w.valid() {
 		return w
 	}
 	ws.sweep()

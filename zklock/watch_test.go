@@ -13,7 +13,7 @@ func TestDeletedInAnotherSession(t *testing.T) {
 		w := &watch{ready: closed, events: events, lives: func() bool { return lives }}
 		events <- zk.Event{Type: zk.EventNodeDeleted}
 		close(events)
-		if w.stands() != lives || w.deleted.Load() != lives {
+		if w.valid() != lives || w.deleted.Load() != lives {
 			t.Errorf("the session lives: %v, the node is taken for deleted: %v", lives, w.deleted.Load())
 		}
 	}

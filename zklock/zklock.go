@@ -156,7 +156,7 @@ func newStore(o Options) *store {
 // newStoreOn returns the store on a connection of the user.
 func newStoreOn(conn *zk.Conn, o Options, timeout time.Duration) *store {
 	d := newStore(o)
-	s := newSession(d, wire.Lent(conn, timeout))
+	s := newSession(d, wire.OfUser(conn, timeout))
 	d.main = &class{store: d, keep: true, session: s, ready: true}
 	d.declare(timeout, timeout) // a TTL may be as short as it likes
 	go func() {

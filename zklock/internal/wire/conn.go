@@ -62,9 +62,9 @@ func Dial(t Target, ask time.Duration) (*Conn, error) {
 	return &Conn{Conn: conn, Closed: closedOf(conn), dialer: d, events: events}, nil
 }
 
-// Lent returns a connection of the user, who has made and closes it. Its sessions have
+// OfUser returns a connection of the user, who has made and closes it. Its sessions have
 // the given time-out, or less if the servers grant less when it reconnects.
-func Lent(conn *zk.Conn, timeout time.Duration) *Conn {
+func OfUser(conn *zk.Conn, timeout time.Duration) *Conn {
 	return &Conn{Conn: conn, Closed: closedOf(conn), given: timeout}
 }
 

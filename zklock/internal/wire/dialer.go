@@ -19,7 +19,7 @@ import (
 //	0            a request is sent, and no answer comes
 //	silence      reading fails (stream.go), and the library goes to the next server
 //	2 silences   more for each server that does not take up the session: the next one
-//	lease        nothing of the session is believed in any more: forsaken, so the next
+//	lease        nothing of the session is believed in any more: given up, so the next
 //	             connection asks for a new session, and another one ends the old one
 type dialer struct {
 	Target
@@ -30,9 +30,9 @@ type dialer struct {
 	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
 	longest atomic.Int64 // the longest one of the session
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
-	zxid    atomic.Int64 // the last one seen, over all connections since the session was forsaken
+	zxid    atomic.Int64 // the last one seen, over all connections since the session was given up
 
-	finishing sync.WaitGroup // ends of sessions that were forsaken
+	finishing sync.WaitGroup // ends of sessions that were given up
 
 	attempts map[string]int // to connect, by host:port; of the goroutine of the library that does
 
@@ -63,7 +63,7 @@ func (d *dialer) lease() time.Duration { return d.Lease(d.timeout()) }
 
 func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()) }
 
-// forsaken reports whether nothing has come from the servers for the length of a lease.
+// givenUp reports whether nothing has come from the servers for the length of a lease.
 // By then nobody relies on the session any more, unless it was granted more before (see outlived), and the next connection asks
 // for a new one.
 // Requests may reach the servers while no answer comes back. Each attempt to take up the
@@ -72,13 +72,13 @@ func (d *dialer) timeout() time.Duration { return time.Duration(d.granted.Load()
 // The new one is asked for as if nothing had been seen, as by a new process. Servers refuse
 // a client that has seen a higher zxid than theirs. For a session that lives on, that keeps
 // it from servers which are behind. But servers that were rebuilt would refuse for ever.
-func (d *dialer) forsaken() bool {
+func (d *dialer) givenUp() bool {
 	return d.timeout() != 0 && time.Since(d.began)-time.Duration(d.heard.Load()) > d.lease()
 }
 
 // limit bounds an attempt to connect. While there is a session to save, no server gets more than twice the time for an answer.
 func (d *dialer) limit() time.Duration {
-	if d.timeout() == 0 || d.forsaken() {
+	if d.timeout() == 0 || d.givenUp() {
 		return d.DialTimeout
 	}
 	return min(d.DialTimeout, 2*d.silence())
@@ -144,13 +144,13 @@ func (d *dialer) dialOne(ctx context.Context, network, addr, host string, fracti
 	return secured, nil
 }
 
-// outlived returns for how long a lease of a session that was forsaken may still be believed in: it may have been granted more than
+// outlived returns for how long a lease of a session that was given up may still be believed in: it may have been granted more than
 // it was last, before that. It is called once for each.
 func (d *dialer) outlived() time.Duration {
 	return max(0, d.Lease(time.Duration(d.longest.Swap(0)))-d.lease())
 }
 
-// finish ends a session that was forsaken, once the next one is there, and after a while. The servers may keep it for as long as its time-out
+// finish ends a session that was given up, once the next one is there, and after a while. The servers may keep it for as long as its time-out
 // yet, and a request in it that comes late would make a node that nobody knows of. takeUp asks for the session. The
 // request to close it goes along at once: taken up and not closed, it would live the longer.
 func (d *dialer) finish(hostPort string, takeUp []byte, after time.Duration) {

@@ -54,7 +54,7 @@ func TestLongerLeaseIsOutlived(t *testing.T) {
 		d.succeed(granted)
 	}
 	if got := d.outlived(); got != 17*time.Second {
-		t.Errorf("granted 40 s and then 6 s: %v after the session was forsaken", got)
+		t.Errorf("granted 40 s and then 6 s: %v after the session was given up", got)
 	}
 	d.succeed(6 * time.Second)
 	if got := d.outlived(); got != 0 {

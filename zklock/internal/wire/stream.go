@@ -16,7 +16,7 @@ import (
 )
 
 // stream is one TCP connection of a session, between the library and the servers. It
-// knows where frames begin and end, and makes good these flaws of the library:
+// knows where frames begin and end, and works around these flaws of the library:
 //
 //   - The first answer names the session time-out. The library does not tell it.
 //   - The library waits two thirds of a session for an answer, and seven sessions for
@@ -27,7 +27,7 @@ import (
 //     watches may have missed something. This is a data race: if the reply comes first,
 //     changes are missed. So replies lose their zxid here, and the field stays zero. The
 //     two requests that carry it get what was seen before this connection.
-//   - The library tries to take up a session for ever. See dialer.forsaken.
+//   - The library tries to take up a session for ever. See dialer.givenUp.
 //   - The library answers a request that it cannot write at once, and once more when the
 //     connection is given up. For credentials, which it sends again with each connection,
 //     there is room for one answer only, and the library hangs for good. So no write fails
@@ -50,7 +50,7 @@ type stream struct {
 	// Of the goroutine that writes.
 	asked bool
 	since int64  // the last zxid before this connection; 0 if it asks for a new session
-	given []byte // the request to take up the session that was forsaken; nil if there is none
+	given []byte // the request to take up the session that was given up; nil if there is none
 
 	// Of the goroutine that reads.
 	in   *bufio.Reader
@@ -58,10 +58,10 @@ type stream struct {
 	rest []byte // of the head, not yet passed on
 	left int    // bytes of the frame after the head, not yet passed on
 
-	mu      sync.Mutex
-	greeted bool          // the request for a session has been answered
-	open    int           // requests without an answer; the one for a session counts
-	silence time.Duration // how long they may be so
+	mu          sync.Mutex
+	established bool          // the request for a session has been answered
+	open        int           // requests without an answer; the one for a session counts
+	silence     time.Duration // how long they may be so
 }
 
 // Offsets in frames. A frame begins with its length.
@@ -93,7 +93,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	switch {
 	case !s.asked:
 		s.asked, s.since = true, s.dialer.zxid.Load()
-		if s.dialer.forsaken() && len(p) >= passwordEnd {
+		if s.dialer.givenUp() && len(p) >= passwordEnd {
 			s.given, s.since = withZxid(p, lastSeenAt, 0), 0
 			p = bytes.Clone(p)
 			clear(p[takeUpAt : takeUpAt+8])
@@ -106,7 +106,7 @@ func (s *stream) Write(p []byte) (int, error) {
 		p = withZxid(p, relativeAt, s.since)
 	}
 	s.mu.Lock()
-	if s.open++; s.open == 1 && s.greeted {
+	if s.open++; s.open == 1 && s.established {
 		s.expectAnswer()
 	}
 	s.mu.Unlock()
@@ -141,19 +141,19 @@ func (s *stream) expectAnswer() {
 // server is alive. In the middle of a long frame, they extend the time for it.
 type progress struct{ *stream }
 
-// glance is how long Read looks for bytes once the time for them is over. If this process
+// graceRead is how long Read looks for bytes once the time for them is over. If this process
 // was late, and not the server, they are there already.
-const glance = 10 * time.Millisecond
+const graceRead = 10 * time.Millisecond
 
 func (r progress) Read(p []byte) (int, error) {
 	n, err := r.Conn.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = r.Conn.SetReadDeadline(time.Now().Add(glance)) // fails as the next call will
+		_ = r.Conn.SetReadDeadline(time.Now().Add(graceRead)) // fails as the next call will
 		n, err = r.Conn.Read(p)
 	}
 	if n > 0 {
 		r.dialer.heard.Store(int64(time.Since(r.dialer.began)))
-		if r.left > 0 && r.greeted {
+		if r.left > 0 && r.established {
 			r.mu.Lock()
 			r.expectAnswer()
 			r.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *stream) readHead() error {
 	}
 	s.rest = s.head[:]
 	s.left = max(int(binary.BigEndian.Uint32(s.head[:]))-(headSize-4), 0)
-	if s.greeted && s.xid() >= 0 {
+	if s.established && s.xid() >= 0 {
 		if zxid := int64(binary.BigEndian.Uint64(s.head[zxidAt:])); zxid > 0 {
 			s.dialer.zxid.Store(zxid)
 		}
@@ -209,7 +209,7 @@ func (s *stream) answered() {
 	const event = -1
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.greeted {
+	if !s.established {
 		var granted time.Duration
 		if binary.BigEndian.Uint64(s.head[sessionAt:]) != 0 { // 0: the session has expired
 			granted = time.Duration(binary.BigEndian.Uint32(s.head[timeoutAt:])) * time.Millisecond
@@ -221,7 +221,7 @@ func (s *stream) answered() {
 			}
 		}
 		s.dialer.succeed(granted)
-		s.greeted, s.silence = true, s.dialer.silence()
+		s.established, s.silence = true, s.dialer.silence()
 	} else if s.xid() == event {
 		return
 	}
@@ -229,13 +229,13 @@ func (s *stream) answered() {
 	s.expectAnswer()
 }
 
-// failed notes why reading has failed, or writing. s.greeted changes before anything runs beside it.
+// failed notes why reading has failed, or writing. s.established changes before anything runs beside it.
 func (s *stream) failed(err error) error {
 	switch timeout := errors.Is(err, os.ErrDeadlineExceeded); {
-	case s.greeted && timeout:
+	case s.established && timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("no answer within %v", s.silence))
 		_ = s.Conn.Close() // a request may still be being written, as it does not fit into the buffers on the way
-	case s.greeted, errors.Is(err, net.ErrClosed): // by us
+	case s.established, errors.Is(err, net.ErrClosed): // by us
 	case timeout:
 		s.dialer.fail(s.addr, fmt.Errorf("it accepts connections, but has not answered within %v", s.limit))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):

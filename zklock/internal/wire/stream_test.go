@@ -152,7 +152,7 @@ func TestSilenceEndsWriting(t *testing.T) {
 	near, far := net.Pipe() // has no buffer: nothing is written before it is read
 	defer far.Close()
 	s := newStream(near, newPatientDialer(), "", 0)
-	s.greeted, s.silence = true, 100*time.Millisecond
+	s.established, s.silence = true, 100*time.Millisecond
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
@@ -234,7 +234,7 @@ func TestLateReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStream(near, newPatientDialer(), "", 0)
-	s.greeted, s.silence, s.asked = true, -time.Second, true // over as soon as it begins
+	s.established, s.silence, s.asked = true, -time.Second, true // over as soon as it begins
 	if _, err := s.Write(make([]byte, 16)); err != nil {
 		t.Fatal(err)
 	}
