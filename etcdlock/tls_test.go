@@ -22,16 +22,18 @@ func testTLS(t *testing.T, s *servers.Server) {
 	mutual := front(&tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()})
 	trust := "?tls_ca=" + ca.File
 	cert, key := ca.Files()
+	other, otherKey := testkit.NewAuthority(t).Files()
 	mine := trust + "&tls_cert=" + cert + "&tls_key=" + key
 
 	for _, user := range []string{"", "u:s3cret@"} {
 		for what, tt := range map[string]struct{ url, part string }{
-			"wrong CA":              {"etcds://" + user + plain, "certificate signed by unknown authority"},
-			"wrong name":            {"etcds://" + user + plain + trust + "&tls_server_name=other", "valid for"},
-			"expired":               {"etcds://" + user + expired + trust, "expired"},
-			"no client certificate": {"etcds://" + user + mutual + trust, "certificate required"},
-			"TLS to plaintext":      {"etcds://" + user + s.Addr() + trust, "does the server speak TLS?"},
-			"plaintext to TLS":      {"etcd://" + user + plain, "does the server want TLS, as etcds:// means?"},
+			"wrong CA":                 {"etcds://" + user + plain, "certificate signed by unknown authority"},
+			"wrong name":               {"etcds://" + user + plain + trust + "&tls_server_name=other", "valid for"},
+			"expired":                  {"etcds://" + user + expired + trust, "expired"},
+			"no client certificate":    {"etcds://" + user + mutual + trust, "certificate"},
+			"wrong client certificate": {"etcds://" + user + mutual + trust + "&tls_cert=" + other + "&tls_key=" + otherKey, "certificate"},
+			"TLS to plaintext":         {"etcds://" + user + s.Addr() + trust, "does the server speak TLS?"},
+			"plaintext to TLS":         {"etcd://" + user + plain, "does the server want TLS, as etcds:// means?"},
 		} {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()

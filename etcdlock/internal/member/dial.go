@@ -6,7 +6,6 @@ package member
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,12 +87,13 @@ func Dial(ctx context.Context, config clientv3.Config, probe func(context.Contex
 		// caller's context.
 		err = fmt.Errorf("no answer from %s within %v%s", strings.Join(config.Endpoints, ", "), config.DialTimeout, login.why())
 	}
-	return nil, explained(ctx, config, err)
+	return nil, explained(config, err)
 }
 
-// explained adds the reason to an error if it says no more than "the connection has
-// ended".
-func explained(ctx context.Context, config clientv3.Config, err error) error {
+// explained adds the likely reason to an error if it says no more than "the connection has
+// ended". With TLS 1.3, a server refuses a certificate after the handshake, and what it says
+// of that is lost if the client has begun to write, as the library does.
+func explained(config clientv3.Config, err error) error {
 	text := err.Error()
 	switch {
 	case !slices.ContainsFunc([]string{"EOF", "reset by peer", "broken pipe", "reading server preface"}, func(part string) bool {
@@ -103,36 +103,12 @@ func explained(ctx context.Context, config clientv3.Config, err error) error {
 		return fmt.Errorf("%w (does the server want TLS, as etcds:// means?)", err)
 	case strings.Contains(text, "handshake failed"):
 		return fmt.Errorf("%w (does the server speak TLS?)", err)
+	case len(config.TLS.Certificates) == 0:
+		return fmt.Errorf("%w (does the server require a client certificate, as tls_cert and tls_key give one?)", err)
 	default:
-		for _, endpoint := range config.Endpoints {
-			if alert := refusedCertificate(ctx, config, endpoint); alert != nil {
-				return fmt.Errorf("%w: %w", err, alert)
-			}
-		}
+		return fmt.Errorf("%w (does the server accept this client's certificate?)", err)
 	}
 	return err
-}
-
-// refusedCertificate returns what a server says of the client's certificate, or of
-// none. In TLS 1.3 the server's alert comes after the handshake. It is lost on the way
-// if the client has begun to write, as the library does. So this connection only reads
-// then.
-func refusedCertificate(ctx context.Context, config clientv3.Config, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	c := config.TLS.Clone()
-	c.NextProtos = []string{"h2"}
-	conn, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", strings.TrimPrefix(endpoint, "https://"))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	_, err = conn.Read(make([]byte, 1))
-	if err != nil && strings.Contains(err.Error(), "tls: ") {
-		return err
-	}
-	return nil
 }
 
 // opening is what the requests of Open have met. Its context makes them fail if the
