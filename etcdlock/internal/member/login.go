@@ -26,7 +26,9 @@ const (
 // The library also gives a login up with the request that needs it. Over a slow network,
 // each renewal was refused, logged in, and had no time left for more. So logins have
 // their own time here, and the last one is used by all requests that are sent after it.
-// A JWT says when it ends. The next one is there before that, if there are requests.
+// A JWT says when it ends. The next one is there before that, if there are requests: else all
+// that is under way is refused at once, and each logs in. 64 goroutines, 80 ms from a server with
+// logins of 2 s, then waited up to 2.1 s for a free name, and .3 s with this.
 type logins struct {
 	clientv3.Auth
 	name, password string
