@@ -34,13 +34,7 @@ const (
 // batcher sends the transactions of different names. One that comes while maxUnderWay requests are
 // under way waits until one returns, and then goes with all that have come meanwhile, as one
 // transaction of theirs: one proposal to the members instead of many. This is for speed only.
-//
-//	callers            batcher                             etcd
-//	1 ───────────────▶ alone, on its own goroutine ──────▶ txn
-//	2 ───────────────▶ the same
-//	3, 4 ────────────▶ waiting; watch starts the timer
-//	                   1 has its answer: 3 and 4 ────────▶ txn(txn 3, txn 4)
-//	                   or none within maxDelay: the same
+// If none returns within maxDelay, they go all the same.
 //
 // A condition that is false is that of its own transaction. A request that is refused for good may
 // be so for one of them: then each is sent again, alone. Of one with an unknown outcome each is

@@ -97,9 +97,8 @@ func (c *claim) grant(began time.Time, ttl time.Duration) driver.Grant {
 	return driver.Grant{Token: c.rev, TTL: ttl, Sent: began}
 }
 
-// join enters the queue. The lease may have died in the meantime, unused or revoked by
-// an administrator. Then the next Try gets a new one: nothing of this claim was on the old
-// one.
+// join enters the queue. If the lease has died meanwhile, the next Try gets a new one: nothing
+// of this claim was on the old one.
 func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	if c.request.NoWait && c.request.NoRenewal && c.unsure == nil {
 		// A refusal costs a read this way, instead of granting a lease in vain.
@@ -128,7 +127,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 		c.lease, c.unsure = nil, nil
 		err = errLeaseOver
 	case errors.Is(err, errKeyTaken) && c.unsure == nil && c.lease.shared:
-		c.avoid()
+		c.takeAnotherKey()
 	case errors.Is(err, errKeyTaken):
 		c.mayCome()
 		err = cmp.Or(c.withdraw(ctx), err)
@@ -136,13 +135,13 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	return err
 }
 
-// avoid has the next Try take another key, on another lease. It deletes nothing: the key may be that of the original of
-// this process, which was copied with its machine, and the lease, too. It may be our own as well, as something between us
-// and the servers may have sent a put twice. Then it is a stray, and ends with the lease. Where a put had no answer,
-// a copy cannot tell the key of the original from its own: nothing in the store does.
-func (c *claim) avoid() {
+// takeAnotherKey has the next Try take another key, on another lease. It deletes nothing: the key and the lease may be those
+// of the original of this process, which was copied with its machine. If something between us and the servers has sent a
+// put twice, the key is our own, an orphan, and ends with the lease. Where a put had no answer, nothing in the store tells
+// a copy the key of the original from its own.
+func (c *claim) takeAnotherKey() {
 	s, l := c.store, c.lease
-	s.keys.abandon(c.queue, c.key)
+	s.keys.retire(c.queue, c.key)
 	l.replace()
 	l.leave(c.key)
 	s.mu.Lock()
@@ -227,7 +226,7 @@ func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 func (c *claim) mayCome() {
 	c.unsure = c.lease
 	c.lease.late.Store(true)
-	c.store.keys.abandon(c.queue, c.key)
+	c.store.keys.retire(c.queue, c.key)
 }
 
 func heldBy(kv *mvccpb.KeyValue) *distlock.HeldError {
@@ -245,7 +244,7 @@ func (c *claim) withdraw(ctx context.Context) error {
 		c.unsure, c.removed = nil, false
 	} else if c.lease != nil {
 		c.lease.leave(c.key)
-		c.lease.end(ctx)
+		c.lease.revokeIfOwn(ctx)
 	}
 	c.lease = nil
 	c.freeKey()
@@ -291,7 +290,7 @@ func (c *claim) Release(ctx context.Context) error {
 			l.deletes(c.key, c.request.TTL, err)
 		}
 		if err != nil {
-			c.store.keys.abandon(c.queue, c.key)
+			c.store.keys.retire(c.queue, c.key)
 			if c.unsure != nil {
 				c.unsure.replace() // if the last try fails as well, a put may still come
 			}

@@ -207,7 +207,7 @@ func (s *store) Close() error {
 	s.background.Wait()
 	stop()
 	s.mu.Lock()
-	leases := slices.DeleteFunc(s.leases, func(l *lease) bool { return l.over() || l.used() })
+	leases := slices.DeleteFunc(s.leases, func(l *lease) bool { return l.disposable() || l.used() })
 	s.leases = nil
 	s.mu.Unlock()
 	var err error

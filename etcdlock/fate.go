@@ -25,11 +25,11 @@ func (s *store) fault(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case s.client.Ctx().Err() != nil && ended(err): // not the end of the caller's context
+	case s.client.Ctx().Err() != nil && contextEnded(err): // not the end of the caller's context
 		return fmt.Errorf("%w: %s", distlock.ErrClosed, closed)
 	case s.client.Ctx().Err() != nil:
 		return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, closed, err)
-	case ended(err):
+	case contextEnded(err):
 		return err
 	}
 	if _, known := errors.AsType[*driver.Fault](err); known {
@@ -38,8 +38,8 @@ func (s *store) fault(err error) error {
 	return &driver.Fault{Fate: fate(err), Err: err}
 }
 
-// ended reports whether err is the end of a context.
-func ended(err error) bool {
+// contextEnded reports whether err is the end of a context.
+func contextEnded(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
@@ -78,9 +78,9 @@ func fate(err error) driver.Fate {
 	return driver.Answered
 }
 
-// settled reports whether err is the last word on a request: sent again at once, it would
+// final reports whether err is the last word on a request: sent again at once, it would
 // be answered in the same way.
-func settled(err error) bool {
+func final(err error) bool {
 	f := driver.FateOf(err)
 	return f == driver.Answered || f == driver.NotNow
 }

@@ -35,17 +35,12 @@ const (
 // the client library is of no use here. It stamps replies, not requests, and it closes
 // up to a second after the end.
 //
-// A stray is a key on a shared lease that no claim wants: a put was applied after its
-// claim had ended. It would block its name for as long as other locks keep the lease
-// alive. Two things prevent that:
-//
-//   - A put is applied only if its key has no tombstone. The clean-up behind a put without an
-//     answer makes that tombstone, a key on the same lease. So a stopped member, with the put in
-//     its buffers, does not apply it later.
-//   - A shared lease is replaced: after changePeriod, at once if such a clean-up fails, and if a key
-//     could not be deleted for as long as its TTL. Its keys move to the next lease, a few with each
-//     renewal. The strays stay behind and end with it. Something between us and the servers that
-//     sends a put twice can make one.
+// An orphan is a key on a shared lease that no claim wants. It would block its name for as long
+// as other locks keep the lease alive. A put that comes after its claim has ended makes none if it
+// had no answer: see Release. One that something between us and the servers sends twice does. So
+// a shared lease is replaced: after changePeriod, at once if the clean-up behind a put without an
+// answer fails, and if a key could not be deleted for as long as its TTL. Its keys move to the next
+// lease, a few with each renewal, and the orphans end with it.
 type lease struct {
 	store *store
 	id    clientv3.LeaseID
@@ -120,7 +115,7 @@ func (s *store) lease(key string, k kind) *lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.shared {
-		s.leases = slices.DeleteFunc(s.leases, (*lease).over)
+		s.leases = slices.DeleteFunc(s.leases, (*lease).disposable)
 		for _, l := range s.leases {
 			if l.kind == k && l.join(key) {
 				return l
@@ -250,7 +245,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 		err = clientv3.ContextError(ctx, err)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseExist):
-		case fate(err) == driver.Unknown && !ended(err):
+		case fate(err) == driver.Unknown && !contextEnded(err):
 			return 0, &driver.Fault{Fate: driver.Again, Err: err} // it may be there, but no key is on it
 		default:
 			return 0, err
@@ -276,7 +271,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 func (l *lease) join(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead.Load() || l.shared && l.ending() || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
+	if l.dead.Load() || l.shared && l.dueToChange() || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
 		return false
 	}
 	l.members[key] = struct{}{}
@@ -309,21 +304,22 @@ func (l *lease) lasts(until time.Time) bool {
 	return !l.sent.Add(l.ttl).Before(until)
 }
 
-// old reports whether another lease takes the place of this one.
-func (l *lease) old() bool {
+// toBeReplaced reports whether another lease takes the place of this one.
+func (l *lease) toBeReplaced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shared && l.ending()
+	return l.shared && l.dueToChange()
 }
 
-// ending reports whether the lease has had its time, or may have a stray. l.mu is held.
-func (l *lease) ending() bool {
+// dueToChange reports whether the lease has had its time, or may have an orphan. l.mu is held.
+func (l *lease) dueToChange() bool {
 	now := time.Now()
 	return now.After(l.change) || len(l.stuck) > 0 && now.After(l.unstuck)
 }
 
 // deletes notes whether a key of the lease could be deleted by its claim, which has left. If not, the
-// claim may try for as long as its TTL.
+// claim may try for as long as its TTL: a lease that is replaced costs a write for each holder and
+// waiter on it, and most releases that fail in an outage come through after it.
 func (l *lease) deletes(key string, ttl time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,7 +333,7 @@ func (l *lease) deletes(key string, ttl time.Duration, err error) {
 	l.stuck[key] = struct{}{}
 }
 
-// replace has another lease take the place of this one, because it may have a stray.
+// replace has another lease take the place of this one, because it may have an orphan.
 func (l *lease) replace() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,23 +347,23 @@ func (l *lease) used() bool {
 	return len(l.members) > 0
 }
 
-// over reports whether the lease is gone, or is left to end because no key wants it. One with a request under way
+// disposable reports whether the lease is gone, or is left to end because no key wants it. One with a request under way
 // is not: if each caller of a store that is silent had another, leases and requests would pile up.
-func (l *lease) over() bool {
+func (l *lease) disposable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dead.Load() || len(l.members) == 0 && l.renewal == nil && time.Since(l.sent) > l.ttl
 }
 
-// end revokes the lease if it was for one claim alone, and that wants it no more. If it cannot be
+// revokeIfOwn revokes the lease if it was for one claim alone, and that wants it no more. If it cannot be
 // revoked now, it ends with Close, or with its TTL.
-func (l *lease) end(ctx context.Context) {
+func (l *lease) revokeIfOwn(ctx context.Context) {
 	if l == nil || !l.revocable() || l.grants.Load() == 0 || l.revoke(ctx) == nil {
 		return
 	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	l.store.leases = append(slices.DeleteFunc(l.store.leases, (*lease).over), l)
+	l.store.leases = append(slices.DeleteFunc(l.store.leases, (*lease).disposable), l)
 }
 
 // revocable reports whether a revocation ends for good all that the lease is for. It does not end what other claims

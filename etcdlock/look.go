@@ -32,11 +32,11 @@ var (
 // A look in vain does not wait for the keep-alive of a shared lease, which goes on in the background.
 // That of a lease of its own ends with the call.
 //
-// A waiter leaves a lease that is to be replaced, if there is another: it may wait for a stray on it.
+// A waiter leaves a lease that is to be replaced, if there is another: it may wait for an orphan on it.
 func (c *claim) lookAgain(ctx context.Context, until time.Time) error {
-	if c.next != nil || c.lease.old() {
+	if c.next != nil || c.lease.toBeReplaced() {
 		left, err := c.move(ctx, until, c.request.TTL)
-		left.end(ctx)
+		left.revokeIfOwn(ctx)
 		switch {
 		case errors.Is(err, distlock.ErrLost):
 			return errDequeued
@@ -65,7 +65,7 @@ func (c *claim) look(ctx context.Context) error {
 		if same {
 			return c.refusal()
 		}
-		if err != nil && !settled(err) {
+		if err != nil && !final(err) {
 			return err
 		}
 		c.moved = true

@@ -101,9 +101,9 @@ func (k *keys) free(queue, key string) {
 	}
 }
 
-// abandon gives up the series of key, if it is still in use: no later claim gets
+// retire gives up the series of key, if it is still in use: no later claim gets
 // key. The claims that have keys of the series keep them.
-func (k *keys) abandon(queue, key string) {
+func (k *keys) retire(queue, key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if strings.HasPrefix(key[len(queue):], k.series) {

@@ -72,7 +72,7 @@ func (s *store) statuses(ctx context.Context, prefix string) ([]distlock.Status,
 }
 
 // all reads the keys that begin with prefix, as of one revision of the store. If that is compacted meanwhile, it begins
-// again, so many times that it is not compacted after each page.
+// again, listTries times in all.
 func (s *store) all(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValue, err error) {
 	for range listTries {
 		if kvs, err = s.pages(ctx, prefix); !errors.Is(err, rpctypes.ErrCompacted) {

@@ -39,7 +39,7 @@ func (c *claim) move(ctx context.Context, until time.Time, ttl time.Duration) (l
 	if c.next == nil {
 		c.next = c.store.lease(c.key, c.kind(ttl))
 		if err = c.next.ensure(ctx, until); err != nil {
-			left = c.settle(c.lease)
+			left = c.keepOnly(c.lease)
 		}
 	}
 	if err == nil {
@@ -74,17 +74,17 @@ func (c *claim) attach(ctx context.Context) (left *lease, err error) {
 	case err != nil && c.moving && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return nil, err
 	case err != nil:
-		return c.settle(c.lease), err
+		return c.keepOnly(c.lease), err
 	case did.succeeded:
 		c.mod = did.revision
 	default:
 		own := did.read[0].first()
 		if !c.owns(own, c.next) {
-			return c.settle(c.lease), distlock.ErrLost
+			return c.keepOnly(c.lease), distlock.ErrLost
 		}
 		c.mod = own.ModRevision // an earlier request has moved it
 	}
-	return c.settle(c.next), nil
+	return c.keepOnly(c.next), nil
 }
 
 // attachFull finds out whether the move was the write that has filled the store up: then it was
@@ -97,15 +97,15 @@ func (c *claim) attachFull(ctx context.Context, refused error) (left *lease, err
 		return nil, err
 	case c.owns(own, c.next):
 		c.mod = own.ModRevision
-		return c.settle(c.next), nil
+		return c.keepOnly(c.next), nil
 	case c.moving:
 		return nil, refused
 	}
-	return c.settle(c.lease), refused
+	return c.keepOnly(c.lease), refused
 }
 
-// settle makes l, the present lease or the next one, the only one. It returns the other.
-func (c *claim) settle(l *lease) (other *lease) {
+// keepOnly makes l, the present lease or the next one, the only one. It returns the other.
+func (c *claim) keepOnly(l *lease) (other *lease) {
 	other = c.next
 	if l == c.next {
 		other = c.lease
@@ -143,7 +143,7 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		r := &batch[i]
 		c := r.Claim.(*claim)
 		stays := c.stays(began.Add(r.TTL), r.TTL)
-		if stays && moves < maxMoves && c.lease.old() {
+		if stays && moves < maxMoves && c.lease.toBeReplaced() {
 			stays = false
 			moves++
 		}
@@ -162,7 +162,7 @@ func (s *store) Renew(ctx context.Context, batch []driver.Renewal) {
 			default:
 				r.Answer(driver.Grant{}, err)
 			}
-			left.end(ctx)
+			left.revokeIfOwn(ctx)
 		})
 	}
 	for l, group := range groups {

@@ -55,7 +55,7 @@ func bounded(call context.Context, limit time.Duration, request func(context.Con
 	ctx, cancel := context.WithTimeout(call, limit)
 	defer cancel()
 	err := request(ctx)
-	if ended(err) && call.Err() == nil {
+	if contextEnded(err) && call.Err() == nil {
 		err = &driver.NoAnswer{From: "etcd", After: limit}
 	}
 	return err
@@ -163,7 +163,7 @@ func (c *copying[T]) took(got T, err error) {
 	if unknown && member.Gone(err) && c.next != nil && c.sent == 1 && c.store.copies > 1 {
 		c.another()
 	}
-	if c.under > 0 && !settled(err) {
+	if c.under > 0 && !final(err) {
 		c.last = cmp.Or(said(err), c.last)
 		return
 	}
@@ -177,7 +177,7 @@ func (c *copying[T]) took(got T, err error) {
 
 // said returns err if it tells more than that the time is over.
 func said(err error) error {
-	if ended(err) {
+	if contextEnded(err) {
 		return nil
 	}
 	return err
@@ -187,9 +187,9 @@ func said(err error) error {
 // and may be the first to say that the time is over, in its own words.
 func worded(ctx context.Context, err, last error, took time.Duration) error {
 	switch {
-	case ended(err) && ctx.Err() == nil:
+	case contextEnded(err) && ctx.Err() == nil:
 		return &driver.NoAnswer{From: "etcd", After: took, Last: last}
-	case ended(err):
+	case contextEnded(err):
 		return ctx.Err()
 	case ctx.Err() != nil && driver.FateOf(err) == driver.NotSent:
 		return &driver.Fault{Fate: driver.NotSent, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}

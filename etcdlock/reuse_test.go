@@ -34,9 +34,9 @@ func TestKeys(t *testing.T) {
 		t.Errorf("the next key is %s, want the first one again", first)
 	}
 	second := k.take("a!")
-	k.abandon("a!", first)
+	k.retire("a!", first)
 	next := k.take("a!")
-	k.abandon("a!", second) // its series has been given up already
+	k.retire("a!", second) // its series has been given up already
 	k.free("a!", first)
 	k.free("a!", second)
 	if last := k.take("a!"); taken[next] != 0 || taken[last] != 0 || next == last {

@@ -76,13 +76,13 @@ func testReleaseWithoutLease(t *testing.T, s *servers.Server) {
 }
 
 // What is on a lease though nobody wants it ends when another lease takes the place of that
-// one: holders and waiters leave it, also one that waits for the stray.
-func testStray(t *testing.T, s *servers.Server) {
+// one: holders and waiters leave it, also one that waits for the orphan.
+func testOrphan(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	of := func(r *driver.Request) { r.TTL = 2 * time.Second }
 	holder := st.won("other", of)
 	old := holder.lease
-	if _, err := st.admin.Put(t.Context(), st.queue("x")+"stray", "", clientv3.WithLease(old.id)); err != nil {
+	if _, err := st.admin.Put(t.Context(), st.queue("x")+"orphan", "", clientv3.WithLease(old.id)); err != nil {
 		t.Fatal(err)
 	}
 	waiter := st.claim("x", of)
@@ -114,7 +114,7 @@ func testStray(t *testing.T, s *servers.Server) {
 }
 
 // A lease is replaced at once if the clean-up behind a put without an answer has failed.
-func testStrayAfterCleanUp(t *testing.T, s *servers.Server) {
+func testOrphanAfterCleanUp(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	holder := st.won("other", nil)
 	c := st.claim("x", nil)
