@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -295,4 +296,37 @@ func TestFewOperations(t *testing.T) {
 	}
 	st.wantKeys(0)
 	testkit.Should(t, d.Close())
+}
+
+// BenchmarkBatcher compares 64 goroutines, each with a name of its own, with the batcher and without it, in turns.
+func BenchmarkBatcher(b *testing.B) {
+	const goroutines, locks = 64, 25
+	s := servers.ForTest(b, servers.Etcd)
+	var took [2]time.Duration
+	var stores [2]*fixture
+	for i := range stores {
+		stores[i] = newStore(b, s)
+		stores[i].release(stores[i].won("first", nil), nil)
+	}
+	stores[1].claims.running, stores[1].releases.running = math.MinInt, math.MinInt // none ever waits
+	for b.Loop() {
+		for i, st := range stores {
+			began := time.Now()
+			var users sync.WaitGroup
+			for name := range goroutines {
+				users.Go(func() {
+					for range locks {
+						c := st.claim(fmt.Sprint(name), nil)
+						_, err := c.Try(b.Context())
+						testkit.Should(b, errors.Join(err, c.Release(b.Context())))
+					}
+				})
+			}
+			users.Wait()
+			took[i] += time.Since(began)
+		}
+	}
+	for i, unit := range []string{"batched/s", "alone/s"} {
+		b.ReportMetric(float64(b.N*goroutines*locks)/took[i].Seconds(), unit)
+	}
 }
