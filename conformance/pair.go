@@ -35,6 +35,7 @@ type pairing struct {
 	lapses bool // and it becomes free as the lease of B, which is cut off, runs out
 	handed bool // and it becomes free meanwhile
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
+	broken bool // the hold of A is broken while A is stopped, and its context goes on
 	sweeps bool // reaches all names of the store: so it runs alone, and one scene after the other has the same name
 
 	// prepare brings the name into its state. It sets what A, or B, holds before.
@@ -179,9 +180,13 @@ func (s *pairScene) play() outcome {
 	s.gate.release() // what A may have looked at is of the past now
 	answered := c.within(s.told, 2*quiet)
 	c.sleep(quiet) // what was on its way takes effect now, if it does
-	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; B was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
-		s.op.what, s.manner.what, s.k, millis(stopped), s.name, millis(next.ret))
-	if answered && s.wrongly() {
+	broken := ""
+	if s.op.broken {
+		broken = "the hold of A was broken, "
+	}
+	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; %sB was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
+		s.op.what, s.manner.what, s.k, millis(stopped), broken, s.name, millis(next.ret))
+	if answered && !s.op.broken && s.wrongly() { // what is stopped behind its change was right to say ok
 		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
 	}
 	s.intact(next, because)
@@ -205,36 +210,6 @@ func (s *pairScene) stopped() bool {
 	return true
 }
 
-// vacated is vacate while A may be stopped with what keeps B from it in the process, such as a file lock: then A goes on,
-// and it returns false.
-func (s *pairScene) vacated() bool {
-	s.lapsed()
-	over := make(chan struct{})
-	s.c.Go(func() { defer close(over); s.vacate() })
-	if s.steps != nil && !s.c.within(over, 2*stuckAfter) {
-		s.gate.release()
-		s.c.within(over, patience)
-		return false
-	}
-	return s.c.within(over, 24*time.Hour)
-}
-
-// lapsed waits until the lease of a holder that was cut off is over.
-func (s *pairScene) lapsed() {
-	if s.op.lapses && s.other != nil {
-		s.c.sleepUntil(s.other.gone())
-		s.other = nil
-	}
-}
-
-// vacate has B free the name, if it had it before. The oracles judge what it is told.
-func (s *pairScene) vacate() {
-	if s.other != nil {
-		_ = s.other.unlock()
-		s.other = nil
-	}
-}
-
 // successor has B take the name as soon as A's lease, if it has one, is over. It returns nil
 // if A was told ok before that, and false if A kept B from going on.
 func (s *pairScene) successor() (next *lease, free bool) {
@@ -248,16 +223,13 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	over := make(chan struct{})
 	c.Go(func() {
 		defer close(over)
-		if s.held != nil {
-			c.sleepUntil(s.held.Ends() - s.ttl/8)
-			if s.waiter != nil {
-				s.kept = !s.waiter.within(0)
-			} else if a := try(distlock.NoRenewal()); a.err == nil {
-				a.free()
-			} else {
-				s.kept = a.busy()
-			}
-			c.sleepUntil(s.held.Ends())
+		switch {
+		case s.op.broken:
+			asking.Store(true)
+			s.breakHeld()
+			asking.Store(false)
+		case s.held != nil:
+			s.outlast(try)
 		}
 		if s.waiter != nil && s.held != nil && !s.served() {
 			stuck.Store(true)
@@ -296,18 +268,6 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	})
 	s.unblock(over, &asking, &stuck)
 	return next, !stuck.Load()
-}
-
-// served has the waiter get the name, and unlock it. It returns false if A keeps it from that by what
-// it has in the process, such as a file lock; A goes on then.
-func (s *pairScene) served() bool {
-	if s.steps != nil && !s.waiter.within(max(0, s.held.gone()+s.c.soon()-s.c.now())) {
-		s.gate.release()
-		return false
-	}
-	s.waiter.woken(s.held.granted()+s.c.timing.ExpiryLag+s.c.soon(), "the lease of A, who was stopped, is over").free()
-	s.kept = s.kept && s.waiter.a.ret >= s.held.Ends() // it may have been woken just before
-	return true
 }
 
 // unblock waits until B is over. If A has what keeps B from going on, such as a file lock, A
@@ -362,6 +322,9 @@ func (s *pairScene) intact(next *lease, because string) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
+	if s.op.broken {
+		s.notShorter(ctx, next, because)
+	}
 	breach("Extend", next.Extend(ctx, c.long()))
 	s.gate.heal() // and what A does about it must not hurt either
 	if s.op.waits {
@@ -372,6 +335,16 @@ func (s *pairScene) intact(next *lease, because string) {
 		c.breach("A4", "%s by A has not returned %v after A could go on: %s", s.op.what, patience, because)
 	}
 	breach("Unlock", next.unlock())
+}
+
+// notShorter demands that the store keeps the lease of B for as long as B may believe in it, where it tells how long: a renewal
+// of A may have changed nothing but the time.
+func (s *pairScene) notShorter(ctx context.Context, next *lease, because string) {
+	c, deadline := s.c, next.Ends()
+	st, err := s.third.inspect(ctx, s.name)
+	if end := c.now() + st.Remaining; err == nil && st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {
+		c.breach(s.op.clause, "the lease of B ends at %s by the word of the store, but B may believe in it until %s: %s", millis(end), millis(deadline), because)
+	}
 }
 
 // over lets A end its operation, and ends what A holds.

@@ -21,7 +21,7 @@ type manner struct {
 func (c *C) manners(op pairing) []manner {
 	all := []manner{{}, {what: ", of a long name,", called: fullLength}}
 	switch {
-	case op.sweeps:
+	case op.sweeps, op.broken:
 		return all[:1]
 	case op.id == "break":
 		all = append(all, manner{what: ", of a name that another waits for,", waited: true})

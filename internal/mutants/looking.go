@@ -22,7 +22,7 @@ func lookingMutants() []Mutant {
 		{
 			Name: "LookThenRenew", Flaw: "looks with one request whether the entry is its own, and writes it anew with a second",
 			Seen:     "GET, compare, SET with a new expiry",
-			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}},
+			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}, {"pair/extend-broken", says}, {"pair/renewal-broken", says}},
 			MayTrip:  []string{"*/*"}, Why: "every renewal has a token of its own, and renewals are late in some",
 			design: outside(plain(flaw{renew: lookThenRenew})),
 		},

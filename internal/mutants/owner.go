@@ -23,7 +23,7 @@ func ownerMutants() []Mutant {
 		{
 			Name: "CheckThenDelete", Flaw: "compares the owner with one request and deletes with a second",
 			Seen:     "GET, compare, DEL, where a script was thought too much",
-			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}, {"pair/close", "looks in one step and acts in another"}},
+			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}, {"pair/unlock-broken", "looks in one step and acts in another"}, {"pair/close", "looks in one step and acts in another"}},
 			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*"},
 			Why:      "a lease ends between the two requests in them",
 			design:   outside(flaw{release: checkThenDelete}),

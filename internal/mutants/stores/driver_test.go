@@ -12,7 +12,8 @@ import (
 
 // flaws are the operations that the driver may do in two requests, or steps: it looks at the record, and writes it
 // afterwards, while others may do the same. Each is named by the check that has to catch it.
-var flaws = []string{"pair/try-free", "pair/try-released", "pair/try-expired", "pair/unlock", "pair/hand-over", "pair/renewal", "pair/extend", "pair/break", "pair/sweep"}
+var flaws = []string{"pair/try-free", "pair/try-released", "pair/try-expired", "pair/unlock", "pair/hand-over", "pair/renewal", "pair/extend",
+	"pair/renewal-broken", "pair/extend-broken", "pair/unlock-broken", "pair/break", "pair/sweep"}
 
 // cells are a store as a newcomer sees it: values by name. An empty value is none.
 type cells interface {
@@ -61,8 +62,12 @@ func (r *record) free() { r.Owner, r.Expires = "", time.Now() }
 // store is a newcomer's driver: right, but for the one operation that is its flaw, if any.
 type store struct {
 	cells
-	flaw string // what is after the group in one of flaws
+	flaw    string // what is after the group in one of flaws, without careful
+	careful bool   // it looks at its context before it acts; so it is seen only where that goes on
 }
+
+// careful ends the names of flaws.
+const careful = "-broken"
 
 // Capabilities implements driver.Driver.
 func (*store) Capabilities() driver.Capabilities {
@@ -93,6 +98,8 @@ func (s *store) update(ctx context.Context, name string, loosely func(record) bo
 			switch is := r.text(); {
 			case is == before:
 				return r.Token, answer
+			case loose && s.careful && ctx.Err() != nil:
+				return 0, ctx.Err()
 			case loose:
 				return r.Token, cmp.Or(s.set(ctx, name, is), answer)
 			default:

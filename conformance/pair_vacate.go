@@ -1,0 +1,75 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/distlock-go/distlock"
+)
+
+// vacated is vacate while A may be stopped with what keeps B from it in the process, such as a file lock: then A goes on,
+// and it returns false.
+func (s *pairScene) vacated() bool {
+	s.lapsed()
+	over := make(chan struct{})
+	s.c.Go(func() { defer close(over); s.vacate() })
+	if s.steps != nil && !s.c.within(over, 2*stuckAfter) {
+		s.gate.release()
+		s.c.within(over, patience)
+		return false
+	}
+	return s.c.within(over, 24*time.Hour)
+}
+
+// lapsed waits until the lease of a holder that was cut off is over.
+func (s *pairScene) lapsed() {
+	if s.op.lapses && s.other != nil {
+		s.c.sleepUntil(s.other.gone())
+		s.other = nil
+	}
+}
+
+// vacate has B free the name, if it had it before. The oracles judge what it is told.
+func (s *pairScene) vacate() {
+	if s.other != nil {
+		_ = s.other.unlock()
+		s.other = nil
+	}
+}
+
+// outlast waits until the lease of A is over, and looks shortly before whether its entry is there.
+func (s *pairScene) outlast(try func(...distlock.Option) answer) {
+	s.c.sleepUntil(s.held.Ends() - s.ttl/8)
+	if s.waiter != nil {
+		s.kept = !s.waiter.within(0)
+	} else if a := try(distlock.NoRenewal()); a.err == nil {
+		a.free()
+	} else {
+		s.kept = a.busy()
+	}
+	s.c.sleepUntil(s.held.Ends())
+}
+
+// breakHeld ends the hold of A from outside. A driver that looks at its context before it acts, and so lets go of a lease that
+// has run out, is not seen by outlast: the engine gives no renewal more than half of the time left.
+func (s *pairScene) breakHeld() {
+	ctx, cancel := context.WithTimeout(s.c.ctx, patience+s.c.Slack())
+	defer cancel()
+	if err := s.b.breakHold(ctx, s.name, s.held.Token()); err != nil && !errors.Is(err, distlock.ErrLost) { // an Unlock may be through
+		s.c.unheard(err, s.b.who, s.name)
+		s.c.breach("O2", "B broke the hold of A with its token %d, and Break returned: %v", s.held.Token(), err)
+	}
+}
+
+// served has the waiter get the name, and unlock it. It returns false if A keeps it from that by what
+// it has in the process, such as a file lock; A goes on then.
+func (s *pairScene) served() bool {
+	if s.steps != nil && !s.waiter.within(max(0, s.held.gone()+s.c.soon()-s.c.now())) {
+		s.gate.release()
+		return false
+	}
+	s.waiter.woken(s.held.granted()+s.c.timing.ExpiryLag+s.c.soon(), "the lease of A, who was stopped, is over").free()
+	s.kept = s.kept && s.waiter.a.ret >= s.held.Ends() // it may have been woken just before
+	return true
+}
