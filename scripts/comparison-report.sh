@@ -15,7 +15,8 @@ cat >"$page.new" <<'END'
 the same tables of your servers. [Choosing a store](../choosing.md#reading-the-comparison) says how to read them.
 
 The servers were local processes that do not wait for fsync, on a small machine without a network between. Rates are therefore those of protocol and
-code: take them as ratios. Outcomes do not depend on the machine.
+code: take them as ratios. Outcomes do not depend on the machine, unless it is too slow to restart a server
+within the TTL: then “server restarted” says nothing.
 
 END
 

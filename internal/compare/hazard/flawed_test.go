@@ -187,7 +187,7 @@ func (w *stacked) Release(ctx context.Context) error {
 // restartable is a store under our control. It forgets everything in a restart
 // or nothing.
 func restartable(forgets bool) target {
-	s := &frail{Driver: memlock.NewDriver(memlock.NewStore(nil)), forgets: forgets}
+	s := &frail{Driver: memlock.NewDriver(memlock.NewStore(nil)), forgets: forgets, away: 100 * time.Millisecond}
 	name := "remembering"
 	if forgets {
 		name = "forgetful"
@@ -201,6 +201,7 @@ func restartable(forgets bool) target {
 type frail struct {
 	driver.Driver
 	forgets bool
+	away    time.Duration // in a restart
 
 	mu   sync.Mutex
 	down bool
@@ -217,7 +218,7 @@ func (f *frail) Kill(context.Context) error {
 }
 
 func (f *frail) Restart(context.Context) error {
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(f.away)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = false

@@ -127,6 +127,47 @@ func TestHazardsConvict(t *testing.T) {
 	}
 }
 
+// A server that was away for longer than its locks last tells nothing of what becomes of them in a restart: they are
+// neither kept nor lost by it. What breaks the contract is told all the same.
+func TestRestartThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	p := lightParams()
+	p.restartTTL = time.Second
+	slow := restartable(false)
+	slow.Control.(*frail).away = p.restartTTL + 100*time.Millisecond
+	o := one(t, slow, report.ServerRestart, p)
+	for try := 1; o.Text == unmeasured(errStall).Text; try++ {
+		if try == 3 {
+			t.Fatal("inconclusive: the machine is too slow")
+		}
+		o = one(t, slow, report.ServerRestart, p)
+	}
+	if o.Verdict != report.Unmeasured || !strings.HasPrefix(o.Text, "not measured: the server was away for 1.") ||
+		!strings.HasSuffix(o.Text, " s, longer than a lock of 1s lasts") || len(o.Values) > 0 || o.Unit != "" {
+		t.Errorf("%s: %q (%s), %v %q", o.Verdict, o.Text, o.Detail, o.Values, o.Unit)
+	}
+}
+
+func TestJudgeRestart(t *testing.T) {
+	kept, lost, flawed := trial{kept: true}, trial{value: time.Second}, trial{flaw: "lost and NOT told"}
+	for _, tc := range []struct {
+		trials []trial
+		away   time.Duration
+		want   report.Verdict
+		says   string
+	}{
+		{[]trial{kept, kept}, 8 * time.Second, report.Good, "kept"},
+		{[]trial{kept, lost}, 6 * time.Second, report.Caution, "lost, told 1.0 s before"},
+		{[]trial{kept, lost}, 7 * time.Second, report.Unmeasured, "not measured: the server was away for 7.0 s, nearly as long as a lock of 10s lasts"},
+		{[]trial{lost, lost}, 19900 * time.Millisecond, report.Unmeasured, "not measured: the server was away for 19.9 s, longer than a lock of 10s lasts"},
+		{[]trial{lost, flawed}, 20 * time.Second, report.Bad, "lost and NOT told"},
+	} {
+		if o := judgeRestart(tc.trials, tc.away, 10*time.Second, 10*time.Second); o.Verdict != tc.want || o.Text != tc.says {
+			t.Errorf("away for %v: %s, %q, want %s, %q", tc.away, o.Verdict, o.Text, tc.want, tc.says)
+		}
+	}
+}
+
 // TestRun looks at what becomes of the outcomes.
 func TestRun(t *testing.T) {
 	t.Parallel()

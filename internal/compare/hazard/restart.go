@@ -1,6 +1,7 @@
 package hazard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,13 @@ func serverRestart(ctx context.Context, e *env) (report.Outcome, error) {
 	if err != nil {
 		return report.Outcome{}, err
 	}
+	lease := slices.MinFunc(stays, func(a, b *stay) int { return cmp.Compare(a.lease, b.lease) }).lease
+	return judgeRestart(trials, up-killed, e.restartTTL, lease), nil
+}
+
+// judgeRestart tells what a server that was away for so long has made of its locks. One that was lost without a flaw
+// says nothing if it could not have been renewed in time: the last renewal may be a third of the TTL before the end of the server.
+func judgeRestart(trials []trial, away, ttl, lease time.Duration) report.Outcome {
 	kept := 0
 	lost := slices.DeleteFunc(trials, func(t trial) bool {
 		if t.kept {
@@ -74,13 +82,22 @@ func serverRestart(ctx context.Context, e *env) (report.Outcome, error) {
 		return t.kept
 	})
 	detail := fmt.Sprintf("server killed (SIGKILL) and started again on its data, as it is configured here, while %d locks were held with a TTL of %v; "+
-		"it was away for %s; %d kept", len(stays), e.restartTTL, span(up-killed), kept)
+		"it was away for %s; %d kept", len(trials), ttl, span(away), kept)
 	if len(lost) == 0 {
-		return report.Outcome{Verdict: report.Good, Text: "kept", Detail: detail}, nil
+		return report.Outcome{Verdict: report.Good, Text: "kept", Detail: detail}
 	}
-	return judge(lost, detail, func(ds []time.Duration) (report.Verdict, string) {
+	o := judge(lost, detail, func(ds []time.Duration) (report.Verdict, string) {
 		return report.Caution, "lost, told " + span(slices.Min(ds)) + " before"
-	}), nil
+	})
+	if o.Verdict == report.Bad || away < lease-ttl/3 {
+		return o
+	}
+	than := "longer than"
+	if away < lease {
+		than = "nearly as long as"
+	}
+	return report.Outcome{Verdict: report.Unmeasured, Detail: o.Detail,
+		Text: fmt.Sprintf("not measured: the server was away for %s, %s a lock of %v lasts", span(away), than, lease.Round(time.Second/10))}
 }
 
 // settle has a lock held and somebody else ask for it again and again.
