@@ -70,6 +70,7 @@ func findTargets(ctx context.Context, urls []string, ttl time.Duration) (ts []co
 		if s.Controlled() {
 			t.Notes = append(t.Notes, unsynced)
 			t.Rig.Control = s
+			t.RunsOwn = true
 		}
 		ts = append(ts, t)
 	}

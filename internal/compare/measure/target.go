@@ -23,6 +23,7 @@ type Target struct {
 	Origin  string // "local process redis-server"
 	Version string // asked of the server if empty
 	Notes   []string
+	RunsOwn bool  // the server was started for this run and ends with it: nothing has to be removed there
 	PIDs    []int // of the server's processes but for their children, if they are known
 
 	// Patience is how long its first answers may take, 10 s if it is 0.
@@ -42,6 +43,7 @@ type Target struct {
 	Sandbox *sandbox.Sandbox
 	Used    func()
 	Remove  func(ctx context.Context) error
+	forget  func() // closes what Bare has opened, and leaves all as it is
 
 	// Addr is the host:port of the server, empty if traffic cannot be led through
 	// a proxy; then NoRoute says why.
@@ -81,7 +83,7 @@ func NewTarget(name, rawURL, origin, version string, ttl time.Duration) (Target,
 	}
 	t.Open = func(ctx context.Context) (distlock.Locker, error) { return t.OpenVia(ctx, "") }
 	if box.Store != "" {
-		t.Bare, t.Remove = s.open, s.remove
+		t.Bare, t.Remove, t.forget = s.open, s.remove, s.forget
 	}
 	return t, nil
 }
@@ -134,6 +136,12 @@ func (s *shared) remove(ctx context.Context) error {
 	return errors.Join(b.Remove(ctx), b.Close())
 }
 
+func (s *shared) forget() {
+	if b := s.take(); b != nil {
+		_ = b.Close() // of a server that is about to end
+	}
+}
+
 // take returns what open has opened, and forgets it.
 func (s *shared) take() sandbox.Client {
 	s.mu.Lock()
@@ -144,9 +152,9 @@ func (s *shared) take() sandbox.Client {
 }
 
 // Clean removes what the run has made on the targets, all at the same time. It notes in
-// the report what the run made and whether it is gone. What could not be removed counts
-// as a failure. Nothing of the run may use the targets any more. It works although the
-// context of the run has ended.
+// the report what the run made and whether it is gone. What could not be removed is left
+// to the user, but for what ends with its server. Nothing of the run may use the targets
+// any more. It works although the context of the run has ended.
 func Clean(targets []Target, r *report.Report) {
 	var wg sync.WaitGroup
 	for i, t := range targets {
@@ -154,6 +162,11 @@ func Clean(targets []Target, r *report.Report) {
 			continue
 		}
 		b := r.Backends[i]
+		if t.RunsOwn {
+			b.Touched = fmt.Sprintf("only %s (ends with the server)", t.Sandbox.What)
+			t.forget()
+			continue
+		}
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), sandbox.RemovePatience)
 			defer cancel()
@@ -162,7 +175,7 @@ func Clean(targets []Target, r *report.Report) {
 				b.Touched = "nothing: " + err.Error()
 			case err != nil:
 				b.Touched = fmt.Sprintf("only %s (NOT removed)", t.Sandbox.What)
-				b.Failed["clean"] = fmt.Sprintf("the run has left %s behind: %v", t.Sandbox.What, err)
+				b.Left = fmt.Sprintf("could not remove %s: delete it by hand: %v", t.Sandbox.What, err)
 			default:
 				b.Touched = fmt.Sprintf("only %s (removed)", t.Sandbox.What)
 			}

@@ -95,6 +95,18 @@ func TestWarningsComeFirst(t *testing.T) {
 	}
 }
 
+// What could not be removed is told first, and in the exit status, but is no workload.
+func TestLeftBehindIsTold(t *testing.T) {
+	r := fixture()
+	r.Backends[3].Left = "could not remove the node /x: delete it by hand: no answer"
+	if w := (doc{r}.warnings()); len(w) != 1 || w[0] != "zk: could not remove the node /x: delete it by hand: no answer" {
+		t.Errorf("warnings: %q", w)
+	}
+	if err := Err(r); err == nil || err.Error() != "something is left on zk" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // A hazard that could not be tried for want of a server is no failure. A failed trial is
 // one.
 func TestFailedHazardIsTold(t *testing.T) {

@@ -345,6 +345,9 @@ func (r doc) warnings() []string {
 		for _, id := range slices.Sorted(maps.Keys(b.Failed)) {
 			all = append(all, fmt.Sprintf("%s: %s FAILED: %s", labels[i], clean(id), clean(b.Failed[id])))
 		}
+		if b.Left != "" {
+			all = append(all, labels[i]+": "+clean(b.Left))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
 		all = append(all, fmt.Sprintf("%s was not measured: %s", clean(name), clean(r.Missing[name])))
@@ -352,13 +355,16 @@ func (r doc) warnings() []string {
 	return all
 }
 
-// Err returns an error if a workload failed on a backend, or the contract was broken.
+// Err returns an error if a workload failed on a backend, something is left there, or the contract was broken.
 func Err(rep *report.Report) error {
 	r := doc{rep}
 	var errs []error
 	for _, b := range r.Backends {
 		if len(b.Failed) > 0 {
 			errs = append(errs, fmt.Errorf("%s failed on %s", Plural(len(b.Failed), "workload"), b.Name))
+		}
+		if b.Left != "" {
+			errs = append(errs, fmt.Errorf("something is left on %s", b.Name))
 		}
 		for _, h := range r.hazards() {
 			if b.Safety[h].Verdict == report.Bad {

@@ -60,6 +60,8 @@ type Backend struct {
 	Notes []string `json:"notes,omitempty"`
 	// Touched is what of the server the run has used, and whether it was removed.
 	Touched string `json:"touched,omitempty"`
+	// Left says what of it could not be removed, and why. It is empty if nothing is left.
+	Left string `json:"left,omitempty"`
 
 	Facts         []Fact                  `json:"facts,omitempty"`
 	Safety        map[Hazard]Outcome      `json:"safety,omitempty"`
