@@ -20,6 +20,12 @@ import (
 // unknown outcome is no error of Do's: it goes on in the background. If the store does not answer, Do
 // returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
 func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) (err error) {
+	switch { // before anything is locked
+	case l == nil:
+		panic("distlock: do of a nil Locker: backends.Open makes one")
+	case fn == nil:
+		panic("distlock: do of a nil function: it is what runs under the lock")
+	}
 	lock, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err

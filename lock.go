@@ -204,7 +204,7 @@ const (
 	DefaultTTL = 30 * time.Second
 )
 
-// Option changes one call of Lock or TryLock.
+// Option changes one call of Lock or TryLock. A nil one changes nothing.
 type Option func(*CallOptions)
 
 // CallOptions are what the options of one call add up to. It is exported for

@@ -152,7 +152,9 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlo
 	}
 	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder, TokenBase: c.TokenBase}
 	for _, opt := range opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
 	}
 	if err := c.contradicts(o); err != nil {
 		return nil, opened(err)

@@ -74,7 +74,9 @@ type attempt struct {
 func (c *Client) admit(ctx context.Context, name string, opts []distlock.Option) (*attempt, error) {
 	o := distlock.CallOptions{TTL: c.opts.TTL, Holder: c.opts.Holder}
 	for _, opt := range opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
 	}
 	err := cmp.Or(ctx.Err(), c.lifeErr(), checkName(name), checkHolder(o.Holder))
 	if err != nil {

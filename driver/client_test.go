@@ -51,10 +51,23 @@ func TestArguments(t *testing.T) {
 		wantErr(t, "done context", err, context.Canceled)
 		var none context.Context
 		mustPanic(t, "lock of a nil context", func() { _, _ = l.Lock(none, "x") })
+		mustPanic(t, "do of a nil Locker: ", func() { _ = distlock.Do(bg, nil, "x", func(context.Context) error { return nil }) })
+		mustPanic(t, "do of a nil function: ", func() { _ = distlock.Do(bg, l, "x", nil) })
 		mustPanic(t, "inspect of a nil context", func() { _, _ = l.Inspect(none, "x") })
 		if n := n.count("try"); n != 0 {
 			t.Errorf("%d requests were sent", n)
 		}
+	})
+}
+
+// An option that is nil, as a condition may leave it, changes nothing.
+func TestNilOption(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", nil, distlock.TTL(time.Second), nil)
+		if left := time.Until(lock.Deadline()); left > time.Second {
+			t.Errorf("the lock lasts for %v, want the TTL of the option beside it", left)
+		}
+		mustUnlock(t, bg, lock)
 	})
 }
 

@@ -222,9 +222,10 @@ func TestCauseIsNotTheError(t *testing.T) {
 func TestPanicLeavesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
 		var none context.Context
+		broken := func(*distlock.CallOptions) { panic("an option") }
 		for _, misuse := range []func(){
-			func() { _, _ = l.Lock(bg, "x", nil) },
-			func() { _, _ = l.TryLock(bg, "x", nil) },
+			func() { _, _ = l.Lock(bg, "x", broken) },
+			func() { _, _ = l.TryLock(bg, "x", broken) },
 			func() { _, _ = l.Lock(none, "x") },
 			func() { _, _ = distlock.Inspect(none, l, "x") },
 		} {

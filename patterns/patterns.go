@@ -36,7 +36,9 @@ func (c call) waits() bool { return c.op == "lock" }
 // options returns what the options add up to.
 func (c call) options() (o distlock.CallOptions) {
 	for _, opt := range c.opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
 	}
 	return o
 }
@@ -44,6 +46,16 @@ func (c call) options() (o distlock.CallOptions) {
 // invalid returns an ErrInvalid of the call.
 func (c call) invalid(format string, args ...any) error {
 	return opError(c.op, c.name, fmt.Errorf("%w: "+format, append([]any{distlock.ErrInvalid}, args...)...))
+}
+
+// mustHave panics, before anything is locked, where a caller has passed no Locker or no function.
+func mustHave(op string, l distlock.Locker, fn bool) {
+	switch {
+	case l == nil:
+		panic("distlock: " + op + " of a nil Locker: backends.Open makes one")
+	case !fn:
+		panic("distlock: " + op + " of a nil function: it is what runs under the lock")
+	}
 }
 
 // Lock implements Locker.

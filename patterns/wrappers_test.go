@@ -3,6 +3,8 @@ package patterns_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,5 +100,34 @@ func TestErrorsNameTheCall(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// What is nil is told by a sentence, before anything is locked; a nil option changes nothing.
+func TestNilArguments(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		for what, w := range wrappersOf(l) {
+			if err := mustLock(t, patterns.WithOwner(bg), w, what, nil).Unlock(bg); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		nothing := func(context.Context) error { return nil }
+		lead := func(context.Context, int64) error { return nil }
+		for said, f := range map[string]func(){
+			"elect of a nil Locker":     func() { patterns.Elect(bg, nil, "x", lead) },
+			"elect of a nil function":   func() { patterns.Elect(bg, l, "x", nil) },
+			"onceper of a nil Locker":   func() { _, _ = patterns.OncePer(bg, nil, "x", time.Hour, nothing) },
+			"onceper of a nil function": func() { _, _ = patterns.OncePer(bg, l, "x", time.Hour, nil) },
+		} {
+			func() {
+				defer func() {
+					if v := recover(); !strings.Contains(fmt.Sprint(v), "distlock: "+said+": ") {
+						t.Errorf("recovered %v, want %q", v, said)
+					}
+				}()
+				f()
+			}()
+		}
+		mustLock(t, bg, l, "x") // nobody holds it
 	})
 }
