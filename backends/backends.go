@@ -148,7 +148,7 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlo
 			what = "has none of the known schemes:"
 		}
 		return nil, opened(fmt.Errorf("%w: the URL %s %s %s%s",
-			distlock.ErrInvalid, openurl.Redact(c.URL), what, strings.Join(r.Schemes(), ", "), r.meant(c.URL)))
+			distlock.ErrInvalid, openurl.Shown(c.URL), what, strings.Join(r.Schemes(), ", "), r.meant(c.URL)))
 	}
 	o := distlock.Options{TTL: c.TTL.Duration(), Holder: c.Holder, TokenBase: c.TokenBase}
 	for _, opt := range opts {

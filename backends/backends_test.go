@@ -155,6 +155,8 @@ func TestUnknownScheme(t *testing.T) {
 		_, err := backends.Open(t.Context(), url)
 		wantError(t, err, distlock.ErrInvalid, "scheme", "mem, mysql, mysqls")
 	}
+	_, err := backends.Open(t.Context(), "pw")
+	wantError(t, err, distlock.ErrInvalid, "the URL xxxxx (hidden: it may contain a password) does not")
 	for _, url := range []string{"foo", "me:" + password + "@tcp(h:3306)/db"} {
 		if _, err := backends.Open(t.Context(), url); !strings.Contains(err.Error(), "does not begin with scheme://") || strings.Contains(err.Error(), "did you mean") {
 			t.Errorf("%q: %v", url, err)
@@ -170,7 +172,7 @@ func TestUnknownScheme(t *testing.T) {
 		_, err := backends.Open(t.Context(), url)
 		wantError(t, err, distlock.ErrInvalid, meant)
 	}
-	_, err := backends.Open(t.Context(), "")
+	_, err = backends.Open(t.Context(), "")
 	wantError(t, err, distlock.ErrInvalid, "the URL is empty")
 }
 

@@ -64,7 +64,7 @@ type credentials func() (name, password string)
 func Parse(raw string, schemes ...string) (*URL, error) {
 	u, reason := split(raw)
 	if reason != "" {
-		return nil, fmt.Errorf("%w: the URL %s %s", distlock.ErrInvalid, Redact(raw), reason)
+		return nil, fmt.Errorf("%w: the URL %s %s", distlock.ErrInvalid, Shown(raw), reason)
 	}
 	if len(schemes) > 0 && !slices.Contains(schemes, u.scheme) {
 		return nil, fmt.Errorf("%w: the URL %s has the scheme %q, allowed are %s",
@@ -109,7 +109,7 @@ func split(raw string) (u *URL, reason string) {
 	if u.user, reason = parseUser(authority[:max(at, 0)], at >= 0); reason != "" {
 		return nil, reason
 	}
-	if u.hosts, reason = parseHosts(authority[at+1:]); reason != "" {
+	if u.hosts, reason = parseHosts(authority[at+1:], at >= 0); reason != "" {
 		return nil, reason
 	}
 	path, query := cutBefore(tail, "?")
@@ -163,7 +163,7 @@ func parseUser(s string, given bool) (credentials, string) {
 	return func() (string, string) { return name, password }, ""
 }
 
-func parseHosts(s string) ([]string, string) {
+func parseHosts(s string, afterUser bool) ([]string, string) {
 	if s == "" {
 		return nil, ""
 	}
@@ -174,10 +174,23 @@ func parseHosts(s string) ([]string, string) {
 		}
 		if !validHost(h) {
 			return nil, fmt.Sprintf("has no valid host[:port] in place %d of its hosts "+
-				"(ports are 1 to 65535, IPv6 addresses are in brackets)", i+1)
+				"(ports are 1 to 65535, IPv6 addresses are in brackets)%s", i+1, ofDSN(h, afterUser))
 		}
 	}
 	return hosts, ""
+}
+
+// ofDSN tells what to write in a URL for the host of a DSN of go-sql-driver/mysql. It shows the host only if it follows
+// a user: else it may be a password.
+func ofDSN(s string, afterUser bool) string {
+	host, closed := strings.CutSuffix(strings.TrimPrefix(s, "tcp("), ")")
+	switch {
+	case !strings.HasPrefix(s, "tcp("):
+		return ""
+	case afterUser && closed && validHost(host):
+		return "; write " + host + " without tcp( )"
+	}
+	return "; write host:port without tcp( )"
 }
 
 // numericPort finds what was meant for a port. It is not shown: it may be a password that no host follows.

@@ -55,6 +55,18 @@ func Redact(raw string) string {
 	return printable(prefix + redactUser(head, prefix == "") + redactQuery(tail))
 }
 
+// Shown is Redact for the text of an error: where nothing of raw is left but its scheme, it says why.
+func Shown(raw string) string {
+	if raw == "" {
+		return `""`
+	}
+	text := Redact(raw)
+	if strings.TrimPrefix(text, Scheme(raw)+"://") == mask {
+		text += " (hidden: it may contain a password)"
+	}
+	return text
+}
+
 // Named has the error of an Open begin with what was opened: the URL, redacted, unless it is said already.
 func Named(rawURL string, err error) error {
 	url := Redact(rawURL)
