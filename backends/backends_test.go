@@ -204,6 +204,9 @@ func TestDeadServer(t *testing.T) {
 				if errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrHeld) {
 					t.Errorf("the error is %v, want one of the network", err)
 				}
+				if n := strings.Count(err.Error(), "distlock: "); n != 1 {
+					t.Errorf("it says %d times that it is an error of distlock: %v", n, err)
+				}
 				if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "distlock: open "+openurl.Redact(url)+": ") {
 					t.Errorf("the error is %v", err)
 				}

@@ -1,6 +1,7 @@
 package openurl
 
 import (
+	"errors"
 	"net/url"
 	"regexp"
 	"slices"
@@ -73,10 +74,23 @@ func Named(rawURL string, err error) error {
 	if err == nil || rawURL == "" || strings.Contains(err.Error(), url) {
 		return err
 	}
+	return &distlock.Error{Op: "open " + url, Err: reason(err)}
+}
+
+// reason returns err without the name of the store, which the URL has, also where errors.Join has put another error beside it, or none.
+func reason(err error) error {
 	if e, ok := err.(*distlock.Error); ok {
-		err = e.Err // it names the store, as the URL does
+		return e.Err
 	}
-	return &distlock.Error{Op: "open " + url, Err: err}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() { // it has words of its own
+		return err
+	}
+	all := slices.Clone(joined.Unwrap())
+	for i := range all {
+		all[i] = reason(all[i])
+	}
+	return errors.Join(all...)
 }
 
 // redactUser hides the password in "user:password@", and the user as well unless

@@ -1,11 +1,14 @@
 package openurl_test
 
 import (
+	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/internal/openurl"
 )
 
@@ -51,6 +54,32 @@ func TestRedact(t *testing.T) {
 		if got := openurl.Redact(raw); got != want {
 			t.Errorf("Redact(%q) is %q, want %q", raw, got, want)
 		}
+	}
+}
+
+// What the store has said stands once behind the URL, also if it comes from errors.Join, as after a failed Open.
+func TestNamed(t *testing.T) {
+	refused := errors.New("refused")
+	opened := &distlock.Error{Op: "open mysql", Err: refused}
+	late := errors.New("late")
+	for what, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"alone":             {opened, "refused"},
+		"joined with none":  {errors.Join(opened, nil), "refused"},
+		"joined with one":   {errors.Join(opened, late), "refused; late"},
+		"with other words":  {fmt.Errorf("a: %w, b: %w", opened, late), "a: distlock: open mysql: refused, b: late"},
+		"of nobody's":       {refused, "refused"},
+		"joined, and again": {errors.Join(errors.Join(opened), late), "refused; late"},
+	} {
+		err := openurl.Named("mysql://me:pw@h/db", tc.err)
+		if want := "distlock: open mysql://me:xxxxx@h/db: " + tc.want; err.Error() != want || !errors.Is(err, refused) {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+	}
+	if err := openurl.Named("mysql://h", nil); err != nil {
+		t.Errorf("of no error: %v", err)
 	}
 }
 
