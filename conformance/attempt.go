@@ -69,8 +69,10 @@ func (s *suite) missing(k Check) (status Status, lacks Cap, why string) {
 		switch support, known := s.caps.of(need); {
 		case !known:
 			return Failed, "", fmt.Sprintf("needs %q, and there is no such capability", need)
+		case support == No:
+			return Skipped, need, fmt.Sprintf("needs the capability %s, which is declared as no", need)
 		case support != Yes:
-			return Skipped, need, fmt.Sprintf("needs the capability %s, which is declared as %s", need, support)
+			return Skipped, need, fmt.Sprintf("needs the capability %s, which is not declared", need)
 		}
 	}
 	return "", "", ""

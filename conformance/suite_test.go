@@ -217,10 +217,14 @@ func TestNeeds(t *testing.T) {
 	absent, unknown := check("absent", func(c *C) { c.Failf("it ran") }), check("unknown", func(*C) {})
 	absent.Needs, unknown.Needs = []Cap{capFair, capProxy}, []Cap{"Proxy"}
 	got := collect(t, absent, unknown)
-	if r := got["absent"]; r.Status != Skipped || !strings.Contains(r.Reason, "proxy") {
+	if r := got["absent"]; r.Status != Skipped || r.Reason != "needs the capability proxy, which is declared as no" {
 		t.Errorf("got %s: %s", r.Status, r.Reason)
 	}
 	if r := got["unknown"]; r.Status != Failed || !strings.Contains(r.Reason, "no such capability") {
+		t.Errorf("got %s: %s", r.Status, r.Reason)
+	}
+	r := Collect(t, undeclared{}, &Options{VirtualTime: true, Filter: own, Artifacts: t.TempDir(), Checks: []Check{absent}}).Results[0]
+	if r.Status != Skipped || r.Reason != "needs the capability fair, which is not declared" {
 		t.Errorf("got %s: %s", r.Status, r.Reason)
 	}
 }
