@@ -76,8 +76,11 @@ import (
 // Locker acquires locks on one backend. It is safe for concurrent use.
 type Locker interface {
 	// Lock waits until it holds the name, first come, first served within this
-	// Locker, and across processes where the backend can queue. It waits for as
-	// long as ctx lets it: there is no hidden limit.
+	// Locker, and across processes where the backend can queue. It waits for a holder
+	// for as long as ctx lets it: there is no hidden limit. It does not wait for a store:
+	// a call that has been told nothing yet fails at once if that cannot be reached, and
+	// one that waits for a holder outlives an outage of up to its TTL or a minute,
+	// whichever is shorter.
 	//
 	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
 	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err, and also
