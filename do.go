@@ -18,7 +18,8 @@ import (
 // if the error matches ErrUnlocked: the Locker was closed, or fn has unlocked it. An
 // error of Lock is returned as it is, and fn has not run. A release with an
 // unknown outcome is no error of Do's: it goes on in the background. If the store does not answer, Do
-// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
+// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits. A nil l or fn
+// panics before anything is locked.
 func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) (err error) {
 	switch { // before anything is locked
 	case l == nil:
