@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,9 @@ const MinTTL = 100 * time.Millisecond
 // maxReadingAge is how long a renewal may have waited for its row since it read the clock; see undo.sql.
 const maxReadingAge = time.Minute
 
+// redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
+const redialTime = 100 * time.Millisecond
+
 // silentAfter is how long a statement without an answer has waited that says something of the connections beside its own: it waits for
 // a second for its row, which MySQL looks at once a second.
 const silentAfter = 3 * time.Second
@@ -39,7 +43,6 @@ type store struct {
 	turns                  *turns.Turns
 	log                    *slog.Logger // nil if there is none
 	freed                  turns.Marks  // names that this driver was the last to give back
-	redials                redials
 }
 
 var (
@@ -342,6 +345,42 @@ func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err
 		d.redial(ctx)
 	}
 	return answer, rows, fault(err)
+}
+
+// redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
+// a fail-over. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
+// others may be busy with something that a replica can do.
+func (d *store) redial(ctx context.Context) {
+	if d.locks != nil {
+		d.locks.shared.reconnect()
+	}
+	d.closeIdle()
+	if len(d.pools) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, redialTime)
+	defer cancel()
+	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
+		if db.Stats().Idle == 0 {
+			continue
+		}
+		if conn, err := db.Conn(ctx); err == nil {
+			discard(conn)
+		}
+	}
+}
+
+// closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next
+// request asks for the address anew.
+func (d *store) closeIdle() {
+	for _, p := range d.pools {
+		closeIdle(p)
+	}
+}
+
+func closeIdle(p *sql.DB) {
+	p.SetMaxIdleConns(0)
+	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
 }
 
 // query sends a statement and calls scan for every row of the result.

@@ -144,38 +144,6 @@ func TestPoolAfterFailOver(t *testing.T) {
 	testkit.Should(t, renewError(t, c))
 }
 
-// testStaysReadOnly has a server take no writes for long: what is refused does not dial anew each time.
-func testStaysReadOnly(t *testing.T, s *servers.Server) {
-	c := config(t, s.URL())
-	var dials atomic.Int64
-	testkit.Must(t, c.Apply(mysql.BeforeConnect(func(context.Context, *mysql.Config) error { dials.Add(1); return nil })))
-	l, err := openConfig(t.Context(), c, Options{Create: true})
-	testkit.Must(t, err)
-	defer l.Close()
-	admin := poolOf(t, config(t, s.AdminURL()))
-	set := func(statement string) {
-		_, err := admin.Exec("SET GLOBAL read_only = " + statement)
-		testkit.Must(t, err)
-	}
-	set("1")
-	defer set("0")
-	refused := func() {
-		if _, err := l.TryLock(t.Context(), "n"); !hasNumber(err, readOnly...) {
-			t.Fatalf("TryLock: %v, want that the server is read-only", err)
-		}
-	}
-	for began := time.Now(); time.Since(began) <= redialPause; { // in which it may be that the address leads elsewhere now
-		refused()
-	}
-	before, began := dials.Load(), time.Now()
-	for range 100 {
-		refused()
-	}
-	if n, most := dials.Load()-before, int64(time.Since(began)/redialPause)+2; n > most {
-		t.Errorf("100 refusals have dialled %d times, want %d at the most", n, most)
-	}
-}
-
 // testRefusalPasses has a server refuse statements for a moment. A waiter goes on, and a TryLock is
 // told why.
 func testRefusalPasses(t *testing.T, s *servers.Server) {

@@ -48,7 +48,6 @@ func TestServerGoes(t *testing.T) {
 	t.Parallel()
 	s := servers.ForTest(t, servers.MySQL)
 	t.Run("refuses", func(t *testing.T) { testRefusalPasses(t, s) })
-	t.Run("stays read-only", func(t *testing.T) { testStaysReadOnly(t, s) })
 	t.Run("commits nothing", func(t *testing.T) { testNoAutocommit(t, s) })
 	t.Run("ends what takes long", func(t *testing.T) { testStatementTime(t, s) })
 	t.Run("prepares nothing", func(t *testing.T) { testStatementLimit(t, s) })

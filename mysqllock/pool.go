@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,38 +24,6 @@ const rowWait = "1"
 // longestIdle is for how many seconds the server leaves a connection that says nothing: the most that every server allows. One
 // with named locks may say nothing for as long as they are held.
 const longestIdle = "2147483"
-
-const (
-	// redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
-	redialTime = 100 * time.Millisecond
-
-	// redialPause lies between two dials of everything at a server that goes on to take no writes. For as long at first, each
-	// refusal may be of a connection that was busy when those beside it were closed.
-	redialPause = time.Second
-)
-
-// redials bound how often connections are made anew because a server takes no writes.
-type redials struct {
-	mu          sync.Mutex
-	first, last time.Time // of those that followed each other
-	redialled   time.Time
-}
-
-// due takes in a refusal, and reports whether connections are to be made anew for it.
-func (r *redials) due() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if now.Sub(r.last) > redialPause {
-		r.first = now
-	}
-	r.last = now
-	if now.Sub(r.first) > redialPause && now.Sub(r.redialled) < redialPause {
-		return false
-	}
-	r.redialled = now
-	return true
-}
 
 // newPool opens no connection yet.
 func newPool(c sqldriver.Connector, conns int) *sql.DB {
@@ -172,43 +139,4 @@ func (r *reason) get() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
-}
-
-// redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
-// a fail-over. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
-// others may be busy with something that a replica can do.
-func (d *store) redial(ctx context.Context) {
-	if len(d.pools) > 0 && !d.redials.due() {
-		return
-	}
-	if d.locks != nil {
-		d.locks.shared.reconnect()
-	}
-	d.closeIdle()
-	if len(d.pools) > 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, redialTime)
-	defer cancel()
-	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
-		if db.Stats().Idle == 0 {
-			continue
-		}
-		if conn, err := db.Conn(ctx); err == nil {
-			discard(conn)
-		}
-	}
-}
-
-// closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next
-// request asks for the address anew.
-func (d *store) closeIdle() {
-	for _, p := range d.pools {
-		closeIdle(p)
-	}
-}
-
-func closeIdle(p *sql.DB) {
-	p.SetMaxIdleConns(0)
-	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
 }
