@@ -113,9 +113,9 @@ func onceLongRun(c *C) {
 			case <-over:
 			case <-run.Done():
 			default: // after a stop of the machine, A may be told of its loss later than B gets the name
-				early := fmt.Errorf("B ran the job at %s while A's run was still under way", millis(c.now()))
-				c.excuse(call, c.Unit(), name, early)
-				c.Failf("of %q: %v", name, early)
+				at := c.now()
+				c.excuse(call, c.Unit(), name, fmt.Errorf("another ran the job at %s", millis(at)))
+				c.Failf("B ran the job %q at %s while A's run was still under way", name, millis(at))
 			}
 			running = false
 			return nil

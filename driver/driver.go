@@ -226,7 +226,7 @@ type Capabilities struct {
 	MaxExtend float64
 }
 
-// Renewal is one entry of one batch: Claim and TTL are the question. Grant and Err are what
+// Renewal is one entry of one batch, and must not be copied: Claim and TTL are the question. Grant and Err are what
 // Answer was given, for drivers that have others below them: the engine does not read them.
 type Renewal struct {
 	Claim Claim
