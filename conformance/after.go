@@ -70,7 +70,7 @@ const (
 // after judges an effect in each situation.
 func (c *C) after(e effect) {
 	if e.breaks {
-		c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+		c.breaksLocks()
 	}
 	c.unmodelled() // many names and clients: the rules are enough
 	b, third := c.open("B"), c.open("C")
@@ -324,7 +324,7 @@ func (s *scene) dead() *lease {
 
 // broken breaks a lock by the word of C.
 func (s *scene) broken(h *lease) {
-	s.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	s.breaksLocks()
 	s.third.mustBreak(h)
 	s.freed = fmt.Sprintf("; the lock of %s was broken", h.p.who)
 }

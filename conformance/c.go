@@ -275,6 +275,11 @@ func (c *C) unjudged(why string) {
 	c.lawless = why
 }
 
+// breaksLocks is unjudged for a check that breaks locks.
+func (c *C) breaksLocks() {
+	c.unjudged("locks are broken, and their holders may believe in them for a renewal period")
+}
+
 // unmodelled keeps the model away from a history with so much at a time that its
 // search would be given up. The other oracles look at it.
 func (c *C) unmodelled() {

@@ -132,7 +132,7 @@ func breakSeenToken(c *C) {
 }
 
 func breakWaitersStay(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.breaksLocks()
 	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	var peers []*client
 	for i := range 4 {

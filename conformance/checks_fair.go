@@ -111,7 +111,7 @@ func fairWithinClient(c *C) {
 
 func tryDoesNotBarge(c *C) {
 	a, b, third, eye := c.open("A"), c.openPhased("B"), c.openPhased("C"), c.open("D")
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.breaksLocks()
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	for i := range c.rounds(20) {
 		h := a.mustTry(name, "which nobody has", ttl)

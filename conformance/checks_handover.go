@@ -157,7 +157,7 @@ func handoverManyNames(c *C) {
 }
 
 func wokenLeaves(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.breaksLocks()
 	a, b, third, eye := c.openPhased("A"), c.openPhased("B"), c.openPhased("C"), c.openPhased("D")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	rng := c.Rand()

@@ -53,15 +53,15 @@ func pairings() []pairing {
 			rule: "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
 		{id: "renewal", clause: "H5", what: "a renewal", prepare: renewedBefore, run: pairRenewal,
 			rule: "a renewal that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
-		{id: "renewal-broken", clause: "H5", what: "a renewal", broken: true, prepare: breakable(renewedBefore), run: pairRenewal,
+		{id: "renewal-broken", clause: "H5", what: "a renewal", breaks: true, broken: true, prepare: renewedBefore, run: pairRenewal,
 			rule: "a renewal that is stopped at any of its requests or steps while its hold is broken, and goes on when another has the name, does not touch it, and revives nothing"},
-		{id: "extend-broken", clause: "H5", what: "Extend", broken: true, prepare: breakable(takenBefore), run: pairExtend,
+		{id: "extend-broken", clause: "H5", what: "Extend", breaks: true, broken: true, prepare: takenBefore, run: pairExtend,
 			rule: "the same of an Extend"},
-		{id: "unlock-broken", clause: "H6", what: "Unlock", broken: true, prepare: breakable(takenBefore), run: pairUnlock,
+		{id: "unlock-broken", clause: "H6", what: "Unlock", breaks: true, broken: true, prepare: takenBefore, run: pairUnlock,
 			rule: "the same of an Unlock"},
 		{id: "close", clause: "C1", what: "Close", prepare: closedBefore, run: pairClose,
 			rule: "a Close that is stopped at any of its requests or steps until the lease of a lock is over and another has the name does not touch it"},
-		{id: "break", clause: "O2", what: "Break", prepare: breakable(brokenBefore), run: pairBreak,
+		{id: "break", clause: "O2", what: "Break", breaks: true, prepare: brokenBefore, run: pairBreak,
 			rule: "a Break that is stopped at any of its requests or steps until the hold that it is to end is over does not touch the next one"},
 		{id: "sweep", clause: "O4", what: "Sweep", sweeps: true, prepare: sweptBefore, run: pairSweep,
 			rule: "a Sweep that is stopped at any of its requests or steps does not touch a name that was taken meanwhile"},
@@ -149,12 +149,11 @@ func renewedBefore(s *pairScene) {
 	}
 }
 
-// breakable skips the check if the store has no Break.
-func breakable(prepare func(*pairScene)) func(*pairScene) {
-	return func(s *pairScene) {
-		s.c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
-		s.third.mustNotBreak(s.name, 1, "although nobody has ever held the name")
-		prepare(s)
+// needBreak skips the check if it needs Break and the store has none.
+func (op pairing) needBreak(c *C, third *client) {
+	if op.breaks {
+		c.breaksLocks()
+		third.mustNotBreak(c.Name("fresh"), 1, "although nobody has ever held the name")
 	}
 }
 

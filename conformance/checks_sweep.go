@@ -104,7 +104,7 @@ func (c *C) openApart(who string) (p *client, apart bool) {
 }
 
 func sweepTokens(c *C) {
-	c.unjudged("locks are broken, whose holders may believe in them for a renewal period")
+	c.breaksLocks()
 	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
 	name, last := c.Name("x"), int64(0)
 	over := "nobody had held it"

@@ -35,7 +35,8 @@ type pairing struct {
 	lapses bool // and it becomes free as the lease of B, which is cut off, runs out
 	handed bool // and it becomes free meanwhile
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
-	broken bool // the hold of A is broken while A is stopped, and its context goes on
+	breaks bool // a hold is broken, by A or meanwhile: it skips the check if the store has no Break
+	broken bool // it is that of A, which is stopped, and its context goes on
 	sweeps bool // reaches all names of the store: so it runs alone, and one scene after the other has the same name
 
 	// prepare brings the name into its state. It sets what A, or B, holds before.
@@ -79,6 +80,7 @@ func (c *C) pair(op pairing) {
 		depth = stepDepth
 	}
 	b, third, ttl := c.open("B"), c.open("C"), c.Unit()
+	op.needBreak(c, third)
 	if op.waits {
 		// A request that was stopped for longer than a client waits for an answer may enlist A
 		// behind its undo. The model does not know that.
