@@ -109,11 +109,7 @@ func (c *call) explain(err error) error {
 	case c.until.Err() != nil:
 		return context.Cause(c.until)
 	case c.Err() != nil || !time.Now().Before(c.deadline): // the client library's timer may be the first
-		silent := &NoAnswer{From: c.backend, After: c.limit}
-		if u, ok := errors.AsType[*unanswered](err); ok {
-			silent.Last = u.before
-		}
-		return &Fault{FateOf(err), silent}
+		return &Fault{FateOf(err), noAnswer(c.backend, c.limit, err)}
 	case socket: // a shorter bound, which looks like the end of no context
 		return err
 	}

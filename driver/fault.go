@@ -163,11 +163,18 @@ func Bounded(ctx context.Context, from string, limit time.Duration, f func(conte
 	if err == nil || inner.Err() == nil || ctx.Err() != nil {
 		return err
 	}
+	silent := noAnswer(from, limit, err)
+	if fate := FateOf(err); silent.Last == nil && fate != Unknown && fate != NotSent {
+		silent.Last = err
+	}
+	return silent
+}
+
+// noAnswer is the end of a bound, in which Insist has failed with err.
+func noAnswer(from string, limit time.Duration, err error) *NoAnswer {
 	silent := &NoAnswer{From: from, After: limit}
 	if u, ok := errors.AsType[*unanswered](err); ok {
 		silent.Last = u.before
-	} else if fate := FateOf(err); fate != Unknown && fate != NotSent {
-		silent.Last = err
 	}
 	return silent
 }
