@@ -52,15 +52,18 @@ func (p *prepared) with(v values, numbers ...int64) request {
 	for i, n := range p.slots {
 		arguments[i] = all[n-'1']
 	}
+	var number, seen int64
 	if len(numbers) == 2 {
-		v.number, v.seen = strconv.FormatInt(numbers[0], 10), strconv.FormatInt(numbers[1], 10)
+		number, seen = numbers[0], numbers[1]
 	}
-	return func(ctx context.Context) (sql.Result, error) {
+	return func(ctx context.Context) (sql.Result, error) { // what it uses is not changed: else it would be on the heap
 		result, err := p.stmt.ExecContext(ctx, arguments...)
-		if hasNumber(err, errStatementLimit) {
-			return p.plain(v)(ctx)
+		if !hasNumber(err, errStatementLimit) {
+			return result, err
 		}
-		return result, err
+		filled := v
+		filled.number, filled.seen = strconv.FormatInt(number, 10), strconv.FormatInt(seen, 10)
+		return p.plain(filled)(ctx)
 	}
 }
 
