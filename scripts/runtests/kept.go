@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"time"
 )
@@ -154,7 +153,7 @@ func (k *kept) place(p *part) string {
 	if p.race {
 		kind = "race"
 	}
-	return filepath.Join(k.dir, kind, filepath.FromSlash(p.name), path.Base(p.pkg)+".test")
+	return p.in(filepath.Join(k.dir, kind, filepath.FromSlash(p.name)))
 }
 
 // prune removes what is no program of these parts.
@@ -171,7 +170,7 @@ func (k *kept) prune(parts []*part) {
 	})
 }
 
-// build returns the parts whose programs it could not bring up to date, for whatever reason.
+// build returns the parts with programs that it could not bring up to date, for any reason.
 func (k *kept) build(ctx context.Context, o options, n int, batch []*part) (rest []*part) {
 	dir := filepath.Join(k.building(), fmt.Sprint(n))
 	defer os.RemoveAll(dir)
@@ -180,16 +179,19 @@ func (k *kept) build(ctx context.Context, o options, n int, batch []*part) (rest
 	}
 	old := time.Unix(0, 0)
 	for _, p := range batch {
-		program := filepath.Join(dir, path.Base(p.pkg)+".test")
-		// An old program is as good as none to whoever comes after a go command that has failed. That command writes each
+		program := p.in(dir)
+		// An old program is as good as none if the go command fails. That command writes each
 		// anew, or sets its time if it need not.
 		if os.Rename(k.place(p), program) == nil && os.Chtimes(program, old, old) != nil {
 			return batch
 		}
 	}
 	compile(ctx, o, dir, batch, k.lock)
+	if ctx.Err() != nil {
+		return batch // the go command was killed, maybe while it copied a program here
+	}
 	for _, p := range batch {
-		program, place := filepath.Join(dir, path.Base(p.pkg)+".test"), k.place(p)
+		program, place := p.in(dir), k.place(p)
 		info, err := os.Stat(program)
 		if err != nil || !info.ModTime().After(old) || os.MkdirAll(filepath.Dir(place), 0o700) != nil || os.Rename(program, place) != nil {
 			rest = append(rest, p)

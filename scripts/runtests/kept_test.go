@@ -161,7 +161,7 @@ func TestNotKept(t *testing.T) {
 			os.Truncate(torn, a.Size()/8)); err != nil {
 			t.Fatal(err)
 		}
-		put(t, "a/a_test.go", fmt.Sprintf(says, "a", "one")) // whose build ID it has
+		put(t, "a/a_test.go", fmt.Sprintf(says, "a", "one")) // it has the build ID of that
 		o.patterns = []string{"./..."}                       // such a run leaves what other packages have
 		expect(t, o, true, "one", "one")
 	})

@@ -30,6 +30,9 @@ type part struct {
 	result
 }
 
+// in is where the go command writes the program, if it is told that folder.
+func (p *part) in(dir string) string { return filepath.Join(dir, path.Base(p.pkg)+".test") }
+
 // longFirst has the packages that take longest, in the order in which they start. The whole ends soonest if nothing
 // long begins late.
 var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "redislock", "pglock", "zklock", "etcdlock", "conformance",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func buildBatch(ctx context.Context, o options, k *kept, dir string, n int, batc
 		return []byte(err.Error())
 	}
 	for _, p := range batch {
-		p.program = filepath.Join(dir, path.Base(p.pkg)+".test")
+		p.program = p.in(dir)
 		p.log = p.program + ".log"
 	}
 	if k != nil {
