@@ -121,7 +121,7 @@ func (d *store) lookAfterAll() {
 
 // expel ends the connection that keeps the named lock of a name without holding the name: its process has died, or is frozen,
 // and all that wait behind it would sleep on. Until then, or where that is not allowed, claims of this process do without the
-// named lock. Mostly it is that of a holder whose lease has just ended, which is about to release it: its connection may have
+// named lock. Mostly the lease of its holder has just ended, and it is about to be released: its connection may have
 // the named locks of a thousand other names, so it has a second for that.
 func (d *store) expel(w *waiter, name string) {
 	l := d.locks

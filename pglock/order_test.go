@@ -11,8 +11,8 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// Waiters that look because a connection has come or gone keep their order, also where the list begins anew. First is who was
-// told of a release and came too late, once.
+// Waiters that look because a connection has come or gone keep their order, also where the list begins anew. One that was told of
+// a release, and came too late, is first, once.
 func TestOrderOfTheList(t *testing.T) {
 	t.Parallel()
 	name, pool := table(t), poolWith(t, nil)

@@ -15,7 +15,7 @@ import (
 // class is the locks of about the same TTL. They share a session. The nodes of a dead
 // holder stay until its session ends, so a short TTL needs a short session. The first
 // use opens the session, and some time after the last leave closeIdle closes it. It may
-// do so under an open whose caller has left, so open looks afterwards whether the session
+// do so under an open that its caller has left, so open looks afterwards whether the session
 // is still the same.
 type class struct {
 	store   *store

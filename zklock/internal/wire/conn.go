@@ -62,7 +62,7 @@ func Dial(t Target, ask time.Duration) (*Conn, error) {
 	return &Conn{Conn: conn, Closed: closedOf(conn), dialer: d, events: events}, nil
 }
 
-// OfUser returns a connection of the user, who has made and closes it. Its sessions have
+// OfUser returns a connection that the user has made, and closes. Its sessions have
 // the given time-out, or less if the servers grant less when it reconnects.
 func OfUser(conn *zk.Conn, timeout time.Duration) *Conn {
 	return &Conn{Conn: conn, Closed: closedOf(conn), given: timeout}
