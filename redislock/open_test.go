@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -188,5 +189,22 @@ func TestOpenTellsWhatIsNoRedis(t *testing.T) {
 		if _, err := Open(t.Context(), "redis://:s3cret@"+addr, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: the error is %v, want one with %q", greeting, err, want)
 		}
+	}
+}
+
+// A server that refuses a certificate, or wants one, closes the connection after the handshake. What it says of that is
+// lost if the client has begun to write.
+func TestOpenTellsWhatMayBeRefused(t *testing.T) {
+	t.Parallel()
+	const want = "client certificate required"
+	ca := testkit.NewAuthority(t)
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(time.Now().Add(time.Hour))}}
+	addr := testkit.Serve(t, config, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*tls.Conn).NetConn().(*net.TCPConn).SetLinger(0)
+		_ = c.(*tls.Conn).NetConn().Close() // a reset
+	})
+	if _, err := Open(t.Context(), "rediss://"+addr+"/?tls_ca="+ca.File, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want one with %q", err, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -117,11 +118,13 @@ func Answered(err error) bool {
 }
 
 // Foreign adds to the error of the first requests to a server what it says of that server: other servers send what is
-// no answer of a Redis, or close the connection, as a Redis with TLS does if a client has none.
+// no answer of a Redis, or close the connection, as a Redis with TLS does if a client has none, or no certificate: with TLS
+// 1.3, it refuses that after the handshake, and what it says of it is lost if the client has begun to write.
 func Foreign(err error) error {
 	switch {
-	case errors.Is(err, io.EOF):
-		return fmt.Errorf("the connection was closed instead of an answer; what listens there may be no Redis, or may want TLS (rediss://): %w", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("the connection was closed instead of an answer: what listens there may be no Redis, or TLS may be wanted (rediss://), "+
+			"or a client certificate required (tls_cert, tls_key): %w", err)
 	case err != nil && strings.Contains(err.Error(), "invalid reply: "):
 		return fmt.Errorf("what listens there does not answer like a Redis: %w", err)
 	}
