@@ -138,17 +138,18 @@ func TestExpiredSessionLeavesNoSocket(t *testing.T) {
 	w := newProxy(t)
 	l := open(t, w, freshPrefix(), 6*time.Second)
 	connected := func() int64 { return w.connected.Load() }
+	usable := func() string {
+		held, err := l.TryLock(t.Context(), "x")
+		if err != nil {
+			return err.Error()
+		}
+		unlock(t, held)
+		return ""
+	}
+	eventually(t, usable)
 	for range 3 {
-		unlock(t, lock(t, l, "x"))
 		w.expire()
-		eventually(t, func() string {
-			held, err := l.TryLock(t.Context(), "x")
-			if err != nil {
-				return err.Error()
-			}
-			unlock(t, held)
-			return ""
-		})
+		eventually(t, usable)
 	}
 	eventually(t, func() string {
 		if n := connected(); n != 1 {
