@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +52,38 @@ func TestNoAnswer(t *testing.T) {
 	}
 	if errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
 		t.Errorf("%v matches the end of a context, or not the last answer", err)
+	}
+}
+
+// TestBounded: only the end of the caller's own context looks like that, whatever the client library says of a bound of its own,
+// or of ours, or of the request before. A dial that has timed out matches context.DeadlineExceeded.
+func TestBounded(t *testing.T) {
+	host := &net.DNSError{Name: "h"} // what the client library says beside
+	dial := fmt.Errorf("%w: %w: %w", context.DeadlineExceeded, context.Canceled, host)
+	repeated := func(ctx context.Context, fate driver.Fate) error {
+		return driver.Insist(ctx, func() error { return &driver.Fault{Fate: fate, Err: dial} })
+	}
+	for what, f := range map[string]func(context.Context) error{
+		"a shorter bound":        func(ctx context.Context) error { return repeated(ctx, driver.NotSent) },
+		"a member that is mute":  func(ctx context.Context) error { return repeated(ctx, driver.Again) },
+		"one that refuses after": func(ctx context.Context) error { <-ctx.Done(); return repeated(ctx, driver.NotNow) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := driver.Bounded(t.Context(), "the server", time.Second, f)
+				if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+					t.Errorf("%v looks like the end of the caller's context", err)
+				}
+				if _, ok := errors.AsType[*net.DNSError](err); !ok || !errors.Is(err, host) || !strings.Contains(err.Error(), dial.Error()) {
+					t.Errorf("%v has lost what was said", err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				if err := driver.Bounded(ctx, "the server", time.Second, func(ctx context.Context) error { <-ctx.Done(); return f(ctx) }); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v does not look like the end of the caller's context", err)
+				}
+			})
+		})
 	}
 }
 

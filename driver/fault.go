@@ -155,13 +155,17 @@ func Insist(ctx context.Context, request func() error) error {
 }
 
 // Bounded calls f with a context that ends after limit: a stopped server says nothing, and the caller's context may have no
-// end. If f fails because of that, the error is a NoAnswer from what is asked, with what that has said last, if anything.
+// end. If f fails because of that, the error is a NoAnswer from what is asked, with what that has said last, if anything. No
+// error matches the end of a context unless the caller's has ended.
 func Bounded(ctx context.Context, from string, limit time.Duration, f func(context.Context) error) error {
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := f(inner)
-	if err == nil || inner.Err() == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || endOf(ctx) != nil:
 		return err
+	case inner.Err() == nil:
+		return noEnd(err)
 	}
 	silent := noAnswer(from, limit, err)
 	if fate := FateOf(err); silent.Last == nil && fate != Unknown && fate != NotSent {
@@ -178,6 +182,26 @@ func noAnswer(from string, limit time.Duration, err error) *NoAnswer {
 	}
 	return silent
 }
+
+// noEnd returns err, which is not the end of the caller's context, so that it does not match that. A dial that has timed
+// out does, as does a bound of the client library.
+func noEnd(err error) error {
+	if isEnd(err) {
+		return bounded{err}
+	}
+	return err
+}
+
+func isEnd(err error) bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) }
+
+// bounded is an error that matches what the one inside does, but the end of a context.
+type bounded struct{ error }
+
+// Is implements what errors.Is asks.
+func (b bounded) Is(target error) bool { return !isEnd(target) && errors.Is(b.error, target) }
+
+// As implements what errors.As asks.
+func (b bounded) As(target any) bool { return errors.As(b.error, target) }
 
 // unanswered is the error of a request without an answer, and the answer to the same request before.
 type unanswered struct{ err, before error }
@@ -209,8 +233,8 @@ func (e *NoAnswer) Error() string {
 	return text
 }
 
-// Unwrap returns what was said before.
-func (e *NoAnswer) Unwrap() error { return e.Last }
+// Unwrap returns what was said before, but for the end of a context in that.
+func (e *NoAnswer) Unwrap() error { return noEnd(e.Last) }
 
 // Timeout reports true, as on net.Error.
 func (e *NoAnswer) Timeout() bool { return true }

@@ -360,7 +360,7 @@ func (h *Handle) tellRenewal(e *entry, took time.Duration) {
 // caller's context is no reason: in the error of another call it would look like the end of
 // that call's. h.mu is held.
 func (h *Handle) noteFailure(err error) {
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if !isEnd(err) {
 		h.lastErr = err
 	}
 }
