@@ -234,18 +234,17 @@ type Renewal struct {
 	Grant Grant
 	Err   error
 
-	answered func(Grant, error) // the engine's; nil once it was called
+	answered func(Grant, error) // the engine's, which heeds the first call; nil below another driver
 	done     bool               // Answer was called
 }
 
 // Answer gives the lock its answer, and before Renew returns: so its Unlock and Extend need not
 // wait for stuck entries. The claim must not be used any more in this Renew. The first answer
-// counts, and a renewal without one has failed.
+// counts, others change nothing, and a renewal without one when Renew returns has failed.
 func (r *Renewal) Answer(g Grant, err error) {
 	r.Grant, r.Err, r.done = g, err, true
-	if f := r.answered; f != nil {
-		r.answered = nil
-		f(g, err)
+	if r.answered != nil {
+		r.answered(g, err)
 	}
 }
 

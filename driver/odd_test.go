@@ -314,3 +314,33 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 		mustUnlock(t, bg, mustLock(t, bg, l, "x"))
 	})
 }
+
+// copying is a driver that answers by copies of what it was given, and more than once.
+type copying struct {
+	driver.Driver
+	copies []driver.Renewal
+}
+
+func (d *copying) Renew(ctx context.Context, batch []driver.Renewal) {
+	for _, r := range batch {
+		d.copies = append(d.copies, r, r)
+		r.Answer(renewOne(ctx, d.Driver, r.Claim, r.TTL))
+	}
+	d.copies[0].Answer(driver.Grant{}, distlock.ErrLost)
+}
+
+// The first answer to a renewal counts, by whatever copy. Another one, even after the batch, changes nothing: a panic on a
+// goroutine of the driver would end the process.
+func TestRenewalIsAnsweredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &copying{Driver: memlock.NewDriver(memlock.NewStore(nil))}
+		lock := mustLock(t, bg, client(t, d, nil), "x", distlock.TTL(time.Minute))
+		testkit.Must(t, lock.Extend(bg, 2*time.Minute))
+		d.copies[1].Answer(driver.Grant{}, distlock.ErrLost)
+		if left := time.Until(lock.Deadline()); lock.Err() != nil || left < time.Minute {
+			t.Errorf("%v left: %v", left, lock.Err())
+		}
+		time.Sleep(time.Hour) // of renewals in the background
+		mustUnlock(t, bg, lock)
+	})
+}

@@ -235,6 +235,7 @@ type entry struct {
 	handle  *Handle
 	caller  context.Context // of Extend; else of the call that has acquired the lock
 	ttl     time.Duration   // asked for
+	answer  sync.Once       // also where the driver answers by a copy of the Renewal, on any goroutine
 	outcome error           // what became of it
 	left    time.Duration   // how long the lock had left then
 }
@@ -259,15 +260,13 @@ func (c *Client) callRenew(caller context.Context, background bool, sent time.Ti
 	batch := make([]Renewal, len(entries))
 	for i, e := range entries {
 		batch[i] = Renewal{Claim: e.handle.claim, TTL: e.ttl, answered: func(g Grant, err error) {
-			e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err))
+			e.answer.Do(func() { e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err)) })
 		}}
 	}
 	unanswered := errPanicked
 	defer func() { // also after a panic in an Extend, which is its caller's
 		for i := range batch {
-			if r := &batch[i]; r.answered != nil {
-				r.Answer(Grant{}, unanswered)
-			}
+			batch[i].answered(Grant{}, unanswered)
 		}
 	}()
 	renew := func() error { c.driver.Renew(ctx, batch); return nil }
