@@ -223,11 +223,10 @@ func (a *attempt) try() error {
 func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	a.tries++
 	a.client.tries.Add(1)
-	before := a.mayBeLeft
-	a.mayBeLeft, a.health, a.answered = true, failed, false // if it panics
-	grant, err := a.claim.Try(ctx)
+	var grant Grant
+	err := a.client.guard(ctx, a.request.Name, func() (err error) { grant, err = a.claim.Try(ctx); return err })
 	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(sent)
-	a.mayBeLeft = before || err == nil || fate == Unknown || held && !a.request.NoWait
+	a.mayBeLeft = a.mayBeLeft || err == nil || fate == Unknown || held && !a.request.NoWait
 	a.answered = fate != Unknown && fate != NotSent
 	a.health = healthOf(err, took, a.over() != nil)
 	if err == nil || held {
@@ -248,10 +247,14 @@ func (a *attempt) win(grant Grant, sent time.Time) error {
 	}
 	a.handle, a.lock = h, h
 	if w, ok := a.client.driver.(LockWrapper); ok {
-		a.lock = w.WrapLock(h, a.claim) // before anybody can release it
+		// Before anybody can release it.
+		if err := a.client.guard(a.ctx, h.name, func() error { a.lock = w.WrapLock(h, a.claim); return nil }); err != nil {
+			h.end() // WrapLock may have given it away
+			return &Fault{Answered, err}
+		}
 	}
 	if !a.client.adopt(h) {
-		h.end() // WrapLock may have given it away
+		h.end()
 		return distlock.ErrClosed
 	}
 	return nil
@@ -268,7 +271,7 @@ func (a *attempt) wait() error {
 	ctx := &call{Context: bounded, caller: a.ctx, until: c.life, cancel: cancel, limit: bound, deadline: began.Add(bound), backend: c.caps.Backend}
 	defer ctx.end()
 	defer context.AfterFunc(c.life, cancel)()
-	err := a.claim.Wait(ctx)
+	err := c.guard(ctx, a.request.Name, func() error { return a.claim.Wait(ctx) })
 	if errors.Is(err, distlock.ErrHeld) {
 		err = nil // a hint like others: Try decides
 	}
@@ -327,7 +330,10 @@ func (a *attempt) settle(err error) {
 // its first request: the wait for others is a part of that, where the store was silent.
 func (a *attempt) makeClaim(limit time.Duration) (left time.Duration, err error) {
 	c := a.client
-	claim := c.driver.Claim(a.request)
+	var claim Claim
+	if err := c.guard(a.ctx, a.request.Name, func() error { claim = c.driver.Claim(a.request); return nil }); err != nil {
+		return 0, err
+	}
 	left = c.names.begin(a.record, a.ctx, c.life.Done(), limit)
 	if left <= 0 {
 		if err := a.over(); err != nil {
@@ -339,14 +345,14 @@ func (a *attempt) makeClaim(limit time.Duration) (left time.Duration, err error)
 	return left, nil
 }
 
-// recovered cleans up after a panic in a function of the caller's or of the driver's. A
+// recovered cleans up after a panic in a function of the caller's, such as an observer. A
 // server may survive one: a lock that no caller has must not be renewed for ever.
 func (a *attempt) recovered() {
 	if a.ended {
 		return
 	}
 	if a.handle != nil {
-		a.handle.end() // WrapLock may have given it away
+		a.handle.end()
 	}
 	if !a.settled {
 		a.settle(errPanicked)
@@ -356,7 +362,7 @@ func (a *attempt) recovered() {
 }
 
 // errPanicked is never returned: it says that an attempt has ended without a result.
-var errPanicked = errors.New("a function of the caller's or of the driver's has panicked")
+var errPanicked = errors.New("a function of the caller's has panicked")
 
 // tell calls what is the user's while others wait in the queue behind this call: it waits for tellPatience.
 func (a *attempt) tell(f func()) {

@@ -15,21 +15,6 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-// A panic in an Extend is its caller's: Close does not wait for a call that has ended.
-func TestPanicInExtend(t *testing.T) {
-	d := new(oddDriver)
-	odd(t, d, func(t *testing.T, l *driver.Client, rival distlock.Locker) {
-		lock := mustLock(t, bg, l, "x")
-		d.renew = func() (driver.Grant, error) { panic("in the driver") }
-		mustPanic(t, "in the driver", func() { _ = lock.Extend(bg, time.Minute) })
-		began := time.Now()
-		if err := l.Close(); err != nil || time.Since(began) > time.Second {
-			t.Errorf("Close: %v after %v", err, time.Since(began))
-		}
-		mustLock(t, bg, rival, "x")
-	})
-}
-
 // A release waits for the answer to a renewal for as long as it takes, so a process that
 // was stopped meanwhile releases as well. An entry that lives by a session has no TTL to
 // end with.

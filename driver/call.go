@@ -137,9 +137,9 @@ func (p *panicked) String() string { return fmt.Sprintf("%v\n%s", p.value, p.sta
 
 func (p *panicked) err() error { return fmt.Errorf("the driver has panicked: %v", p.value) }
 
-// guard calls f on a goroutine of the engine. A panic there has no caller that could
-// recover from it, and must not end the process: it is returned as an error, and logged beside that, as a handler of the
-// log may hang.
+// guard calls a function of the driver. A panic in it must not end the process, and mostly has no caller that could
+// recover from it: a call of a user's may be one of many that package patterns makes on goroutines of its own. It is
+// returned as an error, and logged beside that, as a handler of the log may hang.
 func (c *Client) guard(ctx context.Context, name string, f func() error) (err error) {
 	defer func() {
 		v := recover()

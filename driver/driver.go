@@ -8,7 +8,7 @@
 //	client.go    New and Close, and what Close waits for; options.go, errors.go
 //	attempt.go   Lock and TryLock: check, queue, try, wait, win
 //	names.go     one record a name: first come, first served, and how many claims are under way
-//	call.go      the context of a call of the driver, and its panic; Detach, for drivers
+//	call.go      the context of a call of the driver, and its panics; Detach, for drivers
 //	backoff.go   how long until the next try
 //	handle.go    the lock: its deadline, its loss, Extend
 //	release.go   from Unlock, a loss, Close or a failed attempt, until the entry is gone
@@ -109,10 +109,8 @@ type Request struct {
 //     have in common by nature, like a server: a stuck name must not delay the others.
 //  7. An error that is no answer says by a [Fault] what the call may have done. One
 //     without a Fault is taken for Unknown.
-//  8. A method should not panic. If it does on the goroutine of a caller, that caller gets
-//     the panic, once what the claim may have left is removed. On a goroutine of the engine,
-//     as in a renewal, the panic is logged with its stack and becomes an error of fate
-//     Unknown: a renewal has failed and is tried again until the deadline, a release is
+//  8. A method should not panic. If it does, the panic is logged with its stack and becomes an
+//     error of fate Unknown: a renewal has failed and is tried again until the deadline, a release is
 //     repeated. A lock is believed no longer for it, and the process goes on. What runs on
 //     goroutines of the driver is the driver's own, but RenewEach and Detach keep this rule.
 type Claim interface {

@@ -192,7 +192,9 @@ func noEnd(err error) error {
 	return err
 }
 
-func isEnd(err error) bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) }
+func isEnd(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
 
 // bounded is an error that matches what the one inside does, but the end of a context.
 type bounded struct{ error }

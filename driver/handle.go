@@ -277,7 +277,7 @@ func (h *Handle) extendOnce(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	e := &entry{handle: h, caller: ctx, ttl: ttl}
-	h.client.renewAll(ctx, false, []*entry{e})
+	h.client.renewAll(ctx, []*entry{e})
 	return e.outcome
 }
 

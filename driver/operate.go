@@ -113,9 +113,8 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	var value T
 	repeats, cancel := context.WithTimeout(bounded, maxCall) // listing or sweeping takes the time it takes
 	defer cancel()
-	err = Insist(repeats, func() (err error) {
-		value, err = f(bounded)
-		return err
+	err = Insist(repeats, func() error {
+		return c.guard(bounded, name, func() (err error) { value, err = f(bounded); return err })
 	})
 	if err != nil {
 		return zero, opError(op, name, withEnd(ctx, bounded.explain(err)))

@@ -102,7 +102,7 @@ func (a *attempt) undo() {
 func (r *release) now(ctx context.Context) {
 	h := r.handle
 	settled := false
-	defer func() { // also after a panic
+	defer func() {
 		if !settled {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -150,14 +150,10 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	defer bounded.end()
 	r.calls++
 	repeated := r.repeated
-	r.repeated = repeated || c.now() < r.deadline // if it panics: it may have been applied
 	var sent time.Time
 	err := Insist(bounded, func() error {
 		sent = time.Now()
-		if inLane {
-			return r.guarded(bounded)
-		}
-		return r.claim.Release(bounded)
+		return r.ask(bounded)
 	})
 	fate := FateOf(err)
 	if inLane && (err == nil || errors.Is(err, distlock.ErrLost)) { // as all of Close are
@@ -190,8 +186,8 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	return r.over()
 }
 
-// guarded calls Release on a goroutine of the engine.
-func (r *release) guarded(ctx context.Context) error {
+// ask calls Release.
+func (r *release) ask(ctx context.Context) error {
 	return r.client.guard(ctx, r.name, func() error { return r.claim.Release(ctx) })
 }
 
@@ -202,7 +198,7 @@ func (r *release) drop() {
 	if r.calls == 0 {
 		ended, cancel := context.WithCancel(r.ctx)
 		cancel()
-		_ = r.guarded(ended)
+		_ = r.ask(ended)
 		r.err = fmt.Errorf("%w to earlier releases", &NoAnswer{From: r.client.caps.Backend, After: time.Since(r.began)})
 	}
 	r.finish()

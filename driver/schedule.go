@@ -226,7 +226,7 @@ func (s *scheduler) send(batch []*Handle) {
 		}
 	}
 	if len(entries) > 0 {
-		s.client.renewAll(context.Background(), true, entries)
+		s.client.renewAll(context.Background(), entries)
 	}
 }
 
@@ -240,11 +240,10 @@ type entry struct {
 	left    time.Duration   // how long the lock had left then
 }
 
-// renewAll renews locks: for an Extend of caller, on its goroutine, or in the background. There a panic of the
-// driver is logged; in an Extend it is the caller's.
-func (c *Client) renewAll(caller context.Context, background bool, entries []*entry) {
+// renewAll renews locks: for an Extend of caller, on its goroutine, or in the background.
+func (c *Client) renewAll(caller context.Context, entries []*entry) {
 	sent := time.Now()
-	c.callRenew(caller, background, sent, entries)
+	c.callRenew(caller, sent, entries)
 	took := time.Since(sent)
 	// The observer may be slow, so every lock has its answer before.
 	for _, e := range entries {
@@ -254,7 +253,7 @@ func (c *Client) renewAll(caller context.Context, background bool, entries []*en
 
 var errUnanswered = errors.New("the driver broke its contract: a renewal had no answer")
 
-func (c *Client) callRenew(caller context.Context, background bool, sent time.Time, entries []*entry) {
+func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*entry) {
 	ctx := c.call(caller, c.calls, limit(entries))
 	defer ctx.end()
 	batch := make([]Renewal, len(entries))
@@ -263,20 +262,10 @@ func (c *Client) callRenew(caller context.Context, background bool, sent time.Ti
 			e.answer.Do(func() { e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err)) })
 		}}
 	}
-	unanswered := errPanicked
-	defer func() { // also after a panic in an Extend, which is its caller's
-		for i := range batch {
-			batch[i].answered(Grant{}, unanswered)
-		}
-	}()
-	renew := func() error { c.driver.Renew(ctx, batch); return nil }
-	var panicked error
-	if background {
-		panicked = c.guard(ctx, batchName(entries), renew)
-	} else {
-		panicked = renew()
+	err := cmp.Or(c.guard(ctx, batchName(entries), func() error { c.driver.Renew(ctx, batch); return nil }), errUnanswered)
+	for i := range batch {
+		batch[i].answered(Grant{}, err)
 	}
-	unanswered = cmp.Or(panicked, errUnanswered)
 }
 
 // batchName is the name in the log for a batch: of its only lock, or none.
