@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,6 +271,38 @@ func TestSemaphoreOptionPanics(t *testing.T) {
 			}
 			mustUnlock(t, bg, mustLock(t, bg, s, "x"))
 		}
+	})
+}
+
+// A panic of a driver is an error of its call: in a goroutine of a pattern it would end the process.
+func TestDriverPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var in atomic.Value // the operation that panics
+		in.Store("try")
+		l := open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if c.Op == in.Load() {
+				panic("in the driver")
+			}
+			apply()
+			return nil
+		}}))
+		read, write := patterns.ReadWrite(l, 2)
+		for _, s := range []distlock.Locker{patterns.Semaphore(l, 2), read, write} {
+			if _, err := s.Lock(bg, "x"); err == nil || !strings.Contains(err.Error(), "the driver has panicked: in the driver") {
+				t.Errorf("Lock: %v", err)
+			}
+		}
+		in.Store("")
+		set, err := patterns.LockAll(bg, l, []string{"a", "b"})
+		testkit.Must(t, err)
+		capped := mustLock(t, bg, patterns.MaxHold(l, time.Second), "c")
+		in.Store("release")
+		<-capped.Done()
+		time.Sleep(time.Minute)
+		if err := set.Unlock(bg); err == nil {
+			t.Error("Unlock says that the names are free")
+		}
+		in.Store("")
 	})
 }
 
