@@ -48,7 +48,8 @@ func (c call) invalid(format string, args ...any) error {
 	return opError(c.op, c.name, fmt.Errorf("%w: "+format, append([]any{distlock.ErrInvalid}, args...)...))
 }
 
-// mustHave panics, before anything is locked, where a caller has passed no Locker or no function.
+// mustHave panics, before anything is locked, where a caller has passed no Locker or no function: every function with a Locker
+// calls it first.
 func mustHave(op string, l distlock.Locker, fn bool) {
 	switch {
 	case l == nil:

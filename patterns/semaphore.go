@@ -27,7 +27,10 @@ import (
 // the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
 // queue: they show in List, and must not be used otherwise. Close closes l.
-func Semaphore(l distlock.Locker, n int) distlock.Locker { return &wrapper{l, slots{l, n}.permit} }
+func Semaphore(l distlock.Locker, n int) distlock.Locker {
+	mustHave("semaphore", l, true)
+	return &wrapper{l, slots{l, n}.permit}
+}
 
 // Permit is the Lock of a [Semaphore], which [distlock.As] finds.
 type Permit struct {

@@ -37,6 +37,9 @@ func Shard(shards map[string]distlock.Locker) (distlock.Locker, error) {
 	if len(shards) == 0 {
 		return nil, opError("shard", "", fmt.Errorf("%w: no shards, allowed is at least one", distlock.ErrInvalid))
 	}
+	for _, l := range shards {
+		mustHave("shard", l, true)
+	}
 	return &sharded{maps.Clone(shards)}, nil
 }
 

@@ -118,6 +118,14 @@ func TestNilArguments(t *testing.T) {
 			"elect of a nil function":   func() { patterns.Elect(bg, l, "x", nil) },
 			"onceper of a nil Locker":   func() { _, _ = patterns.OncePer(bg, nil, "x", time.Hour, nothing) },
 			"onceper of a nil function": func() { _, _ = patterns.OncePer(bg, l, "x", time.Hour, nil) },
+			"lockall of a nil Locker":   func() { _, _ = patterns.LockAll(bg, nil, []string{"x"}) },
+			"maxhold of a nil Locker":   func() { patterns.MaxHold(nil, time.Hour) },
+			"prefix of a nil Locker":    func() { patterns.Prefix(nil, "x") },
+			"readwrite of a nil Locker": func() { patterns.ReadWrite(nil, 2) },
+			"reentrant of a nil Locker": func() { patterns.Reentrant(nil) },
+			"semaphore of a nil Locker": func() { patterns.Semaphore(nil, 2) },
+			"shard of a nil Locker":     func() { _, _ = patterns.Shard(map[string]distlock.Locker{"a": l, "b": nil}) },
+			"wanted of a nil Locker":    func() { _, _ = patterns.Wanted(bg, nil, mustLock(t, bg, l, "wanted"), time.Hour) },
 		} {
 			func() {
 				defer func() {
