@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -126,16 +125,21 @@ func (o *Options) check(db *sql.DB) error {
 }
 
 // open returns a Locker on a store that has its pools. It closes the pools if it fails.
-func open(ctx context.Context, d *store, o *Options, limit time.Duration) (*Locker, error) {
+func open(ctx context.Context, d *store, o *Options, limit time.Duration) (_ *Locker, err error) {
+	defer func() {
+		if err != nil {
+			_ = d.Close()
+		}
+	}()
 	if err := d.prepare(o); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
 	if err := driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return d.start(ctx, o.Create) }); err != nil {
-		return nil, errors.Join(opened(err), d.Close())
+		return nil, opened(err)
 	}
 	c, err := driver.New(d, &o.Options) // last: it asks once for what its driver can do
 	if err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
 	return &Locker{c}, nil
 }

@@ -49,7 +49,8 @@ const rowWait = 100 * time.Millisecond
 // one that contradicts o is an error. Of several hosts, host:port,host:port, it takes the one that
 // accepts writes. A server that cannot be reached, or a table that cannot be used, fails here; ctx
 // bounds that. Behind a pooler, such as PgBouncer, waiters poll.
-func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
+func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
+	defer func() { err = openurl.Named(rawURL, err) }()
 	config, opts, err := parseURL(rawURL, *cmp.Or(o, new(Options)))
 	if err != nil {
 		return nil, opened(err)
@@ -73,7 +74,8 @@ func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker
 	d.closeQuickly(config)
 	config.AfterConnect = settle
 	if err := d.connect(config); err != nil {
-		return nil, opened(errors.Join(err, d.Close()))
+		_ = d.Close()
+		return nil, opened(err)
 	}
 	return open(ctx, d, opts, config.ConnConfig.ConnectTimeout+checkTimeout)
 }
@@ -225,7 +227,7 @@ func (d *store) disconnect() {
 func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Locker, err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.Close())
+			_ = d.Close()
 		}
 	}()
 	o.Table = cmp.Or(o.Table, DefaultTable)
@@ -233,7 +235,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 		return nil, err
 	}
 	if o.MaxConns < 0 || o.MaxConns > maxConns {
-		return nil, fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns)
+		return nil, opened(fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns))
 	}
 	d.turns = turns.New(int(d.pool.Config().MaxConns), rowWait, func(err error) bool { return hasCode(err, rowLocked) })
 	d.turns.Trusting = true // rowWait is short, and where the server is far, one TryLock of a name after the other would be few

@@ -1,12 +1,15 @@
 package pglock
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -23,13 +26,24 @@ func TestOpenOfASilentServer(t *testing.T) {
 	})
 }
 
+// Several hosts that say nothing are not the end of the caller's context, which the library's error looks like.
+func TestOpenOfSilentServers(t *testing.T) {
+	t.Parallel()
+	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	a, b := testkit.Serve(t, nil, silent), testkit.Serve(t, nil, silent)
+	_, err := Open(t.Context(), "postgres://me:s3cret@"+a+","+b+"/shop?dial_timeout=200ms", nil)
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || driver.FateOf(err) != driver.NotSent || !strings.Contains(err.Error(), b) {
+		t.Errorf("fate %v: %v", driver.FateOf(err), err)
+	}
+}
+
 // The library reports each of several hosts on a line of its own.
 func TestErrorHasOneLine(t *testing.T) {
 	t.Parallel()
 	hangsUp := func(net.Conn) {}
 	a, b := testkit.Serve(t, nil, hangsUp), testkit.Serve(t, nil, hangsUp)
 	_, err := Open(t.Context(), "postgres://me:s3cret@"+a+","+b+"/shop", nil)
-	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), "; "+b) {
+	if err == nil || !strings.HasPrefix(err.Error(), "distlock: open postgres://me:xxxxx@"+a+","+b+"/shop: ") || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), "; "+b) {
 		t.Errorf("the error is %q", err)
 	}
 }

@@ -1,7 +1,6 @@
 package openurl
 
 import (
-	"errors"
 	"net/url"
 	"regexp"
 	"slices"
@@ -74,23 +73,10 @@ func Named(rawURL string, err error) error {
 	if err == nil || rawURL == "" || strings.Contains(err.Error(), url) {
 		return err
 	}
-	return &distlock.Error{Op: "open " + url, Err: reason(err)}
-}
-
-// reason returns err without the name of the store, which the URL has, also where errors.Join has put another error beside it, or none.
-func reason(err error) error {
 	if e, ok := err.(*distlock.Error); ok {
-		return e.Err
+		err = e.Err // without the name of the store, which the URL has
 	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() { // it has words of its own
-		return err
-	}
-	all := slices.Clone(joined.Unwrap())
-	for i := range all {
-		all[i] = reason(all[i])
-	}
-	return errors.Join(all...)
+	return &distlock.Error{Op: "open " + url, Err: err}
 }
 
 // redactUser hides the password in "user:password@", and the user as well unless

@@ -57,7 +57,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// What the store has said stands once behind the URL, also if it comes from errors.Join, as after a failed Open.
+// What the store has said stands behind the URL, and nothing of it is left out.
 func TestNamed(t *testing.T) {
 	refused := errors.New("refused")
 	opened := &distlock.Error{Op: "open mysql", Err: refused}
@@ -66,12 +66,11 @@ func TestNamed(t *testing.T) {
 		err  error
 		want string
 	}{
-		"alone":             {opened, "refused"},
-		"joined with none":  {errors.Join(opened, nil), "refused"},
-		"joined with one":   {errors.Join(opened, late), "refused; late"},
-		"with other words":  {fmt.Errorf("a: %w, b: %w", opened, late), "a: distlock: open mysql: refused, b: late"},
-		"of nobody's":       {refused, "refused"},
-		"joined, and again": {errors.Join(errors.Join(opened), late), "refused; late"},
+		"alone":            {opened, "refused"},
+		"joined with one":  {errors.Join(opened, late), "distlock: open mysql: refused; late"},
+		"of another call":  {errors.Join(opened, &distlock.Error{Op: "close", Err: late}), "distlock: open mysql: refused; distlock: close: late"},
+		"with other words": {fmt.Errorf("a: %w, b: %w", opened, late), "a: distlock: open mysql: refused, b: late"},
+		"of nobody's":      {refused, "refused"},
 	} {
 		err := openurl.Named("mysql://me:pw@h/db", tc.err)
 		if want := "distlock: open mysql://me:xxxxx@h/db: " + tc.want; err.Error() != want || !errors.Is(err, refused) {
