@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 )
 
@@ -28,6 +29,8 @@ const (
 	// keptRoom has to be free on the disk for programs to be kept. All together they need 1.9 GB, and the tests themselves,
 	// with their servers, shall never be short of it.
 	keptRoom = 5 << 30
+	// keptSize is what has to be free beside that where there are none yet: with less, those of one run would be removed by the next.
+	keptSize = 2 << 30
 	// keptFor is how long the programs of a checkout stay that are not used.
 	keptFor = 7 * 24 * time.Hour
 )
@@ -36,7 +39,7 @@ var errNotKept = errors.New("nothing is kept")
 
 // openKept fails if another run has the programs of this checkout, or if nothing can be kept: this run has all programs in a
 // folder of its own then.
-func openKept(o options, free func(string) (uint64, error)) (*kept, error) {
+func openKept(o options) (*kept, error) {
 	if o.keep == "" {
 		return nil, errNotKept
 	}
@@ -51,7 +54,7 @@ func openKept(o options, free func(string) (uint64, error)) (*kept, error) {
 	if k.lock, err = lockKept(k.dir); err != nil {
 		return nil, err
 	}
-	if err := k.prepare(o, root, free); err != nil {
+	if err := k.prepare(o, root); err != nil {
 		return nil, errors.Join(err, k.lock.Close())
 	}
 	return k, nil
@@ -60,7 +63,11 @@ func openKept(o options, free func(string) (uint64, error)) (*kept, error) {
 // keptDir: what runs with -light is built by other settings (see Makefile), and has a folder of its own.
 func keptDir(o options, root string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s light=%v", root, o.light))
-	return filepath.Join(o.keep, fmt.Sprintf("%x", sum[:8]))
+	keep := o.keep
+	if !filepath.IsAbs(keep) { // programs are built and run in other folders
+		keep = filepath.Join(root, keep)
+	}
+	return filepath.Join(keep, fmt.Sprintf("%x", sum[:8]))
 }
 
 // checkoutFile is what is locked. Its text is the path of the checkout, its time that of the last run.
@@ -88,13 +95,13 @@ func lockKept(dir string) (*os.File, error) {
 }
 
 // prepare takes what is kept for this run, or removes it if the disk is too full.
-func (k *kept) prepare(o options, root string, free func(string) (uint64, error)) error {
-	forgetOthers(o.keep, k.dir)
-	room, err := free(k.dir)
+func (k *kept) prepare(o options, root string) error {
+	forgetOthers(k.dir)
+	room, err := o.free(k.dir)
 	if err != nil {
 		return err
 	}
-	if room < keptRoom {
+	if files, _ := os.ReadDir(k.dir); room < keptRoom || len(files) == 1 && room < keptRoom+keptSize { // the lock is there
 		return errors.Join(fmt.Errorf("%w: %s has %d MB left", errNotKept, k.dir, room>>20), os.RemoveAll(k.dir))
 	}
 	if err := errors.Join(os.RemoveAll(k.building()), k.lock.Truncate(0)); err != nil {
@@ -104,17 +111,25 @@ func (k *kept) prepare(o options, root string, free func(string) (uint64, error)
 	return err
 }
 
+// ours are the names of keptDir. The folder may have others, where the user has named it.
+var ours = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
 // forgetOthers removes programs of checkouts that are gone, or in which nobody has tested for long.
-func forgetOthers(keep, mine string) {
-	dirs, _ := filepath.Glob(filepath.Join(keep, "*"))
+func forgetOthers(mine string) {
+	dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(mine), "*"))
 	for _, dir := range dirs {
 		root, err := os.ReadFile(filepath.Join(dir, checkoutFile))
 		info, statErr := os.Stat(filepath.Join(dir, checkoutFile))
-		if dir == mine || err != nil || statErr != nil {
+		switch {
+		case dir == mine:
 			continue
-		}
-		if _, err := os.Stat(string(root)); !errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < keptFor {
+		case errors.Is(err, fs.ErrNotExist) && ours.MatchString(filepath.Base(dir)): // a removal that was killed
+		case err != nil || statErr != nil:
 			continue
+		default:
+			if _, err := os.Stat(string(root)); !errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < keptFor {
+				continue
+			}
 		}
 		if lock, err := lockKept(dir); err == nil {
 			_ = os.RemoveAll(dir)
@@ -186,9 +201,8 @@ func (k *kept) build(ctx context.Context, o options, n int, batch []*part) (rest
 			return batch
 		}
 	}
-	compile(ctx, o, dir, batch, k.lock)
-	if ctx.Err() != nil {
-		return batch // the go command was killed, maybe while it copied a program here
+	if _, ended := compile(ctx, o, dir, batch, k.lock); !ended {
+		return batch
 	}
 	for _, p := range batch {
 		program, place := p.in(dir), k.place(p)

@@ -22,7 +22,9 @@ func checkout(t *testing.T) (options, *strings.Builder) {
 	put(t, "go.mod", "module example.org/kept\n\ngo 1.26\n")
 	put(t, "a/a_test.go", fmt.Sprintf(says, "a", "one"))
 	put(t, "b/b_test.go", fmt.Sprintf(says, "b", "one"))
-	put(t, "gocmd", "#!/bin/sh\ntest -e /dev/fd/3 && locked=locked\necho $1 $locked >> $(dirname $0)/calls\nexec go \"$@\"\n")
+	put(t, "gocmd", "#!/bin/sh\ntest -e /dev/fd/3 && locked=locked\necho $1 $locked >> $(dirname $0)/calls\n"+
+		"test $1 = test && rm $(dirname $0)/kill 2>&- && for last; do test x$before = x-o && echo torn > $last/a.test && kill -9 $$; before=$last; done\n"+
+		"exec go \"$@\"\n")
 	if err := os.Chmod("gocmd", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,12 @@ func checkout(t *testing.T) (options, *strings.Builder) {
 		t.Fatal(err)
 	}
 	var out strings.Builder // not the standard output, as in TestRunAgain
-	return options{goCommand: golang, side: 1, parallel: 1, timeout: time.Minute, out: &out, light: true, keep: keep}, &out
+	return options{goCommand: golang, side: 1, parallel: 1, timeout: time.Minute, out: &out, light: true, keep: keep, free: has(2 * keptRoom)}, &out
+}
+
+// has is a disk with that much left, whatever this machine has.
+func has(room uint64) func(string) (uint64, error) {
+	return func(string) (uint64, error) { return room, nil }
 }
 
 // says is a test that writes to a file which version of it was run.
@@ -182,10 +189,34 @@ func TestNotKept(t *testing.T) {
 		put(t, none.keep, "")
 		expect(t, none, true, "one", "one")
 	})
+	t.Run("the go command was killed, as for want of memory", func(t *testing.T) {
+		put(t, "kill", "the next go command")
+		expect(t, o, true, "one", "one")
+		if _, err := os.Stat("kill"); err == nil {
+			t.Error("it was not killed")
+		}
+	})
+	t.Run("the folder is relative", func(t *testing.T) {
+		here := o
+		here.keep = "keep"
+		expect(t, here, true, "one", "one")
+		if _, err := os.Stat(filepath.Join("keep", filepath.Base(dir), "plain", "b", "b.test")); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("the disk is full", func(t *testing.T) {
-		_, err := openKept(o, func(string) (uint64, error) { return keptRoom - 1, nil })
-		if !errors.Is(err, errNotKept) || program(o, "b") != nil {
-			t.Errorf("the programs are still on a disk that is full: %v", err)
+		for _, full := range []struct {
+			room uint64
+			kept bool
+		}{{keptRoom, true}, {keptRoom - 1, false}, {keptRoom + keptSize - 1, false}, {keptRoom + keptSize, true}} {
+			o.free = has(full.room)
+			k, err := openKept(o)
+			if (err == nil) != full.kept || !full.kept && program(o, "b") != nil {
+				t.Errorf("%d bytes are left: want the programs to be kept: %v; got %v", full.room, full.kept, err)
+			}
+			if err == nil {
+				_ = k.lock.Close()
+			}
 		}
 	})
 }
@@ -215,10 +246,25 @@ func TestForgetOthers(t *testing.T) {
 			if tc.used {
 				defer must(lockKept(dir)).Close()
 			}
-			forgetOthers(keep, filepath.Join(keep, "mine"))
+			forgetOthers(filepath.Join(keep, "mine"))
 			if _, err := os.Stat(dir); tc.stay == errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("want it to stay: %v; got %v", tc.stay, err)
 			}
 		})
+	}
+}
+
+// TestForgetTorn: what a killed removal has left of programs is removed, and nothing that is not of this command.
+func TestForgetTorn(t *testing.T) {
+	keep := t.TempDir()
+	torn, other := filepath.Join(keep, "0123456789abcdef"), filepath.Join(keep, "documents")
+	put(t, filepath.Join(torn, "plain", "a", "a.test"), "a program")
+	put(t, filepath.Join(other, "plain", "a", "a.test"), "a program")
+	forgetOthers(filepath.Join(keep, "mine"))
+	if _, err := os.Stat(torn); err == nil {
+		t.Error("what is left of programs stays for ever")
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("a folder that nobody has made for programs is gone:", err)
 	}
 }

@@ -33,7 +33,8 @@ type options struct {
 	verbose   bool
 	light     bool
 	run, skip string
-	keep      string // folder for what stays for the next run; or nothing stays
+	keep      string                           // folder for what stays for the next run; or nothing stays
+	free      func(dir string) (uint64, error) // what is left of the disk, in bytes
 	timeout   time.Duration
 	patterns  []string
 	out       io.Writer
@@ -54,7 +55,7 @@ func main() {
 	remove := flag.Bool("clean", false, "only remove the programs of this checkout that were kept")
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for one program")
 	flag.Parse()
-	o.patterns, o.out = flag.Args(), os.Stdout
+	o.patterns, o.out, o.free = flag.Args(), os.Stdout, freeSpace
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -96,7 +97,7 @@ func runAll(ctx context.Context, o options) (bool, error) {
 		return false, err
 	}
 	defer os.RemoveAll(work)
-	k, err := openKept(o, freeSpace)
+	k, err := openKept(o)
 	switch {
 	case err == nil:
 		defer k.lock.Close()

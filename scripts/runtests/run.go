@@ -50,12 +50,14 @@ func buildBatch(ctx context.Context, o options, k *kept, dir string, n int, batc
 	if len(batch) == 0 {
 		return nil
 	}
-	return compile(ctx, o, dir, batch, nil)
+	said, _ := compile(ctx, o, dir, batch, nil)
+	return said
 }
 
 // compile leaves go vet to "make lint". Nobody debugs these programs, so they have no symbols; for the compiler, GOFLAGS in
-// the Makefile say so. The go command inherits the lock, if there is one.
-func compile(ctx context.Context, o options, dir string, batch []*part, lock *os.File) []byte {
+// the Makefile say so. The go command inherits the lock, if there is one. It has not
+// ended by itself where it was killed, with ctx or for want of memory: then any program may be half a copy.
+func compile(ctx context.Context, o options, dir string, batch []*part, lock *os.File) (said []byte, ended bool) {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if batch[0].race {
 		args = append(args, "-race")
@@ -72,7 +74,7 @@ func compile(ctx context.Context, o options, dir string, batch []*part, lock *os
 	if err != nil {
 		said = fmt.Appendf(said, "%s %s: %v\n", o.goCommand, strings.Join(args, " "), err)
 	}
-	return said
+	return said, cmd.ProcessState != nil && cmd.ProcessState.Exited()
 }
 
 // background is a command that leaves the processors to the tests that watch the clock. Not by more than
