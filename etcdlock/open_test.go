@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -66,6 +67,16 @@ func TestOpenWithoutServer(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantFailure(t, done, "etcd://"+silent, context.Canceled, "")
+}
+
+// A server that speaks no HTTP/2 may be another store, such as Redis: its port is easily mistaken.
+func TestOpenOfAnotherStore(t *testing.T) {
+	t.Parallel()
+	redis := testkit.Serve(t, nil, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 100))
+		_, _ = io.WriteString(c, "-ERR unknown command 'PRI', with args beginning with: '*' 'HTTP/2.0'\r\n")
+	})
+	wantFailure(t, t.Context(), "etcd://u:s3cret@"+redis, nil, "or is it no etcd?")
 }
 
 func TestNewWithoutConnection(t *testing.T) {

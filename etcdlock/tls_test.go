@@ -33,7 +33,7 @@ func testTLS(t *testing.T, s *servers.Server) {
 			"no client certificate":    {"etcds://" + user + mutual + trust, "certificate"},
 			"wrong client certificate": {"etcds://" + user + mutual + trust + "&tls_cert=" + other + "&tls_key=" + otherKey, "certificate"},
 			"TLS to plaintext":         {"etcds://" + user + s.Addr() + trust, "does the server speak TLS?"},
-			"plaintext to TLS":         {"etcd://" + user + plain, "does the server want TLS, as etcds:// means?"},
+			"plaintext to TLS":         {"etcd://" + user + plain, "does the server want TLS, as etcds:// means, "},
 		} {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()

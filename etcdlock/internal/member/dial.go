@@ -100,7 +100,7 @@ func explained(config clientv3.Config, err error) error {
 		return strings.Contains(text, part)
 	}):
 	case config.TLS == nil:
-		return fmt.Errorf("%w (does the server want TLS, as etcds:// means?)", err)
+		return fmt.Errorf("%w (does the server want TLS, as etcds:// means, or is it no etcd?)", err)
 	case strings.Contains(text, "handshake failed"):
 		return fmt.Errorf("%w (does the server speak TLS?)", err)
 	case len(config.TLS.Certificates) == 0:
