@@ -38,6 +38,9 @@ const maxRequestTimeout = 3 * time.Second
 // here. The Logger is told if a server may evict locks, does not say whether it may, lets no
 // script publish, or has fewer replicas than wait_replicas. ctx bounds the call only. It fails with distlock.ErrInvalid if the URL or the
 // options are not allowed. No error shows the password.
+//
+// Before that error, and in an outage, go-redis writes each failed dial to standard error. That is set for the whole process, and
+// so by the program: redis.SetLogger(&logging.VoidLogger{}), of package github.com/redis/go-redis/v9/logging, keeps it quiet.
 func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error) {
 	defer func() { err = openurl.Named(rawURL, err) }()
 	u, err := openurl.Parse(rawURL, schemes...)

@@ -85,7 +85,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s; on ZooKeeper less, as far as its sessions allow)")
 	f.String("holder", "", "`text` that inspect shows for the lock (default host, process and command, without its arguments)")
 	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
-	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held")
+	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held; only a terminal, or -v, is told the holder")
 	f.IntVarP(&o.busy, "conflict-exit-code", "E", statusBusy, "exit `status` if the name is held or the wait is over")
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost, up to a third of the TTL (default a sixth, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
