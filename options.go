@@ -62,8 +62,8 @@ type Acquired struct {
 }
 
 // Contended reports that a call found the name held: once per call of Lock, when
-// it begins to wait, and once per TryLock that fails with ErrHeld. If it takes long, the
-// call goes on meanwhile, and may end before it.
+// it begins to wait, and once per TryLock that fails with ErrHeld. If it takes long, a call of
+// Lock goes on meanwhile, and may end before it; TryLock returns after it.
 type Contended struct {
 	Ctx  context.Context // the caller's
 	Name string
