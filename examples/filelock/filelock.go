@@ -229,20 +229,20 @@ func status(r *record) distlock.Status {
 	return st
 }
 
-// List implements driver.Inspector.
+// List implements driver.Inspector. It goes by the files for flock(2), which are never
+// replaced: what reads a directory may miss a file that is renamed over meanwhile.
 func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
 	files, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, err
 	}
 	begin := beginning(prefix)
-	// A file that is replaced meanwhile may be listed twice.
-	files = slices.CompactFunc(files, func(a, b os.DirEntry) bool { return a.Name() == b.Name() })
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != "" || !strings.HasPrefix(f.Name(), begin) {
+		file, is := strings.CutSuffix(f.Name(), ".flock")
+		if !is || !strings.HasPrefix(file, begin) {
 			continue
 		}
-		r, err := read(filepath.Join(d.dir, f.Name()))
+		r, err := read(filepath.Join(d.dir, file))
 		if err != nil {
 			return nil, err
 		}

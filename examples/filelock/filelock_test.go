@@ -5,9 +5,11 @@ package filelock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
@@ -24,6 +26,42 @@ func TestConformance(t *testing.T) {
 	}
 	defer admin.Close()
 	conformance.Run(t, &harness{dir, admin}, nil)
+}
+
+// What reads a directory may miss a file that is replaced meanwhile.
+func TestListMissesNoneThatIsReplacedMeanwhile(t *testing.T) {
+	l, err := filelock.Open(folder(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const n = 1000
+	done, stop := make(chan struct{}), make(chan struct{})
+	var held []distlock.Lock
+	for i := range n {
+		h, err := l.TryLock(t.Context(), fmt.Sprint("n", i), distlock.TTL(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, h)
+	}
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = held[i%n].Extend(t.Context(), time.Hour)
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	for range 20 {
+		if sts, err := distlock.List(t.Context(), l, "n"); err != nil || len(sts) != n {
+			t.Fatalf("%d names were held all the time, and List showed %d: %v", n, len(sts), err)
+		}
+	}
 }
 
 func TestMain(m *testing.M) {
