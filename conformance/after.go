@@ -279,7 +279,7 @@ func (s *scene) gave(end func(), bound time.Duration, why string) {
 		s.since = s.now()
 		end()
 	}
-	s.h = w.awaited("W1", bound+s.soon(), why)
+	s.h = w.awaited("W1", s.now(), bound+s.soon(), why)
 }
 
 // apart lets what follows have another time, for a clock of seconds.
@@ -345,12 +345,13 @@ func (s *scene) next(bound time.Duration, why string) *lease {
 
 // heir is the lock of the first waiter that is served.
 func (s *scene) heir(bound time.Duration, why string) *lease {
+	from := s.now()
 	at := s.firstDone(s.queue, bound+s.soon())
 	clause := "W1"
 	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
 		clause = "E1" // nobody has unlocked it
 	}
-	h := s.queue[at].awaited(clause, 0, why)
+	h := s.queue[at].awaited(clause, from, bound+s.soon(), why)
 	if first := s.queue[0]; at > 0 && s.harness.Caps().Fair == Yes && !s.unordered {
 		s.doubt(first.began, first.began+s.Unit()/2)
 		s.breach("W3", "%s has got %q before %s, who came before it: %s", h.p.who, s.name, first.p.who, why)

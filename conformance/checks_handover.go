@@ -212,7 +212,7 @@ func deadWaiter(c *C) {
 	if c.harness.Caps().Fair != Yes || !seen {
 		bound, clause = max(bound, c.long()/3), "W1"
 	}
-	w.awaited(clause, bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; the %d clients B, which were before C in the queue with a TTL of %v, had died at %s", many, ttl, millis(cut))).free()
+	w.awaited(clause, c.now(), bound+c.timing.ExpiryLag+c.soon(), fmt.Sprintf("A had unlocked it; the %d clients B, which were before C in the queue with a TTL of %v, had died at %s", many, ttl, millis(cut))).free()
 }
 
 // releasesSoon unlocks h. That must not have to wait for the successor.

@@ -45,7 +45,7 @@ func listLiteral(c *C) {
 	names = slices.DeleteFunc(names, func(s string) bool { return !strings.HasPrefix(s, c.Name("")) })
 	slices.Sort(names)
 	names = slices.Compact(names)
-	for i, h := range c.takeAll(a, names, "which is fresh", distlock.TTL(c.long())) {
+	for i, h := range c.holdAll(names, a) {
 		held[names[i]] = h
 	}
 	c.share(len(listedNames)+len(listedPrefixes), func(i int) {

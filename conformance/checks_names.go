@@ -103,11 +103,11 @@ func (c *C) met(p *client, refused answer, name string, held []*lease) {
 	for _, h := range slices.Backward(held) {
 		h.free()
 		if a := p.try(name, distlock.TTL(c.long())); a.err == nil {
-			c.Failf("%s was told that %s is held, which nobody has ever held; it was free as soon as %s had been unlocked: the two names are one lock",
+			c.breach("N1", "%s was told that %s is held, which nobody has ever held; it was free as soon as %s had been unlocked: the two names are one lock",
 				p.who, oracle.Quote(name), oracle.Quote(h.Name()))
 		}
 	}
-	c.Failf("%s was told that %s is held; nobody has ever held it, and it was not free either when all other names had been unlocked",
+	c.breach("N1", "%s was told that %s is held; nobody has ever held it, and it was not free either when all other names had been unlocked",
 		p.who, oracle.Quote(name))
 }
 

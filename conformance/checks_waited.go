@@ -97,7 +97,7 @@ func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 		}
 		c.sleep(c.poll())
 	}
-	next := w.lease(limit-c.now(), "the lease of the dead A was over"+what)
+	next := w.awaited(c.check.Clause, freed, limit-freed, "the lease of the dead A was over"+what)
 	if next.Token() <= h.Token() {
 		c.Failf("A held %q with token %d, and B, which had waited for it, was granted it with token %d%s", h.Name(), h.Token(), next.Token(), what)
 	}

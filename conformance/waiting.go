@@ -73,15 +73,14 @@ func (c *C) firstDone(calls []*pending, d time.Duration) int {
 // lease returns the lock that the call got within the bound, and ends the check if
 // it did not. why says what the waiter was entitled to.
 func (w *pending) lease(bound time.Duration, why string) *lease {
-	return w.awaited(w.c.check.Clause, bound, why)
+	return w.awaited(w.c.check.Clause, w.c.now(), bound, why)
 }
 
-// awaited is lease with the clause that is broken if the call has not returned.
-func (w *pending) awaited(clause string, bound time.Duration, why string) *lease {
-	began := w.c.now()
-	if !w.within(bound) {
-		w.c.breach(clause, "%s is still waiting for %q at %s, %v after the check began to wait for that, which is all it had; it was entitled to the name because %s",
-			w.p.who, w.name, millis(w.c.now()), w.c.now()-began, why)
+// awaited is lease with the clause that is broken if the call has not returned, and with the instant from which the bound counts.
+func (w *pending) awaited(clause string, from, bound time.Duration, why string) *lease {
+	if !w.within(from + bound - w.c.now()) {
+		w.c.breach(clause, "%s is still waiting for %q at %s; it had %v, counted from %s; it was entitled to the name because %s",
+			w.p.who, w.name, millis(w.c.now()), bound, millis(from), why)
 	}
 	if w.a.err != nil {
 		w.c.unheard(w.a.err, w.p.who, w.name)
@@ -92,7 +91,9 @@ func (w *pending) awaited(clause string, bound time.Duration, why string) *lease
 
 // woken is lease after an unlock, for checks that are about something else than wake-ups:
 // a waiter that does not hear of the unlock is a breach of W1, whatever they look for.
-func (w *pending) woken(bound time.Duration, why string) *lease { return w.awaited("W1", bound, why) }
+func (w *pending) woken(bound time.Duration, why string) *lease {
+	return w.awaited("W1", w.c.now(), bound, why)
+}
 
 // within reports whether ch is closed before so long from now, and what the machine is
 // late meanwhile. It ends the goroutine if the check is over before: a driver that

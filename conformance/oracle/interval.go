@@ -134,7 +134,7 @@ func tokenFault(events []Event) string {
 			return fmt.Sprintf("a token must be greater than zero:\n  %s", e)
 		}
 		if twin, ok := seen[e.Token]; ok {
-			return fmt.Sprintf("one token was given out twice:\n  %s\n  %s", twin, e)
+			return fmt.Sprintf("token %d of %s was given out twice, to %s and to %s:\n  %s\n  %s", e.Token, Quote(e.Name), twin.Client, e.Client, twin, e)
 		}
 		seen[e.Token] = e
 		grants = append(grants, e)
