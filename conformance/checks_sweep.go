@@ -19,7 +19,7 @@ func sweepChecks() []Check {
 		{ID: "sweep/waited-only", Clause: "O4", Needs: []Cap{capFair, capInspector, capProxy}, Run: sweepWaitedOnly,
 			Rule: "Sweep touches nothing of a name that has waiters and no holder: they keep their places"},
 		{ID: "sweep/beside-traffic", Clause: "O4", Mandatory: true, Run: sweepBesideTraffic,
-			Rule: "names that are taken and freed while the store is swept stay exclusive, and their tokens rise"},
+			Rule: "names that are taken and freed while the store is swept, by two at a time, stay exclusive, and their tokens rise"},
 	}
 }
 
@@ -155,14 +155,14 @@ func (c *C) ends(h *lease, way int, by *client, last *int64) string {
 }
 
 func sweepBesideTraffic(c *C) {
-	a, b, third := c.openPhased("A"), c.openPhased("B"), c.openPhased("C")
-	third.sweep(time.Hour)
+	a, b, sweepers := c.openPhased("A"), c.openPhased("B"), []*client{c.openPhased("C"), c.openPhased("D")} // of which each stands in the other's way
+	sweepers[0].sweep(time.Hour)
 	end := c.now() + time.Second
 	names := c.names(3)
-	c.together(5, func(i int, rng *rand.Rand) {
+	c.together(6, func(i int, rng *rand.Rand) {
 		for c.now() < end {
-			if i == 4 {
-				third.sweep(time.Nanosecond)
+			if i >= 4 {
+				sweepers[i-4].sweep(time.Nanosecond)
 				c.sleep(time.Millisecond)
 				continue
 			}

@@ -49,6 +49,8 @@ type world struct {
 	entries map[string]*entry
 	floor   int64 // no token of what was swept is higher
 	stuck   virtual.Stuck
+
+	sweeping atomic.Bool // a client sweeps, of a store that one at a time may
 }
 
 // entry is what a flaw needs to know of a name, beyond what memlock keeps.

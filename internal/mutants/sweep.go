@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -59,6 +60,12 @@ func sweepMutants() []Mutant {
 			KilledBy: []Kill{{"sweep/tokens", "a sweep"}, {"after/tokens", "token"}},
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: sweeping(ways{since: released, forgets: true}),
+		},
+		{
+			Name: "SweepsAlone", Flaw: "fails to sweep while another client does",
+			KilledBy: []Kill{{"sweep/beside-traffic", "another sweep is running"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweepingAlone(),
 		},
 	}
 }
@@ -162,6 +169,20 @@ func (w ways) sweep(ctx context.Context, d *flawed, idle time.Duration) (removed
 		}
 	}
 	return removed, nil
+}
+
+// sweepingAlone makes a driver that has one sweep at a time, of 20 ms.
+func sweepingAlone() design {
+	f := rows()
+	f.sweep = func(ctx context.Context, d *flawed, idle time.Duration) (int, error) {
+		if !d.sweeping.CompareAndSwap(false, true) {
+			return 0, errors.New("another sweep is running")
+		}
+		defer d.sweeping.Store(false)
+		time.Sleep(20 * time.Millisecond)
+		return ways{since: released}.sweep(ctx, d, idle)
+	}
+	return inside(f)
 }
 
 // lookThenSweep makes a driver that sweeps by two requests.
