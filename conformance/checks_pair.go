@@ -198,7 +198,7 @@ func pairHanded(s *pairScene, ctx context.Context) (*lease, error) {
 }
 
 func (s *pairScene) claim(ctx context.Context, op oracle.Op) (*lease, error) {
-	a := s.a.acquire(ctx, op, s.name, s.opts()...)
+	a := s.a.acquire(ctx, op, s.name, append(s.opts(), distlock.Holder(pairText))...)
 	return a.lease, a.err
 }
 

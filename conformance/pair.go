@@ -65,6 +65,7 @@ type pairScene struct {
 	arm         func() // of an operation that is handed the name: has the message lost
 
 	told chan struct{} // closed when A's operation is over
+	took time.Duration // that it took, where a message was lost
 	got  *lease
 	err  error
 }

@@ -17,6 +17,12 @@ import (
 // needs more for one; the rest hits what the operation leads to.
 const fateDepth = 8
 
+// unlocking is how long an Unlock waits for the outcome (H6).
+const unlocking = 5 * time.Second
+
+// pairText is the text of what A takes.
+const pairText = "the text of A"
+
 // pairsVariable is the environment variable that, as "all", has every message of every
 // operation lost in silence. Each of them waits for a time-out: without it every second is,
 // and the seed says which.
@@ -132,7 +138,9 @@ func (s *pairScene) suffer(f fate, w way) {
 	default:
 		w.arm(s.a.link, s.k)
 	}
+	began := c.now()
 	s.got, s.err = s.op.run(s, ctx)
+	s.took = c.now() - began
 	close(s.told)
 	because := fmt.Sprintf("%s by A%s had returned %s (%s, k = %d)", s.op.what, s.manner.what, describe(s.err), f.what, s.k)
 	if s.held != nil && s.err != nil && !s.manner.renewed && !f.late && s.held.Ends() > deadline {
@@ -159,7 +167,7 @@ func (s *pairScene) suffer(f fate, w way) {
 	if s.op.handed {
 		s.mustBeHanded(w, limit, because)
 	}
-	s.judgeFate(f, because)
+	s.judgeFate(f, w, because)
 }
 
 // keeps reports whether A has a lock that it does not let go of.
@@ -184,7 +192,7 @@ func (s *pairScene) mustKeepIt(because string) {
 }
 
 // judgeFate judges what A was told, by what another sees.
-func (s *pairScene) judgeFate(f fate, because string) {
+func (s *pairScene) judgeFate(f fate, w way, because string) {
 	c := s.c
 	if s.keeps() {
 		s.mustKeepIt(because)
@@ -195,6 +203,8 @@ func (s *pairScene) judgeFate(f fate, because string) {
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
+	case s.op.id == "unlock" && s.err != nil && !w.silent && s.took < unlocking:
+		c.breach("H6", "A held %q, and Unlock failed after %v, though only one message was lost; it has %v for the outcome: %s", s.name, s.took, unlocking, because)
 	case s.op.id == "unlock" && s.err == nil:
 		if a := s.third.try(s.name, distlock.NoRenewal()); a.busy() {
 			c.breach("H6", "A held %q, and Unlock returned nil, but C is told that the name is held still: %s", s.name, because)
@@ -217,9 +227,22 @@ func (s *pairScene) mustBeHanded(w way, limit time.Duration, because string) {
 	}
 }
 
+// mustShowText demands that what A has got is shown with its text, however often A had to ask for it.
+func (s *pairScene) mustShowText(because string) {
+	if s.got == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.c.ctx, patience+s.c.Slack())
+	defer cancel()
+	if st, err := s.third.inspect(ctx, s.name); err == nil && st.Held && st.Token == s.got.Token() && st.Holder != pairText {
+		s.c.breach("O1", "A has %q, taken with the text %q, and Inspect shows the text %q: %s", s.name, pairText, st.Holder, because)
+	}
+}
+
 // settle ends what there is of the name, and demands that nothing is left of it.
 func (s *pairScene) settle(because string) {
 	c := s.c
+	s.mustShowText(because)
 	for _, h := range []*lease{s.got, s.other} {
 		if h != nil {
 			s.third.mustBeBusyAfter(s.name, h, because)

@@ -122,6 +122,19 @@ func unlockMutants() []Mutant {
 			}}),
 		},
 		{
+			Name: "ReleaseRefused", Flaw: "takes a release without an answer for one that the store has refused",
+			Seen:     "a fate that is set where the error is made, for all errors alike",
+			KilledBy: []Kill{{"pair/request-lost", "though only one message was lost"}, {"pair/reply-lost", "though only one message was lost"}},
+			MayTrip:  []string{"fault/*", "close/*"}, Why: "releases have no answer in them",
+			design: outside(flaw{release: func(ctx context.Context, c *claim) error {
+				err := c.inner.Release(ctx)
+				if err != nil && !errors.Is(err, distlock.ErrLost) {
+					err = &driver.Fault{Fate: driver.Answered, Err: err}
+				}
+				return err
+			}}),
+		},
+		{
 			Name: "SecondIsNil", Flaw: "returns nil from a second Unlock, whatever became of the first",
 			Seen:     "a sync.Once with its error left behind",
 			KilledBy: []Kill{{"fault/black-hole", "a second Unlock returned nil"}},

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // shownMutants do not have names as they are, or do not show them once.
@@ -31,6 +32,27 @@ func shownMutants() []Mutant {
 			design: inside(flaw{list: func(ctx context.Context, d *flawed, prefix string) ([]distlock.Status, error) {
 				all, err := d.inner.List(ctx, prefix)
 				return slices.DeleteFunc(all, func(st distlock.Status) bool { return len(st.Name) > 255 }), err
+			}}),
+		},
+		{
+			Name: "ForgetsText", Flaw: "writes its entry without the text when it finds that it has the name already",
+			KilledBy: []Kill{{"pair/reply-lost", "Inspect shows the text \"\""}},
+			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				before, _ := c.driver.mem.Inspect(ctx, c.asked.Name)
+				g, err := c.inner.Try(ctx)
+				if err == nil {
+					c.driver.with(c.asked.Name, func(e *entry) {
+						e.holder = c.asked.Holder
+						if before.Held {
+							e.holder = ""
+						}
+					})
+				}
+				return g, err
+			}, status: func(e *env, st *distlock.Status) {
+				if st.Held {
+					e.with(st.Name, func(n *entry) { st.Holder = n.holder })
+				}
 			}}),
 		},
 		{
