@@ -15,7 +15,7 @@ func batchChecks() []Check {
 		{ID: "batch/each-renewed", Clause: "H5", Mandatory: true, Heavy: true, Run: batchEachRenewed,
 			Rule: "a client that holds more locks than fit into one request has every one of them renewed, in the store and for its holder"},
 		{ID: "batch/one-lost", Clause: "H4", Mandatory: true, Run: batchOneLost,
-			Rule: "of many locks of a client one is lost: its holder learns of it within a renewal period, and all others are renewed as before"},
+			Rule: "of many locks of a client one is lost: its holder learns of it within a renewal period, and all others are renewed as before; so does the holder of each if all are lost"},
 		{ID: "batch/old-and-new", Clause: "H4", Mandatory: true, Run: batchOldAndNew,
 			Rule: "a client that has lost a name and acquired it again is told so of the old lock, and keeps the new one"},
 		{ID: "batch/own-ttl", Clause: "E1", Mandatory: true, Run: batchOwnTTL,
@@ -104,6 +104,15 @@ func batchOneLost(c *C) {
 	c.freeAll(held)
 	for _, h := range held {
 		b.mustTry(h.Name(), "which A has unlocked").free()
+	}
+	// An answer that tells of no lock at all is not one in which nothing was lost.
+	held = c.takeAll(a, names[:3], "which everybody has unlocked")
+	for _, h := range held {
+		c.strip(h, b)
+	}
+	since := c.now()
+	for _, h := range held {
+		h.mustLearn(since, "the entries of all locks of A were removed from the store")
 	}
 }
 

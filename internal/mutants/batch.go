@@ -38,6 +38,13 @@ func partialMutants() []Mutant {
 			design: batched(batchNeverLost),
 		},
 		{
+			Name: "NoneTouched", Flaw: "takes the answer that a batch has touched no entry for one that says nothing",
+			Seen:     "a reply without rows, over which a loop that looks for losses does nothing",
+			KilledBy: []Kill{{"batch/one-lost", "the entries of all locks"}},
+			MayTrip:  []string{"batch/*", "break/*", "isolate/*"}, Why: "all locks of a client are lost in them",
+			design: batched(batchUnlessAllLost),
+		},
+		{
 			Name: "LossIsError", Flaw: "answers that a batch has failed when one of its locks is lost",
 			KilledBy: []Kill{{"batch/one-lost", "no renewal has told it so"}},
 			MayTrip:  []string{"batch/*", "break/*", "isolate/*"}, Why: "an entry is removed in them",
@@ -111,6 +118,13 @@ func batchNeverLost(ctx context.Context, _ *flawed, batch []driver.Renewal) {
 		if isLost(batch[i]) {
 			batch[i].Grant, batch[i].Err = driver.Grant{TTL: batch[i].TTL}, nil
 		}
+	}
+}
+
+func batchUnlessAllLost(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	renewEach(ctx, batch)
+	if len(batch) > 1 && !slices.ContainsFunc(batch, func(r driver.Renewal) bool { return !isLost(r) }) {
+		pretend(batch)
 	}
 }
 
