@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/distlock-go/distlock"
 )
@@ -81,8 +82,11 @@ func batchOneLost(c *C) {
 	a, b := c.open("A"), c.open("B")
 	names := c.names(n)
 	var held []*lease
-	for _, name := range names { // one after the other, so that their order is known
-		held = append(held, a.mustTry(name, "which is fresh"))
+	step := max(c.timing.TTLGranularity, time.Millisecond)
+	// One is taken after the other, so that their order is known. Their TTLs differ by so little that they are due together: a
+	// driver may group them by those.
+	for i, name := range names {
+		held = append(held, a.mustTry(name, "which is fresh", distlock.TTL(c.fits(c.Unit()+time.Duration(i%3)*step))))
 	}
 	why := ""
 	for round, at := range []int{0, n / 2, n - 3, 0} { // of those left: first, amidst, last

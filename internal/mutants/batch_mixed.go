@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -35,6 +36,12 @@ func mixedMutants() []Mutant {
 			KilledBy: []Kill{{"batch/own-ttl", "was it renewed for another's TTL?"}},
 			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
 			design: batched(batchShrinking),
+		},
+		{
+			Name: "GroupsByTTL", Flaw: "renews a batch in groups of one TTL, and takes their answers, one group after the other, for those in the order of the batch",
+			KilledBy: []Kill{{"batch/one-lost", "no renewal has told it so"}},
+			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
+			design: batched(batchGrouped),
 		},
 		{
 			Name: "BatchShortens", Flaw: "sets the expiry of every lock of a batch to its TTL from now, also where it was extended beyond that",
@@ -94,6 +101,16 @@ func batchShrinking(ctx context.Context, _ *flawed, batch []driver.Renewal) {
 		g, err := r.Claim.(*claim).Renew(ctx, ttl)
 		g.TTL = min(g.TTL, ttl)
 		batch[i].Grant, batch[i].Err = g, err
+	}
+}
+
+func batchGrouped(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	groups := slices.Clone(batch)
+	slices.SortStableFunc(groups, func(a, b driver.Renewal) int { return cmp.Compare(b.TTL, a.TTL) })
+	renewEach(ctx, groups)
+	for i, r := range groups {
+		r.Grant.TTL = batch[i].TTL
+		batch[i].Grant, batch[i].Err = r.Grant, r.Err
 	}
 }
 
