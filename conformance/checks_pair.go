@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -140,6 +141,9 @@ func closedBefore(s *pairScene) {
 }
 
 func renewedBefore(s *pairScene) {
+	for i := 0; s.manner.beside && i < 2; i++ {
+		s.a.mustTry(s.c.Name(fmt.Sprint("beside ", s.a.who, i)), "which is fresh")
+	}
 	s.held = s.a.mustTry(s.name, "which is fresh")
 	if s.manner.failed {
 		before := s.a.link.Fired()

@@ -13,6 +13,7 @@ type manner struct {
 	extends bool   // A's lock was extended before
 	waited  bool   // A's lock was waited for; or others wait for what A breaks
 	failed  bool   // a renewal has failed before
+	beside  bool   // A holds others, which are renewed along with it
 	called  func(base string) string
 }
 
@@ -26,6 +27,7 @@ func (c *C) manners(op pairing) []manner {
 	case op.id == "break":
 		all = append(all, manner{what: ", of a name that another waits for,", waited: true})
 	case op.id == "renewal":
+		all = append(all, manner{what: ", along with others of its client,", beside: true})
 		if _, ok := can[Proxy](c, capProxy); ok {
 			all = append(all, manner{what: ", after one that has failed,", failed: true})
 		}
