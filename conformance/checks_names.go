@@ -165,7 +165,8 @@ func numbers(rng *rand.Rand) []string {
 
 func internals(base string) []string {
 	return with(base, "n", "n:fence", "n:token", "n:queue", "n:q", "n:wait", "n:owner", "n:notify", "{n}", "{n}:token", "n/lock-",
-		"n/lock-0000000001", "n-lock-0000000001", "lock-0000000001", "n/0", "n\x00", "n\x01", "n#1", "n@1", "_c_n")
+		"n/lock-0000000001", "n-lock-0000000001", "lock-0000000001", "n/0", "n\x00", "n\x01", "n#1", "n@1", "_c_n",
+		"n.tmp", "n.new", "n.lock", "n.bak", "n~", ".n", "n.json", "lock:n", "n:lock", "n:waiters", "n:counter", "n:seq")
 }
 
 // long returns names of telling lengths: around the limits of columns, path elements

@@ -53,6 +53,9 @@ func nameMutants() []Mutant {
 		}, "names/numbers"),
 		spells("DropsBraces", "does not see the braces around a part of a name", "hash tags of a cluster, taken for syntax",
 			strings.NewReplacer("{", "", "}", "").Replace, "names/escape"),
+		spells("NewBeside", "keeps what it is about to write of a name under another, with .new behind it", "files that are written and then renamed", func(s string) string {
+			return strings.TrimSuffix(s, ".new")
+		}, "names/internals"),
 		spells("CutsEscaped", "escapes names, and keeps 1,024 bytes of that", "", func(s string) string {
 			s = url.PathEscape(s)
 			return s[:min(len(s), 1024)]
