@@ -92,7 +92,7 @@ func victimMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
-			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
+			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
 			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
 			design: inside(flaw{renew: renewAnew}),
 		},
@@ -110,11 +110,51 @@ func victimMutants() []Mutant {
 		},
 		{
 			Name: "VictimUnlocks", Flaw: "lets the Unlock of a broken lock free the name for its next holder",
-			KilledBy: []Kill{{"after/breaks", "its first sign of life since"}, {"after/expires", "two holders at once"}},
+			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}, {"after/expires", "two holders at once"}},
 			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
 			design: inside(flaw{release: releaseBlindly}),
 		},
+		{
+			Name: "RevivesTerm", Flaw: "lets Extend bring back a fixed term that was broken",
+			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
+			MayTrip:  []string{"break/*"}, Why: "locks are broken in them",
+			design: revivesBroken(func(c *claim, _ time.Duration) bool { return c.asked.NoRenewal }),
+		},
+		{
+			Name: "RevivesLonger", Flaw: "lets Extend by more than the TTL bring back a lock that is renewed and was broken",
+			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
+			MayTrip:  []string{"break/*"}, Why: "locks are broken in them",
+			design: revivesBroken(func(c *claim, ttl time.Duration) bool { return !c.asked.NoRenewal && ttl > c.asked.TTL }),
+		},
 	}
+}
+
+// revivesBroken has some renewals bring a broken lock back.
+func revivesBroken(some func(c *claim, ttl time.Duration) bool) design {
+	return inside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err == nil {
+				c.driver.with(c.asked.Name, func(e *entry) { e.owner, e.ended = c.asked.Owner, false })
+			}
+			return g, err
+		},
+		renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+			revives := false
+			c.driver.with(c.asked.Name, func(e *entry) { revives = e.ended && e.owner == c.asked.Owner && some(c, ttl) })
+			if revives {
+				return renewAnew(ctx, c, ttl)
+			}
+			return c.inner.Renew(ctx, ttl)
+		},
+		breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
+			err := d.inner.Break(ctx, name, token)
+			if err == nil {
+				d.with(name, func(e *entry) { e.ended = true })
+			}
+			return err
+		},
+	})
 }
 
 // breakIf ends the hold if the two tokens are as they have to be.

@@ -36,7 +36,7 @@ func waitedMutants() []Mutant {
 		},
 		{
 			Name: "TermUnlockBlind", Flaw: "takes every release of a fixed term for a success",
-			KilledBy: []Kill{{"after/breaks", "its first sign of life since"}},
+			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
 			MayTrip:  []string{"owner/*", "stress/*"}, Why: "fixed terms are unlocked after their end in them",
 			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
 				if err := c.inner.Release(ctx); !c.asked.NoRenewal || !errors.Is(err, distlock.ErrLost) {
