@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -173,8 +174,11 @@ func (s *scene) enter() {
 	if s.called != nil {
 		s.name = s.called(s.name)
 	}
-	if s.nameless {
+	switch {
+	case s.nameless:
 		s.text = ""
+	case len(s.name) == distlock.MaxName: // a store may have one limit for both
+		s.text = strings.Repeat("x", distlock.MaxHolder)
 	}
 	if s.needs != capNamespaces {
 		s.a = s.openMortal(fmt.Sprint("A", s.n))

@@ -146,6 +146,13 @@ func textMutants() []Mutant {
 			s, _, _ = strings.Cut(s, " ")
 			return s
 		}),
+		{
+			Name: "HolderJoint", Flaw: "keeps 600 bytes of a name and its holder text together",
+			KilledBy: []Kill{{"after/shows", "xxx"}},
+			design: inside(flaw{request: func(_ *env, r *driver.Request) {
+				r.Holder = r.Holder[:min(len(r.Holder), 600-len(r.Name))]
+			}}),
+		},
 	}
 }
 
