@@ -114,6 +114,12 @@ func handedBefore(s *pairScene) {
 }
 
 func takenBefore(s *pairScene) {
+	if s.manner.again {
+		if s.c.Virtual() {
+			s.ttl = s.c.fits(5 * time.Minute)
+		}
+		s.a.mustTry(s.name, "which is fresh", s.opts()...).free()
+	}
 	if s.manner.waited {
 		first := s.third.mustTry(s.name, "which is fresh", distlock.TTL(s.c.long()))
 		w := s.a.begin(s.name, s.opts()...)
@@ -121,7 +127,7 @@ func takenBefore(s *pairScene) {
 		first.free()
 		s.held = w.woken(s.c.soon(), "C had unlocked it")
 	} else {
-		s.held = s.a.mustTry(s.name, "which is fresh", s.opts()...)
+		s.held = s.a.mustTry(s.name, "which nobody has", s.opts()...)
 	}
 	if s.manner.extends {
 		s.held.mustExtend(s.c.extends(s.ttl, s.ttl*5/4))

@@ -152,7 +152,7 @@ func (s *pairScene) play() outcome {
 	}
 	c.Go(func() {
 		defer close(s.told)
-		ctx, cancel := context.WithTimeout(c.ctx, 2*c.Unit()+c.timing.ExpiryLag+patience+c.Slack())
+		ctx, cancel := context.WithTimeout(c.ctx, 2*max(c.Unit(), s.ttl)+c.timing.ExpiryLag+patience+c.Slack())
 		defer cancel()
 		s.got, s.err = s.op.run(s, ctx)
 	})

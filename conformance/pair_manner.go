@@ -12,8 +12,9 @@ type manner struct {
 	renewed bool   // not a fixed term
 	extends bool   // A's lock was extended before
 	waited  bool   // A's lock was waited for; or others wait for what A breaks
-	failed  bool   // a renewal has failed before
+	failed  bool   // a renewal, or an Unlock, has failed before
 	beside  bool   // A holds others, which are renewed along with it
+	again   bool   // A had the name before, and has it with a text of its own; in virtual time for minutes
 	called  func(base string) string
 }
 
@@ -40,6 +41,9 @@ func (c *C) manners(op pairing) []manner {
 	if op.id == "unlock" || op.id == "hand-over" || op.id == "close" {
 		all = append(all, manner{what: ", of a lock that was extended,", extends: true})
 	}
+	if op.id == "unlock" || op.id == "extend" {
+		all = append(all, manner{what: ", of a lock with a text of its own and a long TTL, which its client had before,", again: true})
+	}
 	if c.samples() {
 		i := c.Rand().IntN(len(all))
 		return all[i : i+1]
@@ -60,6 +64,9 @@ func (s *pairScene) opts() []distlock.Option {
 	opts := []distlock.Option{distlock.TTL(s.ttl)}
 	if !s.manner.renewed {
 		opts = append(opts, distlock.NoRenewal())
+	}
+	if s.manner.again {
+		opts = append(opts, distlock.Holder("a text of its own"))
 	}
 	return opts
 }

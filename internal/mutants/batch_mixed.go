@@ -124,3 +124,28 @@ func batchResets(ctx context.Context, _ *flawed, batch []driver.Renewal) {
 		batch[i].Grant, batch[i].Err = g, err
 	}
 }
+
+// lookIfMany renews one lock alone as it has to be.
+func lookIfMany(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	for i, r := range batch {
+		renew := r.Claim.(*claim).inner.Renew
+		if len(batch) > 1 {
+			renew = func(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				return lookThenRenew(ctx, r.Claim.(*claim), ttl)
+			}
+		}
+		batch[i].Grant, batch[i].Err = renew(ctx, r.TTL)
+	}
+}
+
+// noteSecond notes that the client of c has had the name before.
+func noteSecond(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err == nil {
+		c.driver.with(c.asked.Name, func(e *entry) {
+			c.refused = c.refused || e.client == c.driver.env && e.owner != c.asked.Owner
+			e.client, e.owner = c.driver.env, c.asked.Owner
+		})
+	}
+	return g, err
+}

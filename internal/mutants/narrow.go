@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,21 +35,14 @@ func narrowMutants() []Mutant {
 		looks("LooksAtQueue", "looks with one request and removes with another, on Break of a name that others wait for", "pair/break", outside(flaw{breaks: breakBlindly})),
 		looks("LooksAfterFailure", "looks with one request and writes with another, on a renewal after one that has failed", "pair/renewal",
 			outside(plain(flaw{renew: lookOnceFailed}))),
+		looks("LooksAtSecond", "compares with one request and deletes with another, on Unlock of a name that its client had before", "pair/unlock",
+			outside(flaw{try: noteSecond, release: releaseIf(func(c *claim) bool { return c.refused }, checkThenDelete)})),
+		looks("LooksAtText", "compares with one request and deletes with another, on Unlock of a lock with a text of its own", "pair/unlock",
+			outside(flaw{release: releaseIf(func(c *claim) bool { return strings.HasPrefix(c.asked.Holder, "a text") }, checkThenDelete)})),
+		looks("LooksAtMinutes", "compares with one request and deletes with another, on Unlock of a lock for minutes", "pair/unlock",
+			outside(flaw{release: releaseIf(func(c *claim) bool { return c.asked.TTL > time.Minute }, checkThenDelete)})),
 		looks("LooksInBatch", "looks with one request and writes with another, on a renewal along with others", "pair/renewal",
 			outside(plain(flaw{batch: lookIfMany}))),
-	}
-}
-
-// lookIfMany renews one lock alone as it has to be.
-func lookIfMany(ctx context.Context, _ *flawed, batch []driver.Renewal) {
-	for i, r := range batch {
-		renew := r.Claim.(*claim).inner.Renew
-		if len(batch) > 1 {
-			renew = func(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-				return lookThenRenew(ctx, r.Claim.(*claim), ttl)
-			}
-		}
-		batch[i].Grant, batch[i].Err = renew(ctx, r.TTL)
 	}
 }
 
