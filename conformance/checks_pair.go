@@ -132,6 +132,12 @@ func takenBefore(s *pairScene) {
 	if s.manner.extends {
 		s.held.mustExtend(s.c.extends(s.ttl, s.ttl*5/4))
 	}
+	if s.manner.failed {
+		s.a.link.DropRequest(1)
+		ctx, cancel := context.WithTimeout(s.c.ctx, s.ttl/8)
+		defer cancel()
+		_ = s.held.Unlock(ctx) // its first request is lost; what repeats it is stopped
+	}
 }
 
 func awaitedBefore(s *pairScene) {

@@ -41,6 +41,11 @@ func (c *C) manners(op pairing) []manner {
 	if op.id == "unlock" || op.id == "hand-over" || op.id == "close" {
 		all = append(all, manner{what: ", of a lock that was extended,", extends: true})
 	}
+	if op.id == "unlock" && c.Virtual() { // else what repeats it may be over before it can be stopped
+		if _, ok := can[Proxy](c, capProxy); ok {
+			all = append(all, manner{what: ", after one that has failed,", failed: true})
+		}
+	}
 	if op.id == "unlock" || op.id == "extend" {
 		all = append(all, manner{what: ", of a lock with a text of its own and a long TTL, which its client had before,", again: true})
 	}

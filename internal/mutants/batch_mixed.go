@@ -149,3 +149,12 @@ func noteSecond(ctx context.Context, c *claim) (driver.Grant, error) {
 	}
 	return g, err
 }
+
+func releaseOnceFailed(ctx context.Context, c *claim) error {
+	if c.refused {
+		return checkThenDelete(ctx, c)
+	}
+	err := c.inner.Release(ctx)
+	c.refused = err != nil && !isLost(driver.Renewal{Err: err})
+	return err
+}

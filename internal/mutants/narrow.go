@@ -41,6 +41,8 @@ func narrowMutants() []Mutant {
 			outside(flaw{release: releaseIf(func(c *claim) bool { return strings.HasPrefix(c.asked.Holder, "a text") }, checkThenDelete)})),
 		looks("LooksAtMinutes", "compares with one request and deletes with another, on Unlock of a lock for minutes", "pair/unlock",
 			outside(flaw{release: releaseIf(func(c *claim) bool { return c.asked.TTL > time.Minute }, checkThenDelete)})),
+		looks("LooksOnRepeat", "compares with one request and deletes with another, where a release has failed before", "pair/unlock",
+			outside(flaw{release: releaseOnceFailed})),
 		looks("LooksInBatch", "looks with one request and writes with another, on a renewal along with others", "pair/renewal",
 			outside(plain(flaw{batch: lookIfMany}))),
 	}
