@@ -126,6 +126,8 @@ func (s *scene) lasts() time.Duration {
 		return s.fits(s.asked)
 	case s.uneven:
 		return min(s.Unit()+s.timing.TTLGranularity/5, s.longest())
+	case s.fixed:
+		return s.term()
 	}
 	return s.Unit()
 }
@@ -315,7 +317,7 @@ func (s *scene) earlier() time.Duration {
 	if s.Virtual() {
 		return s.short()
 	}
-	return s.fits(s.Unit() / 4)
+	return s.ending(s.Unit() / 4)
 }
 
 // dead is a client that held the name, until its lease was over.

@@ -48,18 +48,17 @@ func (s *suite) examine(k Check) Result {
 	cal := s.Calibration
 	for n := 1; ; n++ {
 		c := s.newC(k)
+		cal.follow(s.slowest(time.Now().Add(-lately)))
 		c.cal = cal
 		started := time.Now()
 		c.run()
-		if s.excuse(c, started) && n < maxAttempts && s.ctx.Err() == nil {
-			continue // the check had time enough; it is the store that had not
-		}
+		s.excuse(c, started)
 		if c.status != Inconclusive || n == maxAttempts || s.ctx.Err() != nil {
 			r := s.result(c)
 			r.Attempts, r.Took = n, time.Since(began)
 			return s.pinned(r)
 		}
-		cal.Unit = s.timing.fitUnit(2 * cal.Unit)
+		cal.Unit, cal.Short = s.timing.fitUnit(2*cal.Unit), 2*cal.Short
 	}
 }
 

@@ -79,7 +79,7 @@ func blackHole(c *C) {
 // waiterFails demands that a Lock that waits comes to its end in an outage, although its context does not.
 func (c *C) waiterFails(a, b *client) {
 	h := b.mustTry(c.Name("waited for"), "which is fresh", distlock.TTL(c.long()))
-	ttl := c.ending()
+	ttl := c.ending(c.Unit() / 8)
 	w := a.begin(h.Name(), distlock.TTL(ttl))
 	c.awaitQueued(h.Name(), 1)
 	a.cutOff()

@@ -187,7 +187,7 @@ func deadWaiter(c *C) {
 	a, third := c.open("A"), c.open("C")
 	name, ttl := c.Name("x"), c.Unit()
 	if c.Virtual() {
-		ttl = c.ending() // so short that C, which looks by itself now and then, is told in time when to look
+		ttl = c.ending(c.Unit() / 8) // so short that C, which looks by itself now and then, is told in time when to look
 	}
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
 	var dead []*client

@@ -95,8 +95,8 @@ func expiredBefore(s *pairScene) {
 
 func diedBefore(s *pairScene) {
 	p, g := s.c.openGated("P" + s.a.who)
-	s.other = p.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.fits(s.ttl/4))) // before A, waiting, looks by itself
-	g.hold(1)                                                                                            // it must not clean up
+	s.other = p.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.ending(s.ttl/4))) // before A, waiting, looks by itself
+	g.hold(1)                                                                                              // it must not clean up
 	s.c.Cleanup(g.release)
 	if !p.cutOff() {
 		s.c.Go(func() { <-s.c.ctx.Done(); g.release() })
@@ -148,7 +148,7 @@ func awaitedBefore(s *pairScene) {
 
 // closedBefore has the lease end while Close is under way, which gives up after some seconds.
 func closedBefore(s *pairScene) {
-	s.ttl = s.c.fits(min(s.ttl, closing/8))
+	s.ttl = s.c.fits(min(s.ttl, max(closing/8, min(s.c.short(), closing/4))))
 	takenBefore(s)
 }
 

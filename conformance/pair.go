@@ -85,7 +85,7 @@ func (c *C) pair(op pairing) {
 	if op.waits {
 		// A request that was stopped for longer than a client waits for an answer may enlist A
 		// behind its undo. The model does not know that.
-		ttl = c.fits(min(ttl, closing/8))
+		ttl = c.fits(min(ttl, max(closing/8, 4*c.short())))
 		c.unmodelled()
 	}
 	var mu sync.Mutex

@@ -42,9 +42,6 @@ func (c *C) samples() bool { return (c.sparse || !c.Virtual()) && os.Getenv(pair
 // brief reports whether such a check leaves out leases that end where it can: it need not be thorough, and they end late here.
 func (c *C) brief() bool { return !c.thorough() && c.timing.ExpiryLag >= time.Second }
 
-// ending is the TTL of a lease whose end such a check waits for.
-func (c *C) ending() time.Duration { return c.fits(c.Unit() / 8) }
-
 // fate is what becomes of a message of an operation.
 type fate struct {
 	id, clause, rule string

@@ -237,29 +237,25 @@ func (c *C) excuse(since, ttl time.Duration, name string, lost error) {
 // excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while the check ran, or
 // shortly before. What is no question of two holders or of a token, nor a hang, is excused by less: if the machine or the store
 // stood still for half of the unit, any lease may have ended meanwhile. Then the next attempt has a longer unit.
-func (s *suite) excuse(c *C, began time.Time) (silent bool) {
+func (s *suite) excuse(c *C, began time.Time) {
 	if s.opts.VirtualTime {
-		return false
+		return
 	}
 	stood := c.stood(c.now() - time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.convicted || c.status != Failed && c.status != Inconclusive {
-		return false
+		return
 	}
 	why := ""
 	if !c.check.Alone {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
 	clause := c.blamed()
-	switch {
-	case why != "":
-		silent = true
-	case c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > c.cal.Unit/2:
+	if why == "" && c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > c.cal.Unit/2 {
 		why = fmt.Sprintf("the machine or the store stood still for %v meanwhile", stood.Round(time.Millisecond))
-	default:
-		return false
 	}
-	c.status, c.clause, c.reason = Inconclusive, "", why+"; otherwise: "+c.reason
-	return silent
+	if why != "" {
+		c.status, c.clause, c.reason = Inconclusive, "", why+"; otherwise: "+c.reason
+	}
 }

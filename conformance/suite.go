@@ -123,18 +123,21 @@ func (s *suite) newC(k Check) *C {
 		}),
 	}
 	if !s.opts.VirtualTime {
-		c.slowest = func(from time.Time) time.Duration {
-			took := s.pulse.slowest(from)
-			if s.canary != nil {
-				took = max(took, s.canary.Longest(from))
-			}
-			return took
-		}
+		c.slowest = s.slowest
 	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)
 	}
 	return c
+}
+
+// slowest returns the longest that the pulse has waited for an answer, or the canary for a processor, since then.
+func (s *suite) slowest(from time.Time) time.Duration {
+	took := s.pulse.slowest(from)
+	if s.canary != nil {
+		took = max(took, s.canary.Longest(from))
+	}
+	return took
 }
 
 // delays returns how late the machine was between two times.

@@ -81,6 +81,12 @@ const (
 	// minSlack is what a liveness bound is widened by on an idle machine.
 	minSlack = time.Second
 
+	// minShort is long enough for the answers of an idle server.
+	minShort = 200 * time.Millisecond
+
+	// lately is how far back a delay counts for the TTLs of a check that begins now.
+	lately = 30 * time.Second
+
 	// In virtual time nothing is ever late, so the unit may be long enough to dwarf
 	// every constant of the engine, and the slack need only cover the polls
 	// of the checks themselves.
@@ -98,6 +104,7 @@ const (
 // first check.
 type Calibration struct {
 	Unit  time.Duration `json:"unit"`  // the TTL that checks work with
+	Short time.Duration `json:"short"` // the least TTL that they let run out, if the driver has one as short
 	Slack time.Duration `json:"slack"` // what "by then" is widened by
 
 	SleepOver time.Duration `json:"sleep_overshoot_p99"` // of sleeping for 10 ms
@@ -110,8 +117,8 @@ func (k Calibration) String() string {
 	if k.Virtual {
 		return fmt.Sprintf("virtual time, unit %v, slack %v", k.Unit, k.Slack)
 	}
-	return fmt.Sprintf("unit %v, slack %v (p99: sleep overshoot %v, lock and unlock %v)",
-		k.Unit, k.Slack, k.SleepOver.Round(10*time.Microsecond), k.Pair.Round(10*time.Microsecond))
+	return fmt.Sprintf("unit %v, short %v, slack %v (p99: sleep overshoot %v, lock and unlock %v)",
+		k.Unit, k.Short.Round(time.Millisecond), k.Slack, k.SleepOver.Round(10*time.Microsecond), k.Pair.Round(10*time.Microsecond))
 }
 
 // calibrate measures how late this machine wakes up a goroutine and how long the
@@ -156,6 +163,7 @@ func (k *Calibration) derive(t Timing) {
 	if k.Virtual {
 		// Nothing is late but the driver, if it sleeps.
 		k.Slack, k.Unit = virtualSlack+20*k.Pair, t.fitUnit(max(virtualUnit, 20*k.Pair))
+		k.follow(k.Pair)
 		return
 	}
 	k.Slack = max(minSlack, 10*k.SleepOver, 20*k.Pair)
@@ -163,6 +171,13 @@ func (k *Calibration) derive(t Timing) {
 		k.Slack *= 4 // the detector costs up to ten times the CPU; shared runners stall
 	}
 	k.Unit = t.fitUnit(max(minUnit, 20*k.Pair/2))
+	k.follow(k.Pair)
+}
+
+// follow makes Short long enough for what has taken so long: a lease of which the holder hears when half of it is over tells
+// nothing. It stays within the unit, which what waits for its end allows for.
+func (k *Calibration) follow(slowest time.Duration) {
+	k.Short = min(max(minShort, k.Short, 4*slowest), k.Unit)
 }
 
 // fitUnit makes a unit out of d. The driver grants it, and four times as much, exactly

@@ -17,3 +17,19 @@ func TestUnitFits(t *testing.T) {
 		}
 	}
 }
+
+// The shortest leases are as long as what was measured asks for, and no longer than the bounds of a check allow for.
+func TestShortFollows(t *testing.T) {
+	k := Calibration{Pair: 10 * time.Millisecond}
+	k.derive(Timing{MinTTL: time.Millisecond})
+	for _, step := range []struct{ slowest, want time.Duration }{
+		{0, minShort},
+		{300 * time.Millisecond, 1200 * time.Millisecond},
+		{0, 1200 * time.Millisecond}, // within a check it never falls
+		{3 * time.Second, minUnit},
+	} {
+		if k.follow(step.slowest); k.Short != step.want {
+			t.Errorf("after a delay of %v it is %v, want %v", step.slowest, k.Short, step.want)
+		}
+	}
+}

@@ -162,8 +162,15 @@ func (c *C) pollFor(p *client, name string, bound time.Duration, why string, opt
 // that one waits for the expiry, or for the poll at a third of the TTL.
 func (c *C) long() time.Duration { return c.fits(max(10*c.Unit(), 12*c.soon())) }
 
-// short is the TTL of checks that let many leases run out. A slow store needs longer ones, or they are over when it answers.
-func (c *C) short() time.Duration { return c.fits(max(200*time.Millisecond, 4*c.cal.Pair)) }
+// ending returns a TTL near to d of a lease that the check lets run out. A slow store or machine needs longer ones, or they are
+// over when the answer comes.
+func (c *C) ending(d time.Duration) time.Duration { return c.fits(max(d, c.cal.Short)) }
+
+// short is that of checks that let many leases run out.
+func (c *C) short() time.Duration { return c.ending(0) }
+
+// term is the TTL of a lease that is not renewed, and of which a quarter has to be enough for a call.
+func (c *C) term() time.Duration { return c.fits(max(c.Unit(), 4*c.cal.Short)) }
 
 // fits returns a TTL near to d that the driver grants as it is asked for.
 func (c *C) fits(d time.Duration) time.Duration {
