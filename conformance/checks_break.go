@@ -54,6 +54,7 @@ func (p *client) mustBreak(h *lease) time.Duration {
 	case c.now()+c.skew(h.asked) >= end:
 		c.Inconclusivef("%s came too late to break %q, whose lease ended at %s: %v", p.who, h.Name(), millis(end), err)
 	default:
+		c.unheard(err, p.who, h.Name())
 		c.breach("O2", "%s holds %q with token %d until %s; %s broke it with that token, and Break returned: %v", h.p.who, h.Name(), h.Token(), millis(end), p.who, err)
 	}
 	return c.now()
@@ -62,6 +63,9 @@ func (p *client) mustBreak(h *lease) time.Duration {
 // mustNotBreak demands that Break with this token is told ErrLost.
 func (p *client) mustNotBreak(name string, token int64, why string) {
 	if err := p.breaks(name, token); !errors.Is(err, distlock.ErrLost) {
+		if err != nil {
+			p.c.unheard(err, p.who, name)
+		}
 		p.c.Failf("%s called Break(%q) with token %d, %s; the answer must match ErrLost, it was %s", p.who, name, token, why, describe(err))
 	}
 }

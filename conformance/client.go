@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -223,17 +224,21 @@ func (c *C) refused(p *client, a answer, name, why string) {
 // the check's rule. In virtual time there is neither, so all that goes wrong is the
 // driver's doing.
 func (c *C) unheard(err error, who, name string) {
-	for _, said := range []error{distlock.ErrHeld, distlock.ErrLost, distlock.ErrUnlocked, distlock.ErrClosed, distlock.ErrInvalid, distlock.ErrUnsupported, oracle.ErrNilLock} {
-		if errors.Is(err, said) && !errors.Is(err, context.DeadlineExceeded) {
-			return
-		}
-	}
 	switch {
-	case c.Virtual(), c.check.Group() == "core", c.check.Group() == "names":
+	case definite(err), c.Virtual(), c.check.Group() == "core", c.check.Group() == "names":
 	case errors.Is(err, context.Canceled) && c.ctx.Err() == nil:
 	default:
 		c.Inconclusivef("the store did not answer %s, which asked for %q, or answered with an error of its own: %v", who, name, err)
 	}
+}
+
+// definite reports whether an error is the driver's own answer, and none of the store or the network.
+func definite(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	said := []error{distlock.ErrHeld, distlock.ErrLost, distlock.ErrUnlocked, distlock.ErrClosed, distlock.ErrInvalid, distlock.ErrUnsupported, oracle.ErrNilLock}
+	return slices.ContainsFunc(said, func(known error) bool { return errors.Is(err, known) })
 }
 
 // mustBeBusy probes a name that h holds: ErrHeld, and nothing else, is the answer.

@@ -226,15 +226,16 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	over := make(chan struct{})
 	c.Go(func() {
 		defer close(over)
+		kept := false
 		switch {
 		case s.op.broken:
 			asking.Store(true)
-			s.breakHeld()
+			kept = !s.breakHeld()
 			asking.Store(false)
 		case s.held != nil:
 			s.outlast(try)
 		}
-		if s.waiter != nil && s.held != nil && !s.served() {
+		if kept || s.waiter != nil && s.held != nil && !s.served() {
 			stuck.Store(true)
 			return
 		}
@@ -325,9 +326,7 @@ func (s *pairScene) intact(next *lease, because string) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
 	defer cancel()
-	if s.op.broken {
-		s.notShorter(ctx, next, because)
-	}
+	s.recorded(ctx, next, until, because)
 	breach("Extend", next.Extend(ctx, c.long()))
 	s.gate.heal() // and what A does about it must not hurt either
 	if s.op.waits {
@@ -340,12 +339,18 @@ func (s *pairScene) intact(next *lease, because string) {
 	breach("Unlock", next.unlock())
 }
 
-// notShorter demands that the store keeps the lease of B for as long as B may believe in it, where it tells how long: a renewal
-// of A may have changed nothing but the time.
-func (s *pairScene) notShorter(ctx context.Context, next *lease, because string) {
+// recorded demands that the store, where it can be asked, has the hold of B, and for as long as B may believe in it: a late
+// request of A may have changed nothing but the time, or the token.
+func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Duration, because string) {
 	c, deadline := s.c, next.Ends()
 	st, err := s.third.inspect(ctx, s.name)
-	if end := c.now() + st.Remaining; err == nil && st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {
+	if err != nil {
+		return
+	}
+	if (!st.Held || st.Token != next.Token()) && c.now() < until {
+		c.breach(s.op.clause, "B has %q with token %d until %s, but Inspect says %+v: %s", s.name, next.Token(), millis(until), st, because)
+	}
+	if end := c.now() + st.Remaining; st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {
 		c.breach(s.op.clause, "the lease of B ends at %s by the word of the store, but B may believe in it until %s: %s", millis(end), millis(deadline), because)
 	}
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -52,13 +51,22 @@ func (s *pairScene) outlast(try func(...distlock.Option) answer) {
 }
 
 // breakHeld ends the hold of A from outside. A driver that looks at its context before it acts, and so lets go of a lease that
-// has run out, is not seen by outlast: the engine gives no renewal more than half of the time left.
-func (s *pairScene) breakHeld() {
-	ctx, cancel := context.WithTimeout(s.c.ctx, patience+s.c.Slack())
-	defer cancel()
-	if err := s.b.breakHold(ctx, s.name, s.held.Token()); err != nil && !errors.Is(err, distlock.ErrLost) { // an Unlock may be through
-		s.c.unheard(err, s.b.who, s.name)
-		s.c.breach("O2", "B broke the hold of A with its token %d, and Break returned: %v", s.held.Token(), err)
+// has run out, is not seen by outlast: the engine gives no renewal more than half of the time left. It returns false if nothing
+// but errors of the store came for as long as A's lease lasts: A, which is stopped, may keep B out.
+func (s *pairScene) breakHeld() bool {
+	c, token := s.c, s.held.Token()
+	for until := s.held.end(); ; c.sleep(c.Unit() / 100) {
+		ctx, cancel := c.patiently()
+		err := s.b.breakHold(ctx, s.name, token)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, distlock.ErrLost): // an Unlock may be through
+			return true
+		case definite(err):
+			c.breach("O2", "B broke the hold of A with its token %d, and Break returned: %v", token, err)
+		case c.now()+c.Unit()/100 >= until: // after that the hold has ended by itself
+			return false
+		}
 	}
 }
 
