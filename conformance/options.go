@@ -60,6 +60,10 @@ type Options struct {
 	// each with connections of its own.
 	Parallel int
 
+	// Strict has Run fail for a check that stays inconclusive, which it reports as skipped
+	// otherwise.
+	Strict bool
+
 	// Progress is called by Verify after every check, in the order of their ends,
 	// never concurrently.
 	Progress func(Result)

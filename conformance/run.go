@@ -11,7 +11,7 @@ import (
 
 // Run examines a driver in go test: one sub-test for every check, named by its ID,
 // so that "go test -run 'TestX/core/exclusive'" runs one. An inconclusive
-// check is reported as skipped, with its reason.
+// check is reported as skipped, with its reason, unless Options.Strict is set.
 //
 // At its end it prints Report.Summary to standard output: how many checks passed, failed
 // and were skipped, and which clauses were not examined. "go test" in the directory of the
@@ -40,7 +40,7 @@ func Run(t *testing.T, h Harness, o *Options) {
 				r = results.wait(i)
 			}
 			done = append(done, r)
-			tell(t, r)
+			tell(t, r, s.opts.Strict)
 		})
 	}
 	results.stop()
@@ -102,14 +102,14 @@ func (s *suite) inBubble(t *testing.T, k Check) (r Result) {
 }
 
 // tell makes a result that of a test.
-func tell(t *testing.T, r Result) {
+func tell(t *testing.T, r Result, strict bool) {
 	t.Helper()
-	switch r.Status {
-	case Failed:
+	switch {
+	case r.Status == Failed, r.Status == Inconclusive && strict:
 		t.Errorf("%s", r.Text())
-	case Skipped:
+	case r.Status == Skipped:
 		t.Skipf("%s", r.Reason)
-	case Inconclusive:
+	case r.Status == Inconclusive:
 		t.Skipf("inconclusive: %s", r.Text())
 	default:
 		t.Logf("%s, in %v: %s", r.Clause, r.Took.Round(time.Millisecond), strings.Join(append([]string{r.Rule}, r.Log...), "\n"))

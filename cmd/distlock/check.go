@@ -19,7 +19,7 @@ import (
 )
 
 const checkHelp = `Check runs the conformance suite against a live deployment and says of each clause of
-the contract whether it is kept. It puts load on the server, and takes a hundred
+the contract whether it is kept. It loads the server, and takes a hundred
 connections at times, a few more on MySQL. It touches only keys with a random prefix,
 two tables or a node with a random name, within the prefix, schema or node of the URL,
 and removes them, also after Ctrl-C. If it cannot, it exits with 70.
@@ -28,10 +28,10 @@ Without it, name a place with the URL and say --as-is.
 On ZooKeeper, where a check takes as long as the sessions, it asks for ttl=2s and
 session_timeout=8s if no TTL is given.
 
-With --as-is it takes and frees locks where the URL says, on names that begin with "conf-"
-and random digits. It touches no other name, and leaves no lock. What a store keeps of a
-name so that tokens never fall stays: on Redis some hundred keys for an hour
-(token_memory), on MySQL and Postgres as many rows until they are swept.
+With --as-is it takes and frees locks where the URL says, only on names that begin with
+"conf-" and random digits, and leaves no lock. What keeps tokens from falling stays: on
+Redis some hundred keys for an hour (token_memory), on MySQL and Postgres as many rows until
+they are swept.
 
 What needs control of the server is skipped. Connections are broken by a proxy on
 loopback, where the URL names one server without TLS. A check that fails while the store
@@ -88,6 +88,7 @@ func checkCommand() *cobra.Command {
 	f.DurationVar(&o.chaos, "chaos", 0, "instead of the suite, lock for this long while the commands of --faults break the store")
 	f.StringVar(&o.faultFile, "faults", "", "YAML `file` with the faults of --chaos, each with name, break and mend")
 	f.Uint64Var(&o.seed, "seed", 1, "of the order and length of the faults of --chaos")
+	f.BoolVar(&o.strict, "strict", false, "exit with 70 if a check is inconclusive and none has failed")
 	f.StringVar(&o.run, "run", "", "only checks with an ID that matches the regular `expression`")
 	f.StringVar(&o.json, "json", "", "also write the report to `file` as JSON (- for standard output)")
 	f.StringVar(&o.junit, "junit", "", "also write the report to `file` as JUnit XML (- for standard output)")
@@ -97,7 +98,7 @@ func checkCommand() *cobra.Command {
 }
 
 type checkOptions struct {
-	asIs, quick                 bool
+	asIs, quick, strict         bool
 	parallel                    int
 	soak                        time.Duration
 	run, json, junit, artifacts string
@@ -161,6 +162,8 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
 		case unanswered > 0 && cmd.Context().Err() == nil:
 			return b.failed(store.failure(unanswered))
+		case o.strict && cmd.Context().Err() == nil && report.Count(conformance.Inconclusive) > 0:
+			return &exit{status: statusFailed, err: fmt.Errorf("%s: %s inconclusive, see the lines above", b.url, render.Plural(report.Count(conformance.Inconclusive), "check"))}
 		case cmd.Context().Err() == nil && report.Count(conformance.Passed) == 0:
 			return &exit{status: statusFailed, err: fmt.Errorf("%s: no check has passed, so nothing is known of this backend; see the lines above", b.url)}
 		case cmd.Context().Err() != nil || !time.Now().Before(end):
