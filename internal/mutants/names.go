@@ -60,13 +60,7 @@ func nameMutants() []Mutant {
 			s = url.PathEscape(s)
 			return s[:min(len(s), 1024)]
 		}, "names/long"),
-		spells("CutsLetters", "keeps 64 letters of a name beyond ASCII", "", func(s string) string {
-			r := []rune(s)
-			if len(r) == len(s) {
-				return s
-			}
-			return string(r[:min(len(r), 64)])
-		}, "names/long"),
+		spells("CutsLetters", "keeps 64 letters of a name beyond ASCII", "", lettersCut, "names/long"),
 		spells("HashesMiddle", "keeps the first 200 bytes of a long name, and a hash of 32 bits", "", func(s string) string {
 			if len(s) <= 255 {
 				return s
@@ -80,6 +74,14 @@ func nameMutants() []Mutant {
 			design: inside(flaw{try: tryUnlessBelow}),
 		},
 	}
+}
+
+func lettersCut(s string) string {
+	r := []rune(s)
+	if len(r) == len(s) {
+		return s
+	}
+	return string(r[:min(len(r), 64)])
 }
 
 func tryUnlessBelow(ctx context.Context, c *claim) (driver.Grant, error) {

@@ -37,19 +37,7 @@ func shownMutants() []Mutant {
 		{
 			Name: "ForgetsText", Flaw: "writes its entry without the text when it finds that it has the name already",
 			KilledBy: []Kill{{"pair/reply-lost", "Inspect shows the text \"\""}},
-			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-				before, _ := c.driver.mem.Inspect(ctx, c.asked.Name)
-				g, err := c.inner.Try(ctx)
-				if err == nil {
-					c.driver.with(c.asked.Name, func(e *entry) {
-						e.holder = c.asked.Holder
-						if before.Held {
-							e.holder = ""
-						}
-					})
-				}
-				return g, err
-			}, status: func(e *env, st *distlock.Status) {
+			design: inside(flaw{try: forgetfulTry, status: func(e *env, st *distlock.Status) {
 				if st.Held {
 					e.with(st.Name, func(n *entry) { st.Holder = n.holder })
 				}
@@ -71,6 +59,20 @@ func shownMutants() []Mutant {
 			}}),
 		},
 	}
+}
+
+func forgetfulTry(ctx context.Context, c *claim) (driver.Grant, error) {
+	before, _ := c.driver.mem.Inspect(ctx, c.asked.Name)
+	g, err := c.inner.Try(ctx)
+	if err == nil {
+		c.driver.with(c.asked.Name, func(e *entry) {
+			e.holder = c.asked.Holder
+			if before.Held {
+				e.holder = ""
+			}
+		})
+	}
+	return g, err
 }
 
 // nobodyMutants do not see that nobody holds a name.
