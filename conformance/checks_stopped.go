@@ -67,7 +67,7 @@ type stopping struct {
 
 // prepare brings the name into its state, and returns the operation.
 func (s *stopping) prepare(what, name string) childRequest {
-	q := childRequest{Op: "trylock", Name: name, TTL: s.ending(s.Unit() / 8), Fixed: true}
+	q := childRequest{Op: "trylock", Name: name, TTL: s.fits(s.Unit() / 8), Fixed: true}
 	switch what {
 	case stoppedIn[1]:
 		s.sleepUntil(s.b.mustTry(name, "which is fresh", distlock.NoRenewal(), distlock.TTL(q.TTL)).gone())
@@ -112,7 +112,7 @@ func (s *stopping) wait(d time.Duration) {
 // passes has B get the name, and the child go on. It returns false if the child keeps B from it by what it has on
 // the machine, such as a file lock, and so goes on before.
 func (s *stopping) passes(what, name string) (next *lease, passed bool) {
-	gone := s.atMost(s.ending(s.Unit()/8)) + s.timing.ExpiryLag
+	gone := s.atMost(s.fits(s.Unit()/8)) + s.timing.ExpiryLag
 	over := make(chan struct{})
 	s.Go(func() {
 		defer close(over)

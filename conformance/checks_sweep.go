@@ -155,7 +155,7 @@ func (c *C) ends(h *lease, way int, by *client, last *int64) string {
 }
 
 func sweepBesideTraffic(c *C) {
-	a, b, sweepers := c.openPhased("A"), c.openPhased("B"), []*client{c.openPhased("C"), c.openPhased("D")} // of which each stands in the other's way
+	a, b, sweepers := c.openPhased("A"), c.openPhased("B"), []*client{c.openPhased("C"), c.openPhased("D")} // one sweep may hinder another
 	sweepers[0].sweep(time.Hour)
 	end := c.now() + time.Second
 	names := c.names(3)

@@ -200,7 +200,7 @@ func (s *pairScene) judgeFate(f fate, w way, because string) {
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
 	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
-	case s.op.id == "unlock" && s.err != nil && !w.silent && s.took < unlocking:
+	case s.op.id == "unlock" && s.err != nil && !errors.Is(s.err, distlock.ErrLost) && !w.silent && s.took < unlocking:
 		c.breach("H6", "A held %q, and Unlock failed after %v, though only one message was lost; it has %v for the outcome: %s", s.name, s.took, unlocking, because)
 	case s.op.id == "unlock" && s.err == nil:
 		if a := s.third.try(s.name, distlock.NoRenewal()); a.busy() {
