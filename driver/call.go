@@ -97,7 +97,7 @@ func endOf(ctx context.Context) error {
 // not look like the end of the caller's context.
 func (c *call) explain(err error) error {
 	socket := errors.Is(err, os.ErrDeadlineExceeded) // client libraries give it the deadline of the call
-	ended := socket || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errClosing)
+	ended := socket || isEnd(err) || errors.Is(err, errClosing)
 	end := endOf(c.caller)
 	switch {
 	case !ended || errors.Is(err, distlock.ErrHeld) || errors.Is(err, distlock.ErrLost) || errors.Is(err, distlock.ErrClosed):

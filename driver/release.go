@@ -101,23 +101,17 @@ func (a *attempt) undo() {
 // Unlock returns is known.
 func (r *release) now(ctx context.Context) {
 	h := r.handle
-	settled := false
-	defer func() {
-		if !settled {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			r.later()
-		}
-	}()
 	h.mu.Lock()
 	lost, renewing := errors.Is(h.cause, distlock.ErrLost), h.renewing
 	h.mu.Unlock()
-	if lost || ctx.Err() != nil || renewing != nil && !await(ctx, renewing, unlockPatience) {
+	asks := !lost && ctx.Err() == nil && (renewing == nil || await(ctx, renewing, unlockPatience))
+	if asks && r.call(ctx, unlockPatience-time.Since(r.began), false) {
+		r.finish()
 		return
 	}
-	if settled = r.call(ctx, unlockPatience-time.Since(r.began), false); settled {
-		r.finish()
-	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.later()
 }
 
 // later leaves the calls to the lanes, after the answer to a renewal under way: the methods of a
@@ -149,7 +143,6 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	bounded := c.call(ctx, c.tasks.life, limit)
 	defer bounded.end()
 	r.calls++
-	repeated := r.repeated
 	var sent time.Time
 	err := Insist(bounded, func() error {
 		sent = time.Now()
@@ -162,7 +155,7 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	switch r.err = bounded.explain(err); {
 	case r.err == nil:
 		return true
-	case errors.Is(r.err, distlock.ErrLost) && repeated:
+	case errors.Is(r.err, distlock.ErrLost) && r.repeated:
 		// The entry is gone. It was there, and ours, when the first request went out:
 		// so it has freed it, and its reply was lost.
 		r.err = nil
@@ -170,7 +163,7 @@ func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (d
 	case errors.Is(r.err, distlock.ErrLost) || errors.Is(r.err, distlock.ErrClosed):
 		return true // the client library will never answer otherwise
 	}
-	r.repeated = repeated || fate == Unknown && c.instant(sent) < r.deadline
+	r.repeated = r.repeated || fate == Unknown && c.instant(sent) < r.deadline
 	r.health = healthOf(r.err, time.Since(sent), bounded.Err() != nil)
 	if fate == Answered {
 		r.retry.First = mostRetry // a right may be given back, but not in a moment
