@@ -114,22 +114,26 @@ func (k *kept) prepare(o options, root string) error {
 // ours are the names of keptDir. The folder may have others, where the user has named it.
 var ours = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
+// forgotten reports whether what is in a folder can be removed. A removal that was killed leaves a folder without the file.
+func forgotten(dir string) bool {
+	root, err := os.ReadFile(filepath.Join(dir, checkoutFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ours.MatchString(filepath.Base(dir))
+	}
+	info, statErr := os.Stat(filepath.Join(dir, checkoutFile))
+	if err != nil || statErr != nil {
+		return false
+	}
+	_, err = os.Stat(string(root))
+	return errors.Is(err, fs.ErrNotExist) || time.Since(info.ModTime()) >= keptFor
+}
+
 // forgetOthers removes programs of checkouts that are gone, or in which nobody has tested for long.
 func forgetOthers(mine string) {
 	dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(mine), "*"))
 	for _, dir := range dirs {
-		root, err := os.ReadFile(filepath.Join(dir, checkoutFile))
-		info, statErr := os.Stat(filepath.Join(dir, checkoutFile))
-		switch {
-		case dir == mine:
+		if dir == mine || !forgotten(dir) {
 			continue
-		case errors.Is(err, fs.ErrNotExist) && ours.MatchString(filepath.Base(dir)): // a removal that was killed
-		case err != nil || statErr != nil:
-			continue
-		default:
-			if _, err := os.Stat(string(root)); !errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < keptFor {
-				continue
-			}
 		}
 		if lock, err := lockKept(dir); err == nil {
 			_ = os.RemoveAll(dir)

@@ -55,8 +55,8 @@ func buildBatch(ctx context.Context, o options, k *kept, dir string, n int, batc
 }
 
 // compile leaves go vet to "make lint". Nobody debugs these programs, so they have no symbols; for the compiler, GOFLAGS in
-// the Makefile say so. The go command inherits the lock, if there is one. It has not
-// ended by itself where it was killed, with ctx or for want of memory: then any program may be half a copy.
+// the Makefile say so. The go command inherits the lock, if there is one. It has not ended by itself where it was killed, with
+// ctx or for want of memory: then any program may be half a copy.
 func compile(ctx context.Context, o options, dir string, batch []*part, lock *os.File) (said []byte, ended bool) {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if batch[0].race {
