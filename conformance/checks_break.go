@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +24,7 @@ func breakChecks() []Check {
 
 // breaks calls Break, and skips the check if the driver cannot.
 func (p *client) breaks(name string, token int64) error {
-	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	ctx, cancel := p.c.patiently()
 	defer cancel()
 	err := p.breakHold(ctx, name, token)
 	if errors.Is(err, distlock.ErrUnsupported) {
@@ -73,7 +72,7 @@ func (p *client) mustNotBreak(name string, token int64, why string) {
 // mustBeVictim demands that the holder of a broken lock is told so by everything.
 func (h *lease) mustBeVictim() {
 	c := h.p.c
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	if err := h.Extend(ctx, h.asked); !errors.Is(err, distlock.ErrLost) {
 		c.Failf("%s's lock of %q was broken, but its Extend returned %s; it must match ErrLost", h.p.who, h.Name(), describe(err))

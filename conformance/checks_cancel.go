@@ -111,7 +111,7 @@ func (c *C) cancelAtLook(p, third *client) {
 		for k := range 24 {
 			name := c.Name(fmt.Sprint(op, k))
 			f := &fuse{}
-			f.Context, f.cancel = context.WithTimeout(c.ctx, patience+c.Slack())
+			f.Context, f.cancel = c.patiently()
 			f.looks.Store(int64(k) + 1)
 			got := p.acquire(f, op, name, ttl)
 			f.cancel()

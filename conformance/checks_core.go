@@ -41,7 +41,7 @@ func acquireRelease(c *C) {
 		if i == 1 {
 			opts = append(opts, distlock.NoRenewal())
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+		ctx, cancel := c.patiently()
 		got := a.acquire(ctx, op, name, opts...)
 		cancel() // after success this must change nothing
 		if got.err != nil {

@@ -21,7 +21,7 @@ func inspectChecks() []Check {
 
 // look inspects a name, and skips the check if the driver cannot.
 func (p *client) look(name string) distlock.Status {
-	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	ctx, cancel := p.c.patiently()
 	defer cancel()
 	st, err := p.inspect(ctx, name)
 	p.answered("Inspect", name, err)

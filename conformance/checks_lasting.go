@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -38,7 +37,7 @@ func renewedForMonths(c *C) {
 		c.sleep(total / 60)
 		c.mustKeep([]*lease{kept, broken}, b, fmt.Sprintf("with a TTL of %v, after it had been renewed for %v", ttl, c.now()-kept.ret))
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	switch err := b.breakHold(ctx, broken.Name(), broken.Token()); {
 	case errors.Is(err, distlock.ErrUnsupported):

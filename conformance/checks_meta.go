@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -136,7 +135,7 @@ func inspectorAsDeclared(c *C) {
 	a := c.open("A")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()), distlock.Holder("somebody"))
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 
 	st, err := a.inspect(ctx, name)

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -184,7 +183,7 @@ func long(base string) []string {
 
 func oddBytes(c *C) {
 	a := c.open("A")
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	for _, name := range []string{
 		"", "\xff", c.Name("\xff"), c.Name("a\xc3"), c.Name("\xed\xa0\x80"), c.Name("\xc0\xaf"), padded(c.Name(""), distlock.MaxName+1),

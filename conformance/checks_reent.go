@@ -20,7 +20,7 @@ func reentCounted(c *C) {
 	a, b := c.open("A"), c.open("B")
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	r := patterns.Reentrant(a.locker)
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	mine, other := patterns.WithOwner(ctx), patterns.WithOwner(ctx)
 	take := func(who context.Context, try bool) distlock.Lock {

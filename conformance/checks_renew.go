@@ -23,7 +23,7 @@ func renewChecks() []Check {
 // mustNotRevive calls Extend on a lock that has expired.
 func (h *lease) mustNotRevive(ttl time.Duration) {
 	c := h.p.c
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	call := c.now()
 	if err := h.Extend(ctx, ttl); !errors.Is(err, distlock.ErrLost) {

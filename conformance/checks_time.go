@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -154,7 +153,7 @@ func (c *C) mustRemain(b *client, h *lease) {
 	if c.inspector() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	st, err := b.inspect(ctx, h.Name())
 	now := c.now()

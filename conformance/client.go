@@ -63,7 +63,7 @@ func (c *C) openIn(who, label string) *client {
 
 // openWith returns the client that open makes.
 func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, netfault.Link, error)) *client {
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	l, link, err := open(ctx)
 	if !c.Virtual() && timedOut(err) { // which says nothing of what the check is about
@@ -184,7 +184,7 @@ func (p *client) acquire(ctx context.Context, op oracle.Op, name string, opts ..
 
 // try calls TryLock.
 func (p *client) try(name string, opts ...distlock.Option) answer {
-	ctx, cancel := context.WithTimeout(p.c.ctx, patience+p.c.Slack())
+	ctx, cancel := p.c.patiently()
 	defer cancel()
 	return p.acquire(ctx, oracle.OpTry, name, opts...)
 }

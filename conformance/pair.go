@@ -324,7 +324,7 @@ func (s *pairScene) intact(next *lease, because string) {
 	case a.err == nil || !a.busy():
 		c.refused(s.third, a, s.name, "which B holds")
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	s.recorded(ctx, next, until, because)
 	breach("Extend", next.Extend(ctx, c.long()))

@@ -229,7 +229,7 @@ func (s *pairScene) mustShowText(because string) {
 	if s.got == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.c.ctx, patience+s.c.Slack())
+	ctx, cancel := s.c.patiently()
 	defer cancel()
 	if st, err := s.third.inspect(ctx, s.name); err == nil && st.Held && st.Token == s.got.Token() && st.Holder != pairText {
 		s.c.breach("O1", "A has %q, taken with the text %q, and Inspect shows the text %q: %s", s.name, pairText, st.Holder, because)

@@ -29,9 +29,6 @@ func (c *C) manners(op pairing) []manner {
 		all = append(all, manner{what: ", of a name that another waits for,", waited: true})
 	case op.id == "renewal":
 		all = append(all, manner{what: ", along with others of its client,", beside: true})
-		if _, ok := can[Proxy](c, capProxy); ok {
-			all = append(all, manner{what: ", after one that has failed,", failed: true})
-		}
 	default:
 		all = append(all, manner{what: ", of a lock that is to be renewed,", renewed: true})
 	}
@@ -41,7 +38,7 @@ func (c *C) manners(op pairing) []manner {
 	if op.id == "unlock" || op.id == "hand-over" || op.id == "close" {
 		all = append(all, manner{what: ", of a lock that was extended,", extends: true})
 	}
-	if op.id == "unlock" && c.Virtual() { // else what repeats it may be over before it can be stopped
+	if op.id == "renewal" || op.id == "unlock" && c.Virtual() { // else what repeats an Unlock may be over before it can be stopped
 		if _, ok := can[Proxy](c, capProxy); ok {
 			all = append(all, manner{what: ", after one that has failed,", failed: true})
 		}
@@ -71,7 +68,7 @@ func (s *pairScene) opts() []distlock.Option {
 		opts = append(opts, distlock.NoRenewal())
 	}
 	if s.manner.again {
-		opts = append(opts, distlock.Holder("a text of its own"))
+		opts = append(opts, distlock.Holder("a text of its own")) // not that of what others take
 	}
 	return opts
 }

@@ -125,7 +125,7 @@ func (p *client) mustNotTake(l distlock.Locker, name, why string) {
 // giveBack unlocks a lock of a pattern.
 func (p *client) giveBack(lock distlock.Lock) {
 	c := p.c
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	if err := lock.Unlock(ctx); err != nil {
 		c.unheard(err, p.who, lock.Name())

@@ -296,7 +296,7 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	c := h.p.c
 	alive, end := h.Err() == nil, h.closing()
 	call = c.now()
-	ctx, cancel := context.WithTimeout(c.ctx, patience+c.Slack())
+	ctx, cancel := c.patiently()
 	defer cancel()
 	err = h.Extend(ctx, ttl)
 	ret = c.now()
