@@ -63,7 +63,7 @@ func renewMutants() []Mutant {
 		{
 			Name: "ZombieRenewer", Flaw: "goes on renewing after Unlock",
 			Seen:     "renewal threads that nobody stops",
-			KilledBy: []Kill{{"auto/stops-on-unlock", "before it held anything"}, {"leak/goroutines", "are left"}, {"auto/stops-on-close", "after its client was closed"}},
+			KilledBy: []Kill{{"auto/stops-on-unlock", "before it had anything to renew"}, {"leak/goroutines", "are left"}, {"auto/stops-on-close", "after its client was closed"}},
 			MayTrip:  []string{"expiry/*", "owner/*", "fault/*", "renew/*", "fence/*", "stress/*"},
 			Why:      "a lock that nobody renews must end in them, and here somebody does",
 			design:   outside(flaw{try: tryAndHaunt}),

@@ -80,7 +80,7 @@ func tutorialTimers() []Mutant {
 		{
 			Name: "Watchdog", Flaw: "renews every third of the TTL in a thread that Unlock does not end",
 			Seen:     "tutorials, with 30 s and a thread that sleeps for 20",
-			KilledBy: []Kill{{"auto/stops-on-unlock", "before it held anything"}, {"leak/goroutines", "are left"}},
+			KilledBy: []Kill{{"auto/stops-on-unlock", "before it had anything to renew"}, {"leak/goroutines", "are left"}},
 			MayTrip:  []string{"expiry/*", "owner/*", "fault/*", "renew/*", "fence/*", "stress/*", "auto/*"},
 			Why:      "a lock that nobody renews must end in them, and here somebody does",
 			design:   outside(plain(flaw{try: tryAndHaunt})),
