@@ -32,8 +32,10 @@ const (
 	// long as that, a millisecond on a quick server. A slow one that loses its connection gets
 	// the name all the same, but its own release wakes nobody: the next has the named lock then, and polls.
 	awakeAfter = 250 * time.Millisecond
+	awakeSlow  = 2 * time.Second // and at the most
 
-	// awakePoll lies between two looks, and awakeMost bounds them all: Close waits for them.
+	// awakePoll lies between two looks. No other connection is given its time later than awakeMost after the first has had
+	// its own: Close waits for them.
 	awakePoll = 10 * time.Millisecond
 	awakeMost = time.Second
 )
@@ -51,7 +53,7 @@ func (d *store) released(name, owner string, began time.Time) {
 		return
 	}
 	now := time.Now()
-	within := max(awakeAfter, 8*now.Sub(began))
+	within := min(max(awakeAfter, 8*now.Sub(began)), awakeSlow)
 	next := h.pending[name]
 	if next == nil {
 		if h.pending == nil {
@@ -91,17 +93,20 @@ func (d *store) lookAfter(name string) {
 	next.timer.Stop()
 	delete(h.pending, name)
 	d.locks.shared.background(func() {
-		for began, since := time.Now(), next.released; time.Since(began) < awakeMost; {
+		for since := next.released; ; {
 			conn, err := d.connOf("stuck-lock", name, next.owner)
-			if err != nil || conn == 0 {
+			switch {
+			case err != nil || conn == 0:
 				return
-			}
-			if time.Since(since) < next.within {
-				time.Sleep(awakePoll)
-			} else if d.endLockOf(conn, name) != nil {
-				return
-			} else {
+			case time.Since(since) >= next.within:
+				if d.endLockOf(conn, name) != nil {
+					return
+				}
 				since = time.Now() // the next may have died, too
+			case time.Since(next.released) > next.within+awakeMost:
+				return
+			default:
+				time.Sleep(awakePoll)
 			}
 		}
 	})

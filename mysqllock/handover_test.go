@@ -72,6 +72,11 @@ func TestFrozenWaiter(t *testing.T) {
 			releases(t, holder)
 			testkit.Must(t, d.Close())
 		},
+		"Close after a slow Unlock": func(t *testing.T, d *store, holder *claim) {
+			releases(t, holder)
+			d.released("n", holder.request.Owner, time.Now().Add(-time.Second))
+			testkit.Must(t, d.Close())
+		},
 		"Break": func(t *testing.T, d *store, holder *claim) {
 			testkit.Must(t, d.Break(t.Context(), "n", grants(t, holder).Token)) // once more: its own token
 		},
