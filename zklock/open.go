@@ -60,10 +60,7 @@ func (d *store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	granted, shortest := s.conn.Timeout(), time.Duration(0)
-	if granted > d.main.ask {
-		shortest = granted
-	}
+	granted := s.conn.Timeout()
 	if granted < d.main.ask || granted >= d.longest {
 		d.longest = granted
 	} else {
@@ -76,13 +73,9 @@ func (d *store) open(ctx context.Context) error {
 		probe.leave()
 		probe.closeIdle()
 	}
-	tick = tickOf(o.TickTime, d.longest)
-	d.ttl = min(d.defaultTTL(), longestTTL(d.longest, tick))
+	d.ttl = min(d.defaultTTL(), longestTTL(d.longest, tickOf(o.TickTime, d.longest)))
 	d.mainTTL = longestTTL(granted, tickOf(o.TickTime, granted))
-	// A session is 2.5 TTLs and three quarters of a tick long at the most. The shortest
-	// is an exception: it lasts two ticks if the servers have not said otherwise.
-	lag := max(d.longest*3/5+tick*3/10, shortest, 2*tick)
-	d.declare(d.longest, min(lag, max(d.longest, shortest)))
+	d.declare(d.longest)
 	return nil
 }
 

@@ -158,7 +158,7 @@ func newStoreOn(conn *zk.Conn, o Options, timeout time.Duration) *store {
 	d := newStore(o)
 	s := newSession(d, wire.OfUser(conn, timeout))
 	d.main = &class{store: d, keep: true, session: s, ready: true}
-	d.declare(timeout, timeout) // a TTL may be as short as it likes
+	d.declare(timeout)
 	go func() {
 		defer d.end()
 		select {
@@ -199,9 +199,8 @@ func (d *store) defaultTTL() time.Duration {
 	return max(minTTL, min(distlock.DefaultTTL, d.main.session.lease()*3/4))
 }
 
-// declare fixes the capabilities. lag is how much longer than a lock's TTL its session
-// may be.
-func (d *store) declare(longest, lag time.Duration) {
+// declare fixes the capabilities, for sessions of a length or less.
+func (d *store) declare(longest time.Duration) {
 	tick := tickOf(d.opts.TickTime, longest)
 	d.caps = driver.Capabilities{
 		Backend:    "zookeeper",
@@ -210,9 +209,9 @@ func (d *store) declare(longest, lag time.Duration) {
 		Durability: driver.Quorum,
 		MinTTL:     minTTL,
 		MaxTTL:     longestTTL(longest, tick),
-		// The leader learns of the last request half a tick late, and then rounds up
-		// by a tick.
-		ExpiryLag: lag + 2*tick,
+		// The holder of a fixed term may die just before its end, when the servers have heard from its session as late as
+		// that. The leader learns of the last request half a tick late, and then rounds up by a tick.
+		ExpiryLag: longest + 2*tick,
 		MaxExtend: 1.25, // a session allows 1.26 times the TTL that the lock was taken with, or more
 	}
 }
