@@ -126,6 +126,8 @@ func (s *scene) lasts() time.Duration {
 		return s.fits(s.asked)
 	case s.uneven:
 		return min(s.Unit()+s.timing.TTLGranularity/5, s.longest())
+	case s.fixed:
+		return s.term()
 	}
 	return s.Unit()
 }

@@ -26,7 +26,7 @@ func extendFractions(c *C) {
 	c.together(cases+len(long), func(i int, _ *rand.Rand) {
 		eighth, first, ttl := time.Duration(3), c.fits(2*time.Hour), time.Duration(0)
 		if i < cases {
-			eighth, first, ttl = eighths[i%len(eighths)], c.Unit(), c.extends(c.Unit(), by[i/len(eighths)])
+			eighth, first, ttl = eighths[i%len(eighths)], c.term(), c.extends(c.term(), by[i/len(eighths)])
 		} else {
 			ttl = c.extends(first, long[i-cases])
 		}

@@ -169,6 +169,9 @@ func (c *C) ending(d time.Duration) time.Duration { return c.fits(max(d, c.cal.S
 // short is that of checks that let many leases run out.
 func (c *C) short() time.Duration { return c.ending(0) }
 
+// term is the TTL of a lease that is not renewed, and of which a quarter has to be enough for a call.
+func (c *C) term() time.Duration { return c.fits(max(c.Unit(), 4*c.cal.Short)) }
+
 // fits returns a TTL near to d that the driver grants as it is asked for.
 func (c *C) fits(d time.Duration) time.Duration {
 	d = c.rounded(max(d, c.timing.MinTTL))
