@@ -40,7 +40,8 @@ const (
 // treated likewise; [Election.Err] tells the latest. fn is never called twice at the same
 // time.
 func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx context.Context, term int64) error, opts ...distlock.Option) *Election {
-	mustHave("elect", l, fn != nil)
+	mustHave("elect", l)
+	mustRun("elect", fn != nil)
 	e := &Election{done: make(chan struct{})}
 	go func() {
 		defer close(e.done)

@@ -21,7 +21,7 @@ import (
 // The names are separate locks: this is not one lock on several stores, and if one
 // of them is lost the others are still held until Unlock.
 func LockAll(ctx context.Context, l distlock.Locker, names []string, opts ...distlock.Option) (*LockSet, error) {
-	mustHave("lockall", l, true)
+	mustHave("lockall", l)
 	sorted := slices.Sorted(slices.Values(names))
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) != len(sorted) {
 		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", distlock.ErrInvalid, names))

@@ -23,7 +23,7 @@ import (
 // process: one that is stopped or dies loses its locks at the end of their TTL. A d of
 // zero or less is ErrInvalid in every call. Close closes l.
 func MaxHold(l distlock.Locker, d time.Duration) distlock.Locker {
-	mustHave("maxhold", l, true)
+	mustHave("maxhold", l)
 	return &wrapper{l, func(ctx context.Context, c call) (distlock.Lock, error) { return take(ctx, c, d) }}
 }
 

@@ -45,7 +45,8 @@ const (
 // keep, as on ZooKeeper, where a record ends with the session of its process. The
 // options TTL and NoRenewal have no effect.
 func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Duration, fn func(context.Context) error, opts ...distlock.Option) (ran bool, err error) {
-	mustHave("onceper", l, fn != nil)
+	mustHave("onceper", l)
+	mustRun("onceper", fn != nil)
 	if period <= 0 || period > distlock.MaxTTL {
 		return false, opError("onceper", name, fmt.Errorf("%w: the period is %v, allowed is more than 0, and %v at most", distlock.ErrInvalid, period, distlock.MaxTTL))
 	}

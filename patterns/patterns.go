@@ -48,13 +48,16 @@ func (c call) invalid(format string, args ...any) error {
 	return opError(c.op, c.name, fmt.Errorf("%w: "+format, append([]any{distlock.ErrInvalid}, args...)...))
 }
 
-// mustHave panics, before anything is locked, where a caller has passed no Locker or no function: every function with a Locker
-// calls it first.
-func mustHave(op string, l distlock.Locker, fn bool) {
-	switch {
-	case l == nil:
+// mustHave panics, before anything is locked, where a caller has passed no Locker: every function with one calls it first.
+func mustHave(op string, l distlock.Locker) {
+	if l == nil {
 		panic("distlock: " + op + " of a nil Locker: backends.Open makes one")
-	case !fn:
+	}
+}
+
+// mustRun is the same for a function to run.
+func mustRun(op string, given bool) {
+	if !given {
 		panic("distlock: " + op + " of a nil function: it is what runs under the lock")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Inspect, List and Break know only what lies inside; Sweep, which would go beyond that, is
 // ErrUnsupported. Prefix and name together must not be longer than MaxName. Close closes l.
 func Prefix(l distlock.Locker, prefix string) distlock.Locker {
-	mustHave("prefix", l, true)
+	mustHave("prefix", l)
 	return &prefixed{wrapper{l, func(ctx context.Context, c call) (distlock.Lock, error) {
 		if err := notEmpty(c.op, c.name); err != nil {
 			return nil, err

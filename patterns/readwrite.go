@@ -30,7 +30,7 @@ import (
 // when its TTL is over. Locks of l on name/0 to name/(readers-1) and name/next are used for
 // this: they show in List, and must not be used otherwise. Close, of either, closes l.
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
-	mustHave("readwrite", l, true)
+	mustHave("readwrite", l)
 	s := slots{l, readers}
 	return &wrapper{l, s.behindNext(s.share)}, &wrapper{l, s.behindNext(s.exclude)}
 }

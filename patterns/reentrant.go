@@ -28,7 +28,7 @@ func WithOwner(ctx context.Context) context.Context {
 // waits for the outcome, also a TryLock; if that one gives up, it asks anew, behind those
 // that wait. Close closes l.
 func Reentrant(l distlock.Locker) distlock.Locker {
-	mustHave("reentrant", l, true)
+	mustHave("reentrant", l)
 	r := &wrapper{Locker: l}
 	r.acquire = func(ctx context.Context, c call) (distlock.Lock, error) { return enter(ctx, r, c) }
 	return r

@@ -28,7 +28,7 @@ import (
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
 // queue: they show in List, and must not be used otherwise. Close closes l.
 func Semaphore(l distlock.Locker, n int) distlock.Locker {
-	mustHave("semaphore", l, true)
+	mustHave("semaphore", l)
 	return &wrapper{l, slots{l, n}.permit}
 }
 

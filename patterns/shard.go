@@ -38,7 +38,7 @@ func Shard(shards map[string]distlock.Locker) (distlock.Locker, error) {
 		return nil, opError("shard", "", fmt.Errorf("%w: no shards, allowed is at least one", distlock.ErrInvalid))
 	}
 	for _, l := range shards {
-		mustHave("shard", l, true)
+		mustHave("shard", l)
 	}
 	return &sharded{maps.Clone(shards)}, nil
 }

@@ -25,7 +25,7 @@ import (
 // less; with the error of the lock if that has ended; or with that of the first look. Later
 // looks that fail are made up for by the next.
 func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every time.Duration) (<-chan struct{}, error) {
-	mustHave("wanted", l, true)
+	mustHave("wanted", l)
 	if every <= 0 {
 		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a look every %v, allowed is more than 0", distlock.ErrInvalid, every))
 	}
