@@ -61,7 +61,7 @@ type Options struct {
 	Parallel int
 
 	// Strict has Run fail for a check that stays inconclusive, which it reports as skipped
-	// otherwise.
+	// otherwise. Verify and Collect say which are, and leave the verdict to the caller.
 	Strict bool
 
 	// Progress is called by Verify after every check, in the order of their ends,

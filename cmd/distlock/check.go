@@ -143,13 +143,14 @@ func (o *checkOptions) check(cmd *cobra.Command) (err error) {
 // verify runs the suite, once or for as long as it is to soak.
 func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) error {
 	end := time.Now().Add(o.soak)
-	for {
+	for doubts := 0; ; {
 		store := watchStore(d.admin, func(ctx context.Context) (distlock.Locker, error) { return d.config.Open(ctx) })
 		d.watch = store
 		report := conformance.Verify(cmd.Context(), d.harness(), &conformance.Options{Filter: o.keep, Artifacts: o.artifacts, Parallel: o.parallel,
 			Progress: func(r conformance.Result) { tellResult(store.excuse(r)) }})
 		store.stop()
 		unanswered := store.judge(&report)
+		doubts += report.Count(conformance.Inconclusive)
 		text := cmd.OutOrStdout()
 		if o.json == "-" || o.junit == "-" {
 			text = stderr // the document is alone on standard output
@@ -162,12 +163,15 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
 		case unanswered > 0 && cmd.Context().Err() == nil:
 			return b.failed(store.failure(unanswered))
-		case o.strict && cmd.Context().Err() == nil && report.Count(conformance.Inconclusive) > 0:
-			return &exit{status: statusFailed, err: fmt.Errorf("%s: %s inconclusive, see the lines above", b.url, render.Plural(report.Count(conformance.Inconclusive), "check"))}
 		case cmd.Context().Err() == nil && report.Count(conformance.Passed) == 0:
 			return &exit{status: statusFailed, err: fmt.Errorf("%s: no check has passed, so nothing is known of this backend; see the lines above", b.url)}
-		case cmd.Context().Err() != nil || !time.Now().Before(end):
+		case cmd.Context().Err() != nil:
 			return cmd.Context().Err()
+		case time.Now().Before(end):
+		case o.strict && doubts > 0:
+			return &exit{status: statusFailed, err: fmt.Errorf("%s: %s inconclusive, see the lines above", b.url, render.Plural(doubts, "check"))}
+		default:
+			return nil
 		}
 	}
 }
