@@ -25,7 +25,8 @@ func pairChecks() []Check {
 	for _, f := range fates() {
 		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, Run: func(c *C) { c.fated(f) }})
 	}
-	return all
+	return append(all, Check{ID: "pair/processes", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: pairProcesses,
+		Rule: "what is stopped at any request or step of a TryLock, an Unlock, an Extend or a renewal gets or ends nothing that another process has taken meanwhile: no mutex of one process stands in for the store"})
 }
 
 // pairings are the operations.

@@ -32,6 +32,7 @@ func TestMemlockRealTime(t *testing.T) {
 
 var skipped = []string{
 	"core/cross-process",         // no other process can have the store
+	"pair/processes",             //
 	"pair/herd-processes",        //
 	"pair/stopped-process",       //
 	"owner/twin-processes",       //

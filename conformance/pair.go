@@ -147,16 +147,8 @@ func (s *pairScene) play() outcome {
 	c.pollFor(s.a, c.Name("warm-"+s.a.who), patience, "nobody had ever held it", distlock.TTL(c.long())).free()
 	s.op.prepare(s)
 	woken := s.op.waits && s.other != nil && s.k%2 == 0 // half of the requests are counted from the wake-up
-	if !woken {
-		s.gate.hold(s.k)
-	}
-	c.Go(func() {
-		defer close(s.told)
-		ctx, cancel := context.WithTimeout(c.ctx, 2*max(c.Unit(), s.ttl)+c.timing.ExpiryLag+patience+c.Slack())
-		defer cancel()
-		s.got, s.err = s.op.run(s, ctx)
-	})
 	if woken {
+		s.start(0)
 		c.sleep(quiet)
 		if s.op.lapses {
 			c.sleepUntil(s.other.end()) // A may have looked often until then
@@ -165,6 +157,8 @@ func (s *pairScene) play() outcome {
 		if !s.vacated() {
 			return s.over(blocked)
 		}
+	} else {
+		s.start(s.k)
 	}
 	if !s.stopped() {
 		return s.over(notReached)
@@ -197,6 +191,20 @@ func (s *pairScene) play() outcome {
 	bound := c.soon() + c.timing.CleanupBound + c.atMost(c.Unit()) + c.timing.ExpiryLag
 	c.pollFor(s.third, s.name, bound, "B had unlocked it, and A holds nothing that is renewed: "+because).free()
 	return passedBy
+}
+
+// start has A begin its operation, in which it is stopped at its k-th request or step; 0 is none.
+func (s *pairScene) start(k int) {
+	c := s.c
+	if k > 0 {
+		s.gate.hold(k)
+	}
+	c.Go(func() {
+		defer close(s.told)
+		ctx, cancel := context.WithTimeout(c.ctx, 2*max(c.Unit(), s.ttl)+c.timing.ExpiryLag+patience+c.Slack())
+		defer cancel()
+		s.got, s.err = s.op.run(s, ctx)
+	})
 }
 
 // stopped waits until A has been stopped, or has ended its operation without that. What A

@@ -100,7 +100,7 @@ func All() []Mutant {
 		expiryMutants, clockMutants, ownerMutants, lookingMutants, answerMutants, refusalMutants, renewMutants, extendMutants,
 		batchMutants, leaseMutants, inspectMutants, listMutants, breakMutants, sweepMutants,
 		isolationMutants, roughMutants, promptMutants,
-		waitMutants, turnMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,
+		waitMutants, turnMutants, cutMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,
 		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		againMutants, lastingMutants, busyMutants, waitedMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,

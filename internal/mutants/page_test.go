@@ -150,6 +150,10 @@ var onServers = []struct{ name, flaw, check, file, command string }{
 		"core/cross-process", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/InProcess' ./internal/mutants/processes",
 	},
 	{
+		"MutexOnly", "files that are read and written under a mutex of the process, which nothing keeps apart from those of another",
+		"pair/processes", "internal/mutants/stores/stores_test.go", "go test -v -run TestMutexOnly ./internal/mutants/stores",
+	},
+	{
 		"PidFile", "a lock file that is created if it is not there, and stays behind when its process is killed",
 		"expiry/killed-holder", "internal/mutants/processes/processes_test.go", "go test -v -run 'TestProcesses/PidFile' ./internal/mutants/processes",
 	},

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,9 +24,13 @@ import (
 
 // files is a folder with a file for each name, and the name in its first line. step is called before each touch of one.
 type files struct {
-	dir  string
-	step func()
+	dir       string
+	step      func()
+	inProcess bool // a swap is atomic in its process only
 }
+
+// swapping is locked during such a swap.
+var swapping sync.Mutex
 
 func (f files) path(name string) string {
 	sum := sha256.Sum256([]byte(name))
@@ -56,6 +61,11 @@ func (f files) set(_ context.Context, name, value string) error {
 }
 
 func (f files) swap(ctx context.Context, name, was, is string) (bool, error) {
+	if f.inProcess {
+		swapping.Lock()
+		defer swapping.Unlock()
+		return f.replace(ctx, name, was, is)
+	}
 	lock, err := os.OpenFile(filepath.Join(f.dir, ".lock"+filepath.Base(f.path(name))), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return false, err
@@ -67,6 +77,10 @@ func (f files) swap(ctx context.Context, name, was, is string) (bool, error) {
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return false, err
 	}
+	return f.replace(ctx, name, was, is)
+}
+
+func (f files) replace(ctx context.Context, name, was, is string) (bool, error) {
 	if now, err := f.get(ctx, name); err != nil || now != was {
 		return false, err
 	}

@@ -56,8 +56,8 @@ func (h harness) Timing() conformance.Timing {
 	return conformance.TimingFrom((*store)(nil).Capabilities())
 }
 
-// stepped is a harness that tells the suite of each step.
-type stepped struct{ harness }
+// stepped is a harness over files that tells the suite of each step.
+type stepped struct{ bare }
 
 // OpenStepped implements conformance.Stepped.
 func (h stepped) OpenStepped(_ context.Context, _ *conformance.C, step func()) (distlock.Locker, error) {
@@ -123,11 +123,12 @@ func TestMain(m *testing.M) {
 type place func(t *testing.T, flaw string) conformance.Harness
 
 func onFolder(flaw, dir string) harness {
-	return harness{flaw, func(_ string, step func()) (cells, error) { return files{dir, step}, nil }}
+	return harness{flaw, func(_ string, step func()) (cells, error) { return files{dir, step, flaw == mutexOnly}, nil }}
 }
 
 func onSteps(t *testing.T, flaw string) conformance.Harness {
-	return stepped{onFolder(flaw, folder(t))}
+	dir := folder(t)
+	return stepped{bare{onFolder(flaw, dir), dir}}
 }
 
 func onFiles(t *testing.T, flaw string) conformance.Harness {
@@ -184,6 +185,17 @@ func TestLookThenAct(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// mutexOnly is the flaw of files that are swapped under a mutex of the process.
+const mutexOnly = "MutexOnly"
+
+// TestMutexOnly: a driver that is atomic in its process, and in no other.
+func TestMutexOnly(t *testing.T) {
+	t.Parallel()
+	if r := examine(t, onSteps(t, mutexOnly), func(k conformance.Check) bool { return k.ID == "pair/processes" }).Results[0]; !caught(r) {
+		t.Errorf("SURVIVED: %s", r.Text())
 	}
 }
 

@@ -1,0 +1,49 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// cutMutants go wrong where the connection of a call breaks, and the store is there.
+func cutMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "WaiterFailsOnCut", Flaw: "takes a look of a waiter that had no answer for one that the store has refused for good",
+			Seen:     "a client library that repeats a read, and so was trusted to hide every broken connection",
+			KilledBy: []Kill{{"fault/waiter-cut", "Lock returned"}},
+			design: outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := c.inner.Try(ctx)
+				if errors.Is(err, distlock.ErrHeld) {
+					c.refused = true
+				} else if err != nil && ctx.Err() == nil && c.refused {
+					err = &driver.Fault{Fate: driver.Answered, Err: err}
+				}
+				return g, err
+			}})),
+		},
+		{
+			Name: "PlaceByConnection", Flaw: "takes its place in the queue from a waiter of which a request has failed",
+			Seen:     "queues that belong to connections, as GET_LOCK's",
+			KilledBy: []Kill{{"fault/waiter-cut", "D was served first"}},
+			design: design{store: ledger(ledgerFlaw{}).store, driver: func(e *env) driver.Driver {
+				s := e.mem.(*ledgerDriver).store
+				return e.outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					if err != nil && !errors.Is(err, distlock.ErrHeld) {
+						s.mu.Lock()
+						defer s.mu.Unlock()
+						if r := s.rows[c.asked.Name]; r != nil {
+							r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return p.request.Owner == c.asked.Owner })
+						}
+					}
+					return g, err
+				}})
+			}},
+		},
+	}
+}
