@@ -75,7 +75,22 @@ func blackHole(c *C) {
 	c.pollFor(b, other, h.granted()+c.timing.ExpiryLag+c.soon(), "the calls of A for it had failed").free()
 	if c.Virtual() { // it takes three TTLs and more
 		c.waiterFails(a, b)
+		c.tryFails(a)
 	}
+}
+
+// tryFails demands that a TryLock fails at once while each of its connections breaks.
+func (c *C) tryFails(a *client) {
+	broken := func() { a.link.Drop(true, true); a.link.CutAll() }
+	broken()
+	stop := c.repeat(broken)
+	done := make(chan struct{})
+	c.Go(func() { defer close(done); a.acquire(c.ctx, oracle.OpTry, c.Name("outage"), distlock.TTL(c.long())) })
+	if bound := c.Unit() / 10; !c.within(done, bound) {
+		c.breach("A3", "all connections of A break; a TryLock fails at once then, and has not returned after %v", bound)
+	}
+	stop()
+	a.link.Heal()
 }
 
 // waiterFails demands that a Lock that waits comes to its end in an outage, although its context does not.

@@ -16,15 +16,13 @@ func cutMutants() []Mutant {
 			Name: "WaiterFailsOnCut", Flaw: "takes a look of a waiter that had no answer for one that the store has refused for good",
 			Seen:     "a client library that repeats a read, and so was trusted to hide every broken connection",
 			KilledBy: []Kill{{"fault/waiter-cut", "Lock returned"}},
-			design: outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-				g, err := c.inner.Try(ctx)
-				if errors.Is(err, distlock.ErrHeld) {
-					c.refused = true
-				} else if err != nil && ctx.Err() == nil && c.refused {
-					err = &driver.Fault{Fate: driver.Answered, Err: err}
-				}
-				return g, err
-			}})),
+			design:   unanswered(driver.Answered, func(c *claim) bool { return c.refused }),
+		},
+		{
+			Name: "DownIsAgain", Flaw: "has a TryLock that cannot reach the store repeated for as long as its lease would last",
+			Seen:     "a retry option without a bound",
+			KilledBy: []Kill{{"fault/black-hole", "a TryLock fails at once"}},
+			design:   unanswered(driver.Again, func(*claim) bool { return true }),
 		},
 		{
 			Name: "PlaceByConnection", Flaw: "takes its place in the queue from a waiter of which a request has failed",
@@ -46,4 +44,17 @@ func cutMutants() []Mutant {
 			}},
 		},
 	}
+}
+
+// unanswered is a driver that says of a Try without an answer, of some claims, that it had a fate.
+func unanswered(f driver.Fate, of func(*claim) bool) design {
+	return outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		if errors.Is(err, distlock.ErrHeld) {
+			c.refused = true
+		} else if err != nil && ctx.Err() == nil && of(c) {
+			err = &driver.Fault{Fate: f, Err: err}
+		}
+		return g, err
+	}}))
 }

@@ -125,10 +125,16 @@ func (h harness) BlockName(ctx context.Context, name string) (func() error, erro
 	return undo, nil
 }
 
+// Delete removes the entry until it is nowhere: a renewal that goes on meanwhile puts it back where it finds the others.
 func (h harness) Delete(ctx context.Context, name string) error {
-	for _, a := range h.admins {
-		if err := a.Del(ctx, keyOf(defaultPrefix, name).entry()).Err(); err != nil {
-			return err
+	for deleted := int64(1); deleted > 0; {
+		deleted = 0
+		for _, a := range h.admins {
+			n, err := a.Del(ctx, keyOf(defaultPrefix, name).entry()).Result()
+			if err != nil {
+				return err
+			}
+			deleted += n
 		}
 	}
 	return nil
