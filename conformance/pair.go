@@ -265,7 +265,7 @@ func (s *pairScene) successor() (next *lease, free bool) {
 				return
 			}
 			late := c.past(began, limit)
-			a := try(distlock.TTL(c.long()))
+			a := try(distlock.TTL(s.after()))
 			if a.err == nil {
 				next = a.lease
 				return
@@ -347,8 +347,8 @@ func (s *pairScene) intact(next *lease, because string) {
 	breach("Unlock", next.unlock())
 }
 
-// recorded demands that the store, where it can be asked, has the hold of B, and for as long as B may believe in it: a late
-// request of A may have changed nothing but the time, or the token.
+// recorded demands that the store, where it can be asked, has the hold of B, for as long as B may believe in it, and for no
+// longer than B has asked: a late request of A may have changed nothing but the time, or the token.
 func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Duration, because string) {
 	c, deadline := s.c, next.Ends()
 	st, err := s.third.inspect(ctx, s.name)
@@ -357,6 +357,9 @@ func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Durati
 	}
 	if (!st.Held || st.Token != next.Token()) && c.now() < until {
 		c.breach(s.op.clause, "B has %q with token %d until %s, but Inspect says %+v: %s", s.name, next.Token(), millis(until), st, because)
+	}
+	if most := c.atMost(next.asked) + c.timing.ExpiryLag; st.Held && st.Remaining > most {
+		c.breach(s.op.clause, "by the word of the store %v are left of the lease of B, which has asked for %v: %s", st.Remaining, next.asked, because)
 	}
 	if end := c.now() + st.Remaining; st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {
 		c.breach(s.op.clause, "the lease of B ends at %s by the word of the store, but B may believe in it until %s: %s", millis(end), millis(deadline), because)

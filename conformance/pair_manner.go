@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/distlock-go/distlock"
 )
@@ -19,7 +21,8 @@ type manner struct {
 }
 
 // manners are those in which an operation is examined: all of them in virtual time, else one of them, by the seed. A driver
-// that looks and then acts in each of them is seen in any.
+// that looks and then acts in each of them is seen in any. Renewals that go along with others are often another way of the driver:
+// they are examined always.
 func (c *C) manners(op pairing) []manner {
 	all := []manner{{}, {what: ", of a long name,", called: fullLength}}
 	switch {
@@ -46,11 +49,11 @@ func (c *C) manners(op pairing) []manner {
 	if op.id == "unlock" || op.id == "extend" {
 		all = append(all, manner{what: ", of a lock with a text of its own and a long TTL, which its client had before,", again: true})
 	}
-	if c.samples() {
-		i := c.Rand().IntN(len(all))
-		return all[i : i+1]
+	if !c.samples() {
+		return all
 	}
-	return all
+	one := all[c.Rand().IntN(len(all))].what
+	return slices.DeleteFunc(all, func(m manner) bool { return !m.beside && m.what != one })
 }
 
 // in tells what was examined: the operation, and its manner if there was one only.
@@ -59,6 +62,15 @@ func (op pairing) in(ways []manner) string {
 		return op.what
 	}
 	return op.what + strings.TrimSuffix(ways[0].what, ",")
+}
+
+// after is the TTL of B: shorter than that of A where others are renewed along with it, so that a lease is seen that A has made
+// longer, and else longer.
+func (s *pairScene) after() time.Duration {
+	if s.manner.beside {
+		return s.c.ending(s.c.Unit() / 2)
+	}
+	return s.c.long()
 }
 
 // opts are those of what A holds or asks for.

@@ -36,7 +36,58 @@ func lateMutants() []Mutant {
 			MayTrip:  []string{"fault/*", "expiry/*"}, Why: "replies take long in them",
 			design: design{driver: countingFromReply},
 		},
+		{
+			Name: "BatchProlongs", Flaw: "looks with one request at all locks of a batch, and with the next has what is there by then last for as long as was asked",
+			Seen:     "a pipeline of HGET, and one of PEXPIRE with GT",
+			KilledBy: []Kill{{"pair/renewal", "are left of the lease of B"}},
+			MayTrip:  []string{"*/*"}, Why: "renewals of several locks are late in them",
+			design: design{store: ledger(ledgerFlaw{}).store, driver: prolonging},
+		},
 	}
+}
+
+// prolonging renews a batch in two requests, and a single lock in one.
+func prolonging(e *env) driver.Driver {
+	s := e.mem.(*ledgerDriver).store
+	return e.outside(flaw{batch: func(ctx context.Context, d *flawed, batch []driver.Renewal) {
+		if len(batch) == 1 {
+			renewEach(ctx, batch)
+			return
+		}
+		mine := make([]bool, len(batch)) // guarded by s.mu
+		rows := func(f func(i int, h *hold)) error {
+			return d.send(ctx, func(context.Context) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				for i := range batch {
+					if h := s.row(batch[i].Claim.(*claim).asked.Name, time.Now()).hold; h != nil {
+						f(i, h)
+					}
+				}
+				return nil
+			})
+		}
+		err := rows(func(i int, h *hold) { mine[i] = h.request.Owner == batch[i].Claim.(*claim).asked.Owner })
+		if err == nil {
+			err = rows(func(i int, h *hold) {
+				if end := time.Now().Add(batch[i].TTL); mine[i] && end.After(h.expires) {
+					h.expires = end
+				}
+			})
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i := range batch {
+			switch {
+			case err != nil:
+				batch[i].Err = err
+			case !mine[i]:
+				batch[i].Err = distlock.ErrLost
+			default:
+				batch[i].Grant = driver.Grant{TTL: batch[i].TTL}
+			}
+		}
+	}})
 }
 
 func batchAnew(ctx context.Context, _ *flawed, batch []driver.Renewal) {
