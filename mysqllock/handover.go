@@ -34,8 +34,8 @@ const (
 	awakeAfter = 250 * time.Millisecond
 	awakeSlow  = 2 * time.Second // and at the most
 
-	// awakePoll lies between two looks. No other connection is given its time later than awakeMost after the first has had
-	// its own: Close waits for them.
+	// awakePoll lies between two looks. Once the first connection has had its time, others are ended for awakeMost at the most:
+	// Close waits for them.
 	awakePoll = 10 * time.Millisecond
 	awakeMost = time.Second
 )
@@ -93,18 +93,17 @@ func (d *store) lookAfter(name string) {
 	next.timer.Stop()
 	delete(h.pending, name)
 	d.locks.shared.background(func() {
-		for since := next.released; ; {
+		for first, since := true, next.released; ; {
+			asked := time.Now()
 			conn, err := d.connOf("stuck-lock", name, next.owner)
 			switch {
-			case err != nil || conn == 0:
+			case err != nil || conn == 0, !first && asked.Sub(next.released) > next.within+awakeMost:
 				return
-			case time.Since(since) >= next.within:
+			case asked.Sub(since) >= next.within:
 				if d.endLockOf(conn, name) != nil {
 					return
 				}
-				since = time.Now() // the next may have died, too
-			case time.Since(next.released) > next.within+awakeMost:
-				return
+				first, since = false, time.Now() // the next may have died, too
 			default:
 				time.Sleep(awakePoll)
 			}
