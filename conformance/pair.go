@@ -183,7 +183,7 @@ func (s *pairScene) play() outcome {
 	}
 	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; %sB was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
 		s.op.what, s.manner.what, s.k, millis(stopped), broken, s.name, millis(next.ret))
-	if answered && !s.op.broken && s.wrongly() { // what is stopped behind its change was right to say ok
+	if answered && !s.op.broken && s.wrongly() && c.now() < next.end() { // what is stopped behind its change was right to say ok
 		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
 	}
 	s.intact(next, because)

@@ -209,8 +209,8 @@ func (d *store) declare(longest time.Duration) {
 		Durability: driver.Quorum,
 		MinTTL:     minTTL,
 		MaxTTL:     longestTTL(longest, tick),
-		// The holder of a fixed term may die just before its end, when the servers have heard from its session as late as
-		// that. The leader learns of the last request half a tick late, and then rounds up by a tick.
+		// The holder of a fixed term may die just before its end, and the servers have heard from its session until then. The
+		// leader learns of the last request half a tick late, and then rounds up by a tick.
 		ExpiryLag: longest + 2*tick,
 		MaxExtend: 1.25, // a session allows 1.26 times the TTL that the lock was taken with, or more
 	}
