@@ -106,7 +106,7 @@ func autoStopsOnClose(c *C) {
 	}
 	closed := c.now()
 	n := c.idleRequests(a, 2*ttl)
-	if n <= 2 { // more is no connection that was begun before
+	if 0 < n && n <= 2 { // more is no connection that was begun before
 		n = c.settles(a, 2*ttl, 0)
 	}
 	if n > 0 {

@@ -174,16 +174,14 @@ func (s *pairScene) play() outcome {
 	if next == nil {
 		return s.over(toldBefore)
 	}
-	s.gate.release() // what A may have looked at is of the past now
-	answered := c.within(s.told, 2*quiet)
-	c.sleep(quiet) // what was on its way takes effect now, if it does
+	wrong := s.goesOn()
 	broken := ""
 	if s.op.broken {
 		broken = "the hold of A was broken, "
 	}
-	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; %sB was granted %q at %s, then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step",
+	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; %sB was granted %q at %s, "+lookThenAct,
 		s.op.what, s.manner.what, s.k, millis(stopped), broken, s.name, millis(next.ret))
-	if answered && !s.op.broken && s.wrongly() && c.now() < next.end() { // what is stopped behind its change was right to say ok
+	if wrong && c.now() < next.end() {
 		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
 	}
 	s.intact(next, because)
@@ -299,6 +297,16 @@ func (s *pairScene) unblock(over <-chan struct{}, asking, stuck *atomic.Bool) {
 			s.gate.release()
 		}
 	}
+}
+
+const lookThenAct = "then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step"
+
+// goesOn lets A, which was stopped, go on, and waits for what that does. It reports whether A was told ok, and must not have been.
+func (s *pairScene) goesOn() (wrong bool) {
+	s.gate.release() // what A may have looked at is of the past now
+	answered := s.c.within(s.told, 2*quiet)
+	s.c.sleep(quiet)                               // what was on its way takes effect now, if it does
+	return answered && !s.op.broken && s.wrongly() // what is stopped behind its change was right to say ok
 }
 
 // wrongly reports whether A was told ok, and must not have been. An Unlock may be right: what

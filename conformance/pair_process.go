@@ -60,12 +60,10 @@ func (s *pairScene) playBeside() outcome {
 	if o != passedBy {
 		return s.over(o)
 	}
-	s.gate.release()
-	answered := c.within(s.told, 2*quiet)
-	c.sleep(quiet) // what was on its way takes effect now, if it does
-	because := fmt.Sprintf("%s by A was stopped at its request or step %d, another process was granted %q with token %d, then A went on: a driver that looks in one step and acts in another does so; "+
-		"the test and the change must be one step, also between processes", s.op.what, s.k, s.name, token)
-	if answered && s.wrongly() && c.now() < until { // what an Unlock is told is judged by pair/unlock
+	wrong := s.goesOn()
+	because := fmt.Sprintf("%s by A was stopped at its request or step %d, another process was granted %q with token %d, "+lookThenAct+", also between processes",
+		s.op.what, s.k, s.name, token)
+	if wrong && c.now() < until { // what an Unlock is told is judged by pair/unlock
 		c.breach(s.op.clause, "A was told ok although another process has %q: %s", s.name, because)
 	}
 	if a := s.third.try(s.name, distlock.NoRenewal()); a.err == nil && a.ret < until {
