@@ -38,6 +38,7 @@ type childReply struct {
 	Token int64         `json:"token,omitempty"`
 	Left  time.Duration `json:"left,omitempty"` // until the lock's Deadline
 	Took  time.Duration `json:"took,omitempty"`
+	Shut  bool          `json:"shut,omitempty"`  // the error is of Open: the child has no client, and ends
 	Names []string      `json:"names,omitempty"` // that the herd is holding
 }
 
@@ -56,11 +57,14 @@ func ChildMain(open func(context.Context) (distlock.Locker, error)) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	l, err := openPatiently(ctx, open)
 	cancel()
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
+		if in.Decode(new(childRequest)) == nil {
+			_ = out.Encode(childReply{Shut: true, Mute: timedOut(err), Err: err.Error()}) // the parent may be gone
+		}
 		return 1
 	}
-	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	k := childLife{open: open, locker: l}
 	for {
 		var q childRequest
@@ -249,6 +253,12 @@ func (k *process) ask(q childRequest) (r childReply, call, ret time.Duration) {
 		e.Outcome = oracle.OutcomeUnknown
 	}
 	c.recorder.Add(e)
+	switch {
+	case r.Shut && r.Mute: // which says nothing of what the check is about
+		c.Inconclusivef("child %s could not open a client in time: %s", k.who, r.Err)
+	case r.Shut:
+		c.Failf("child %s could not open a client: %s", k.who, r.Err)
+	}
 	return r, e.Call.At, e.Return.At
 }
 

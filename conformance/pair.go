@@ -337,7 +337,9 @@ func (s *pairScene) intact(next *lease, because string) {
 	switch a := s.third.try(s.name, distlock.NoRenewal()); {
 	case a.err == nil && a.ret < until:
 		c.breach(s.op.clause, "C was granted %q at %s although B has it until %s: %s", s.name, millis(a.ret), millis(until), because)
-	case a.err == nil || !a.busy():
+	case a.err == nil:
+		c.intruded(a, next, until, because)
+	case !a.busy():
 		c.refused(s.third, a, s.name, "which B holds")
 	}
 	ctx, cancel := c.patiently()

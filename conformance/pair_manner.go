@@ -52,8 +52,9 @@ func (c *C) manners(op pairing) []manner {
 	if !c.samples() {
 		return all
 	}
-	one := all[c.Rand().IntN(len(all))].what
-	return slices.DeleteFunc(all, func(m manner) bool { return !m.beside && m.what != one })
+	kept := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return !m.beside }) // it may stop others only: so one comes in addition
+	all = slices.DeleteFunc(all, func(m manner) bool { return m.beside })
+	return append(kept, all[c.Rand().IntN(len(all))])
 }
 
 // in tells what was examined: the operation, and its manner if there was one only.
