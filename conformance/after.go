@@ -352,18 +352,28 @@ func (s *scene) next(bound time.Duration, why string) *lease {
 // heir is the lock of the first waiter that is served.
 func (s *scene) heir(bound time.Duration, why string) *lease {
 	from := s.now()
-	at := s.firstDone(s.queue, bound+s.soon())
+	bound += s.hint() + s.soon()
+	at := s.firstDone(s.queue, bound)
 	clause := "W1"
 	if err := s.h.Err(); errors.Is(err, distlock.ErrLost) && s.check.Clause != "O2" {
 		clause = "E1" // nobody has unlocked it
 	}
-	h := s.queue[at].awaited(clause, from, bound+s.soon(), why)
+	h := s.queue[at].awaited(clause, from, bound, why)
 	if first := s.queue[0]; at > 0 && s.harness.Caps().Fair == Yes && !s.unordered {
 		s.doubt(first.began, first.began+s.Unit()/2)
 		s.breach("W3", "%s has got %q before %s, who came before it: %s", h.p.who, s.name, first.p.who, why)
 	}
 	s.queue = append(s.queue[:at:at], s.queue[at+1:]...)
 	return h
+}
+
+// hint is for how long a waiter may rely, by W1, on a wake-up that went to one that had died: up to the end of the lease that
+// it was told of. A store that serves in order has dropped the dead one by then.
+func (s *scene) hint() time.Duration {
+	if s.lost == 0 || s.harness.Caps().Fair == Yes {
+		return 0
+	}
+	return min(s.long()/3, s.atMost(s.ttl))
 }
 
 // drain serves the waiters that are left. h is held now.

@@ -96,7 +96,9 @@ func woken(s *scene) {
 		h.free()
 		freed := s.now()
 		h = s.heir(0, h.p.who+" had unlocked it")
-		s.observe(boundWake, max(h.ret-freed, 0))
+		if s.hint() == 0 {
+			s.observe(boundWake, max(h.ret-freed, 0))
+		}
 	}
 }
 
