@@ -136,11 +136,18 @@ func serverClockJudges(c *C) {
 		})
 		c.diesHolding(a, b, c.Name("fixed"+off.String()), c.Unit())
 		name := c.Name("renewed" + off.String())
-		h := b.mustTry(name, "which is fresh")
+		h, when := b.mustTry(name, "which is fresh", distlock.Holder("of B")), fmt.Sprintf("the server's clock being %v ahead", off)
 		d := c.open("C")
+		see, looks, sweeps := &sight{h: h, holder: "of B"}, situation{needs: canBreak}.there(d), situation{needs: canSweep}.there(d)
 		for range 4 {
-			d.mustBeBusy(name, h)
-			c.mustHold(h, fmt.Sprintf("the server's clock being %v ahead", off))
+			if d.mustBeTold(h, "of B", when, false); looks {
+				see.check(d, when)
+			}
+			if sweeps {
+				d.sweep(time.Minute) // longer ago than anything here, so that the tokens of what is free stay
+			}
+			d.mustBeBusyAfter(name, h, "C has swept the store")
+			c.mustHold(h, when)
 			c.sleep(c.Unit() / 2)
 		}
 		h.free()

@@ -19,6 +19,8 @@ func waitedChecks() []Check {
 	return []Check{
 		{ID: "names/waited-apart", Clause: "N1", Mandatory: true, Run: waitedApart,
 			Rule: "a waiter for a name does not keep others from one alike"},
+		{ID: "names/left-apart", Clause: "N1", Mandatory: true, Run: leftApart,
+			Rule: "a waiter that gives up ends no hold of a name alike, and no wait for one"},
 		{ID: "fair/expiry-does-not-barge", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: expiryDoesNotBarge,
 			Rule: "a TryLock does not overtake the queue when a lease has run out, before the first of them has heard of it"},
 		{ID: "fault/repeated-release", Clause: "H6", Needs: []Cap{capProxy}, Run: repeatedRelease,
@@ -46,6 +48,34 @@ func waitedApart(c *C) {
 	}
 	h.free()
 	w.woken(c.soon(), "A had unlocked it").free()
+}
+
+func leftApart(c *C) {
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
+	ttl := distlock.TTL(c.long())
+	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
+	var held []*lease
+	var waiting []*pending
+	for _, like := range []string{"X", "x/", "x/y", "xx", "x:1", ""} {
+		l := b.mustTry(c.Name(like), "which is fresh", ttl)
+		held, waiting = append(held, l), append(waiting, b.begin(l.Name(), ttl), third.begin(l.Name(), ttl))
+	}
+	w := b.begin(h.Name(), ttl)
+	c.awaitQueued(h.Name(), 1)
+	w.giveUp()
+	b.mustBeBusy(h.Name(), h)
+	c.sleep(quiet) // what is undone in the background is through
+	for i, l := range held {
+		why := fmt.Sprintf("B had waited for %q, and given up", h.Name())
+		a.mustBeBusyAfter(l.Name(), l, why)
+		l.free()
+		for queue := waiting[2*i : 2*i+2]; len(queue) > 0; {
+			next, left := c.serve(queue, "", c.soon(), fmt.Sprintf("%s; B has then unlocked %q", why, l.Name()))
+			next.free()
+			queue = left
+		}
+	}
+	h.free()
 }
 
 func expiryDoesNotBarge(c *C) { c.queueOutlivesHolder("", func() {}) }

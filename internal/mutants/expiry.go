@@ -82,7 +82,44 @@ func clockMutants() []Mutant {
 			MayTrip:  nil,
 			design:   inside(flaw{try: tryByOwnClock}),
 		},
+		{
+			Name: "HeldByOwnClock", Flaw: "says with a refusal what is left of an expiry that the server has set, by the clock of the client that asks",
+			KilledBy: []Kill{{"expiry/server-clock-judges", "told that the name stays taken for"}},
+			design:   inside(flaw{try: tryToldByOwnClock}),
+		},
+		{
+			Name: "RestByOwnClock", Flaw: "shows what is left of an expiry that the server has set by the clock of the client that looks",
+			KilledBy: []Kill{{"expiry/server-clock-judges", "remain"}},
+			design: inside(flaw{status: func(e *env, st *distlock.Status) {
+				if st.Held {
+					st.Remaining = max(st.Remaining+e.offset(), 0)
+				}
+			}}),
+		},
+		{
+			Name: "SweepsByOwnClock", Flaw: "sweeps what the server has dated by the clock of the client that sweeps",
+			KilledBy: []Kill{{"expiry/server-clock-judges", "C has swept the store"}},
+			design:   sweeping(ways{since: released, byClient: true}),
+		},
 	}
+}
+
+// offset is how far the clock of the server is ahead of that of the clients.
+func (w *world) offset() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ahead
+}
+
+// tryToldByOwnClock asks for the name, and counts the rest of another's lease by the client's clock.
+func tryToldByOwnClock(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if held, ok := errors.AsType[*distlock.HeldError](err); ok {
+		told := *held
+		told.Remaining = max(told.Remaining+c.driver.offset(), 1)
+		err = &told
+	}
+	return g, err
 }
 
 // tryThenExpire takes the name for ever, and for its TTL with a second request.
@@ -161,10 +198,7 @@ func tryByOwnClock(ctx context.Context, c *claim) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	c.driver.mu.Lock()
-	ahead := c.driver.ahead
-	c.driver.mu.Unlock()
-	if st.Held && ahead+st.Remaining <= 0 {
+	if st.Held && c.driver.offset()+st.Remaining <= 0 {
 		if err := remove(ctx, c.driver.mem, c.asked.Name); err != nil {
 			return driver.Grant{}, err
 		}

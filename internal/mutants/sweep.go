@@ -78,6 +78,7 @@ type ways struct {
 	most    int                    // that are removed at a time; 0 stands for all
 
 	also     func(name, swept string) bool // what is removed along with a name; nil is nothing else
+	byClient bool                          // by the clock of the client, which dates nothing
 	unbroken bool                          // how high its tokens were is noted by what ends a hold, but not by a Break
 }
 
@@ -147,7 +148,11 @@ func (w ways) sweep(ctx context.Context, d *flawed, idle time.Duration) (removed
 		if err != nil {
 			return removed, err
 		}
-		if busy := st.Held || st.Waiters > 0; busy && !w.held || time.Since(w.since(e)) < idle && !(st.Held && w.held && idle <= time.Millisecond) {
+		idleFor := time.Since(w.since(e))
+		if w.byClient {
+			idleFor -= d.ahead
+		}
+		if busy := (st.Held || st.Waiters > 0) && !w.byClient; busy && !w.held || idleFor < idle && !(st.Held && w.held && idle <= time.Millisecond) {
 			continue
 		}
 		if st.Held {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -21,6 +22,28 @@ func waitedMutants() []Mutant {
 			KilledBy: []Kill{{"names/waited-apart", "B waits for"}},
 			MayTrip:  []string{"break/*", "stress/*"}, Why: "names that differ in case are taken, and waited for, in them",
 			design: inside(flaw{try: tryUnlessLikeWaited, release: releaseFromQueue}),
+		},
+		{
+			Name: "LeavesByPrefix", Flaw: "removes, with a waiter that gives up, those for all names that begin with its own",
+			Seen:     "a delete by prefix without a separator behind the name, on etcd",
+			KilledBy: []Kill{{"names/left-apart", "nobody of the 2 who wait"}},
+			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, _ *ledgerClaim) bool {
+				s.longer(r, func(o *row) { o.queue = nil })
+				return false
+			}}),
+		},
+		{
+			Name: "UndoesByPrefix", Flaw: "ends, with a call that gives up, what its client holds of names that begin with its own",
+			KilledBy: []Kill{{"names/left-apart", "two holders at once"}},
+			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, c *ledgerClaim) bool {
+				s.longer(r, func(o *row) {
+					if o.hold != nil && o.hold.client == c.driver.client {
+						o.end("released")
+						s.handOff(o, time.Now())
+					}
+				})
+				return false
+			}}),
 		},
 		{
 			Name: "BargesAtExpiry", Flaw: "lets a TryLock overtake the queue when a lease has run out, until the first in line has looked",
@@ -146,4 +169,13 @@ func piling(e *env) driver.Driver {
 		},
 		close: func(*env) error { end(); return nil },
 	})
+}
+
+// longer calls f with the rows of the other names that begin with that of r.
+func (s *ledgerStore) longer(r *row, f func(o *row)) {
+	for name, o := range s.rows {
+		if o != r && strings.HasPrefix(name, r.name) {
+			f(o)
+		}
+	}
 }
