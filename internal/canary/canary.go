@@ -66,14 +66,20 @@ func start(records bool) *Canary {
 func (c *Canary) watchThreads() {
 	tick := time.NewTicker(threadsEvery)
 	defer tick.Stop()
-	last, before := time.Now(), waits()
+	look := make(threads)
+	defer func() {
+		for name := range look {
+			look.close(name)
+		}
+	}()
+	last, before := time.Now(), look.waits()
 	for {
 		select {
 		case <-tick.C:
 		case <-c.quit:
 			return
 		}
-		now, present := time.Now(), waits()
+		now, present := time.Now(), look.waits()
 		worst := time.Duration(0)
 		for id, waited := range present {
 			if was, known := before[id]; known {
