@@ -232,13 +232,18 @@ func status(r *record) distlock.Status {
 // List implements driver.Inspector. It goes by the files for flock(2), which are never
 // replaced: what reads a directory may miss a file that is renamed over meanwhile.
 func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
-	files, err := os.ReadDir(d.dir)
+	dir, err := os.Open(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	files, err := dir.Readdirnames(0) // os.ReadDir would sort the files of all names that ever were
 	if err != nil {
 		return nil, err
 	}
 	begin := beginning(prefix)
 	for _, f := range files {
-		file, is := strings.CutSuffix(f.Name(), ".flock")
+		file, is := strings.CutSuffix(f, ".flock")
 		if !is || !strings.HasPrefix(file, begin) {
 			continue
 		}
