@@ -1,6 +1,9 @@
 package conformance
 
-import "testing"
+import (
+	"hash/fnv"
+	"testing"
+)
 
 // A name that stands twice is locked twice, and a right driver is accused.
 func TestCollisionsAreDifferentNames(t *testing.T) {
@@ -13,5 +16,23 @@ func TestCollisionsAreDifferentNames(t *testing.T) {
 			}
 			seen[name] = true
 		}
+	}
+}
+
+// fnv1a stands for the library.
+func TestFNV(t *testing.T) {
+	short, long := fnv.New32a(), fnv.New64a()
+	text := []byte("a name")
+	_, _ = short.Write(text)
+	_, _ = long.Write(text)
+	for kind, want := range map[string]uint32{"FNV-1a": short.Sum32(), "FNV-1a of 64 bits": uint32(long.Sum64()), "its upper half": uint32(long.Sum64() >> 32)} {
+		if got := hashes[kind](text); got != want {
+			t.Errorf("%s: got %x, want %x", kind, got, want)
+		}
+	}
+	first := fnv.New32()
+	_, _ = first.Write(text)
+	if got := hashes["FNV-1"](text); got != first.Sum32() {
+		t.Errorf("FNV-1: got %x, want %x", got, first.Sum32())
 	}
 }
