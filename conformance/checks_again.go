@@ -10,7 +10,7 @@ import (
 // againChecks come back to a name, after a long time and again and again.
 func againChecks() []Check {
 	return []Check{
-		{ID: "fence/over-idle", Clause: "F1", Mandatory: true, Run: fenceOverIdle, span: 400 * day,
+		{ID: "fence/over-idle", Clause: "F1", Mandatory: true, Run: fenceOverIdle, span: 1200 * day,
 			Rule: "the token rises over any time in which nobody has held the name"},
 		{ID: "fence/many", Clause: "F1", Mandatory: true, Run: fenceMany, span: day,
 			Rule: "the token rises over any number of grants, also beyond what a small integer can count"},
@@ -20,7 +20,7 @@ func againChecks() []Check {
 func fenceOverIdle(c *C) {
 	pauses := []time.Duration{c.Unit() / 4, c.Unit()}
 	if c.Virtual() {
-		pauses = append(pauses, time.Hour+time.Minute, 25*time.Hour, 8*day, 32*day, 366*day/2)
+		pauses = append(pauses, time.Hour+time.Minute, 25*time.Hour, 8*day, 32*day, 366*day/2, 2*366*day, c.Unit()) // what comes after the last says nothing
 	}
 	a, b := c.open("A"), c.open("B")
 	unlocked, expired := c.Name("unlocked"), c.Name("expired")

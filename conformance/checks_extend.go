@@ -11,28 +11,28 @@ import (
 // extendFractions extends fixed terms at several moments, by several TTLs, and looks
 // when they end.
 func extendFractions(c *C) {
-	eighths := []time.Duration{2, 6}
+	moments := []time.Duration{16, 48} // in sixty-fourths of the lease
 	by := []time.Duration{c.Unit() / 2, c.Unit(), 2 * c.Unit()}
 	if c.Virtual() {
-		eighths = []time.Duration{0, 1, 3, 5, 7}
+		moments = []time.Duration{0, 8, 24, 40, 56, 63}
 		by = append(by, c.timing.MinTTL, c.Unit()/4, 4*c.Unit(), time.Minute, time.Hour)
 	}
 	b := c.open("B")
-	cases := len(eighths) * len(by)
+	cases := len(moments) * len(by)
 	long := []time.Duration{25*day + 59*time.Second + 999*time.Millisecond, 50 * day, c.longest()}
 	if !c.Virtual() {
 		long = nil
 	}
 	c.together(cases+len(long), func(i int, _ *rand.Rand) {
-		eighth, first, ttl := time.Duration(3), c.fits(2*time.Hour), time.Duration(0)
+		moment, first, ttl := time.Duration(24), c.fits(2*time.Hour), time.Duration(0)
 		if i < cases {
-			eighth, first, ttl = eighths[i%len(eighths)], c.term(), c.extends(c.term(), by[i/len(eighths)])
+			moment, first, ttl = moments[i%len(moments)], c.term(), c.extends(c.term(), by[i/len(moments)])
 		} else {
 			ttl = c.extends(first, long[i-cases])
 		}
 		a := c.openVia(fmt.Sprint("A", i+1))
 		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", distlock.TTL(first), distlock.NoRenewal())
-		c.sleepUntil(h.ret + (h.Ends()-h.ret)*eighth/8)
+		c.sleepUntil(h.ret + (h.Ends()-h.ret)*moment/64)
 		e := c.extended(h, ttl)
 		how := fmt.Sprintf("%s had got it at %s for a fixed term of %v, and extended it at %s by %v", a.who, millis(h.ret), h.asked, millis(e.call), ttl)
 		c.approach(b, h, e.call+ttl, how)

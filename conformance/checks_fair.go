@@ -26,6 +26,9 @@ func (c *C) enqueue(queue []*pending, w *pending) []*pending {
 		if n, err := c.inspector().Waiters(c.ctx, w.name); err == nil && n < 0 {
 			c.Failf("the driver is declared to be fair, but the Inspector says that its store keeps no queue (Waiters returned %d)", n)
 		}
+		if c.Virtual() {
+			c.breach("W3", "%s waits for %q, behind %d others, but is not to be seen in the queue of the store", w.p.who, w.name, len(queue)-1)
+		}
 		c.Inconclusivef("%s waits for %q, but is not to be seen in the queue of the store", w.p.who, w.name)
 	}
 	c.stillWaiting(queue)

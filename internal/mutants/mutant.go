@@ -41,7 +41,7 @@ func (m Mutant) Harness() conformance.Harness { return &harness{design: m.design
 // composite are the groups of checks that follow locks over their whole life, from a
 // wait to the end of a lease: whatever is wrong goes wrong in them, too.
 var composite = []string{
-	"time/*", "handover/*", "leak/pile", "isolate/stuck-holder", "names/waited-apart",
+	"time/*", "handover/*", "leak/pile", "isolate/stuck-holder", "names/waited-apart", "names/left-apart",
 	"wait/for-days",
 	"elect/*", "once/*", "maxhold/*", "wanted/*", "sem/*", "rw/*", "pair/*", "after/*",
 }
@@ -103,7 +103,7 @@ func All() []Mutant {
 		waitMutants, turnMutants, cutMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,
 		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
-		againMutants, lastingMutants, busyMutants, waitedMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
+		againMutants, lastingMutants, busyMutants, waitedMutants, prefixMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
 		saidMutants, endMutants, clauseMutants, unlockMutants,
 		plainMutants, meetingMutants, bookMutants,

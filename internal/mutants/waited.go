@@ -19,31 +19,9 @@ func waitedMutants() []Mutant {
 		{
 			Name: "QueueFolds", Flaw: "keeps one queue for names that differ in case, though not one lock",
 			Seen:     "a collation that ignores case, in one of two tables",
-			KilledBy: []Kill{{"names/waited-apart", "B waits for"}},
+			KilledBy: []Kill{{"names/waited-apart", "B waits for"}, {"names/left-apart", "nobody of the 2 who wait"}},
 			MayTrip:  []string{"break/*", "stress/*"}, Why: "names that differ in case are taken, and waited for, in them",
 			design: inside(flaw{try: tryUnlessLikeWaited, release: releaseFromQueue}),
-		},
-		{
-			Name: "LeavesByPrefix", Flaw: "removes, with a waiter that gives up, those for all names that begin with its own",
-			Seen:     "a delete by prefix without a separator behind the name, on etcd",
-			KilledBy: []Kill{{"names/left-apart", "nobody of the 2 who wait"}},
-			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, _ *ledgerClaim) bool {
-				s.longer(r, func(o *row) { o.queue = nil })
-				return false
-			}}),
-		},
-		{
-			Name: "UndoesByPrefix", Flaw: "ends, with a call that gives up, what its client holds of names that begin with its own",
-			KilledBy: []Kill{{"names/left-apart", "two holders at once"}},
-			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, c *ledgerClaim) bool {
-				s.longer(r, func(o *row) {
-					if o.hold != nil && o.hold.client == c.driver.client {
-						o.end("released")
-						s.handOff(o, time.Now())
-					}
-				})
-				return false
-			}}),
 		},
 		{
 			Name: "BargesAtExpiry", Flaw: "lets a TryLock overtake the queue when a lease has run out, until the first in line has looked",
@@ -169,6 +147,34 @@ func piling(e *env) driver.Driver {
 		},
 		close: func(*env) error { end(); return nil },
 	})
+}
+
+// prefixMutants take names for others that begin with them when a waiter gives up.
+func prefixMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "LeavesByPrefix", Flaw: "removes, with a waiter that gives up, those for all names that begin with its own",
+			Seen:     "a delete by prefix without a separator behind the name, on etcd",
+			KilledBy: []Kill{{"names/left-apart", "nobody of the 2 who wait"}},
+			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, _ *ledgerClaim) bool {
+				s.longer(r, func(o *row) { o.queue = nil })
+				return false
+			}}),
+		},
+		{
+			Name: "UndoesByPrefix", Flaw: "ends, with a call that gives up, what its client holds of names that begin with its own",
+			KilledBy: []Kill{{"names/left-apart", "two holders at once"}},
+			design: ledger(ledgerFlaw{left: func(s *ledgerStore, r *row, c *ledgerClaim) bool {
+				s.longer(r, func(o *row) {
+					if o.hold != nil && o.hold.client == c.driver.client {
+						o.end("released")
+						s.handOff(o, time.Now())
+					}
+				})
+				return false
+			}}),
+		},
+	}
 }
 
 // longer calls f with the rows of the other names that begin with that of r.
