@@ -2,9 +2,7 @@ package conformance
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -73,12 +71,7 @@ func (c *C) handOver(i int, r relay) {
 	name := c.Name(fmt.Sprint(i))
 	latency := r.latency
 	if b.link != nil {
-		warm := c.Name(fmt.Sprint("warm", i))
-		b.mustTry(warm, "which is fresh").free()
-		before := b.link.Requests()
-		h := b.mustTry(warm, "which B has unlocked")
-		latency /= time.Duration(max(1, b.link.Requests()-before)) // of a request
-		h.free()
+		latency /= time.Duration(b.requestsOfTry()) // of a request
 	}
 	first := a.mustTry(name, "which is fresh", distlock.TTL(r.holder))
 	w := b.begin(name, distlock.TTL(r.waiter), distlock.NoRenewal())
@@ -137,8 +130,8 @@ func handoverManyNames(c *C) {
 		names = append(names, padded(c.Name(""), length))
 	}
 	if c.Virtual() {
-		for _, kind := range slices.Sorted(maps.Keys(collisions())) { // a channel's name may be a hash
-			names = append(names, collisions()[kind]...)
+		for _, alike := range collisions() { // a channel's name may be a hash
+			names = append(names, alike...)
 		}
 	}
 	held := c.takeAll(a, names, "which is fresh", ttl)

@@ -165,6 +165,16 @@ func (p *client) requestsOf(call func()) int {
 	return max(1, least)
 }
 
+// requestsOfTry counts those of a TryLock that is granted, at the least 1. One before it has made the connections.
+func (p *client) requestsOfTry() int {
+	name := p.c.Name("warm-" + p.who)
+	p.mustTry(name, "which is fresh").free()
+	before := p.link.Requests()
+	h := p.mustTry(name, "which "+p.who+" has unlocked")
+	defer h.free()
+	return max(1, p.link.Requests()-before)
+}
+
 func noBusyLoop(c *C) {
 	a, b := c.open("A"), c.openVia("B")
 	name := c.Name("x")

@@ -97,10 +97,7 @@ func (c *C) queueOutlivesHolder(what string, between func()) {
 func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 	dead, b, third := c.openVia("A-"+name), c.openVia("B-"+name), c.open("C-"+name)
 	ttl, latency := distlock.TTL(c.long()), c.Unit()/4
-	c.warm(b)
-	before := b.link.Requests()
-	b.mustTry(c.Name("warm "+name), "which is fresh").free()
-	latency /= time.Duration(max(1, (b.link.Requests()-before)/2)) // of a request
+	latency /= time.Duration(b.requestsOfTry()) // of a request
 	h := dead.mustTry(c.Name(name), "which is fresh", distlock.NoRenewal())
 	w := b.begin(h.Name(), ttl)
 	if !c.awaitQueued(h.Name(), 1) {
