@@ -230,7 +230,8 @@ func status(r *record) distlock.Status {
 }
 
 // List implements driver.Inspector. It goes by the files for flock(2), which are never
-// replaced: what reads a directory may miss a file that is renamed over meanwhile.
+// replaced: what reads a directory may miss a file that is renamed over meanwhile. On Linux'
+// tmpfs it may also be told twice of one, while others are made.
 func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status, err error) {
 	dir, err := os.Open(d.dir)
 	if err != nil {
@@ -256,7 +257,7 @@ func (d *store) List(ctx context.Context, prefix string) (sts []distlock.Status,
 		}
 	}
 	slices.SortFunc(sts, func(a, b distlock.Status) int { return strings.Compare(a.Name, b.Name) })
-	return sts, ctx.Err()
+	return slices.CompactFunc(sts, func(a, b distlock.Status) bool { return a.Name == b.Name }), ctx.Err()
 }
 
 // Break implements driver.Breaker. The token rises, so that the victim is fenced
