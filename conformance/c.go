@@ -44,7 +44,7 @@ type C struct {
 	clause    string        // that the verdict is about, where it is not the check's
 	broken    bool          // it has failed by a hang or a panic
 	seeming   string        // likewise, if no oracle knows better
-	stalled   time.Duration // the longest time without an answer of the store that the check has seen
+	stalls    []stall       // times without an answer of the store, or of the machine, that the check has seen
 	asking    time.Duration // since when timeStore has waited for one; 0 if it does not
 	missing   Cap           // for want of which it was skipped
 	streams   uint64
@@ -214,12 +214,17 @@ func (c *C) Cleanup(f func()) {
 	c.cleanups = append(c.cleanups, f)
 }
 
-// sleep waits for d, and ends the goroutine if the check is over before.
+// sleep waits for d, and ends the goroutine if the check is over before. What it oversleeps counts for stood: the renewal of
+// a lock waits for its turn on the processors of this process as it did, also where the canary was woken in time by another one.
 func (c *C) sleep(d time.Duration) {
+	due := c.now() + max(d, 0)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		if late := c.now() - due; late >= slowLook {
+			c.noteStall(late)
+		}
 	case <-c.ctx.Done():
 		runtime.Goexit()
 	}

@@ -201,14 +201,17 @@ func (p *client) timeStore() {
 	_ = p.pair(c.Name("timed"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stalled, c.asking = max(c.stalled, c.now()-c.asking), 0
+	c.stalls, c.asking = append(c.stalls, stall{c.now() - c.asking, c.now()}), 0
 }
 
-// noteStall makes stood aware of a time for which the store has not answered.
+// stall is a time for which the store has not answered, or the machine was late, and when that was over.
+type stall struct{ took, ended time.Duration }
+
+// noteStall makes stood aware of a time that has just ended, for which the store has not answered or the machine was late.
 func (c *C) noteStall(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stalled = max(c.stalled, d)
+	c.stalls = append(c.stalls, stall{d, c.now()})
 }
 
 // stood returns the longest time for which the machine or the store stood still since a stamp, as far as it was seen: by the
@@ -223,7 +226,12 @@ func (c *C) stood(since time.Duration) time.Duration {
 	if c.asking > 0 {
 		worst = max(worst, c.now()-c.asking)
 	}
-	return max(worst, c.stalled)
+	for _, s := range c.stalls {
+		if s.ended > since {
+			worst = max(worst, s.took)
+		}
+	}
+	return worst
 }
 
 // excuse makes the check inconclusive if the machine or the store has stood still since then for an eighth of ttl: a lock that
