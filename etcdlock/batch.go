@@ -220,7 +220,7 @@ func (b *batcher) together(items []*item) {
 	var all answer[*pb.TxnResponse]
 	all.err = bounded(b.store.life, most, func(ctx context.Context) error {
 		all = send(ctx, b.store, interval, func(ctx context.Context) (*pb.TxnResponse, error) {
-			resp, err := b.store.client.Do(ctx, clientv3.OpTxn(nil, ops, nil))
+			resp, err := b.store.kv.Do(ctx, clientv3.OpTxn(nil, ops, nil))
 			if err == nil && len(resp.Txn().Responses) != len(ops) {
 				err = errGarbled
 			}

@@ -124,6 +124,7 @@ func opened(err error) error { return &distlock.Error{Op: "open etcd", Err: err}
 type store struct {
 	client    *clientv3.Client
 	granter   pb.LeaseClient // clientv3 does not let the caller choose the ID of a lease
+	kv        clientv3.KV
 	prefix    string
 	owned     bool // the client is closed with the store
 	keys      *keys
@@ -166,6 +167,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 	s := &store{
 		client:    client,
 		granter:   pb.NewLeaseClient(client.ActiveConnection()),
+		kv:        clientv3.NewKVFromKVClient(promptly{clientv3.RetryKVClient(client)}, client),
 		prefix:    prefix,
 		owned:     owned,
 		keys:      newKeys(),

@@ -237,7 +237,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 	granter := l.store.granter
 	if !l.granted.Load() {
 		l.grants.Add(1)
-		resp, err := granter.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(l.id), TTL: l.seconds}, grpc.WaitForReady(true))
+		resp, err := granter.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(l.id), TTL: l.seconds}, grpc.WaitForReady(false))
 		if err == nil {
 			l.granted.Store(true)
 			return resp.TTL, nil
@@ -253,7 +253,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 		// An earlier request has granted it, and its reply was lost. The keep-alive
 		// tells what it has granted.
 	}
-	seconds, err = member.KeepAlive(ctx, granter, l.id, grpc.WaitForReady(true))
+	seconds, err = member.KeepAlive(ctx, granter, l.id, grpc.WaitForReady(false))
 	switch {
 	case err != nil:
 		return 0, clientv3.ContextError(ctx, err)

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/distlock-go/distlock/driver"
@@ -197,10 +198,18 @@ func worded(ctx context.Context, err, last error, took time.Duration) error {
 	return err
 }
 
+// promptly has a transaction fail at once if every member refuses the connection. The client library has it wait for one, for
+// all of its time, and then says no more than that this is over.
+type promptly struct{ pb.KVClient }
+
+func (p promptly) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return p.KVClient.Txn(ctx, in, append(opts, grpc.WaitForReady(false))...)
+}
+
 // txn sends a transaction.
 func (s *store) txn(ctx context.Context, interval time.Duration, t txn) answer[outcome] {
 	return send(ctx, s, interval, func(ctx context.Context) (outcome, error) {
-		resp, err := s.client.Do(ctx, t.op())
+		resp, err := s.kv.Do(ctx, t.op())
 		if err != nil {
 			return outcome{}, err
 		}

@@ -102,9 +102,9 @@ func send[T any](s *session, call func() (T, error)) (T, error) {
 }
 
 // again repeats a call, up to three times while no answer comes. Twice is not enough. The
-// library fails the call on its way. If it then reaches no server at the first attempt,
-// it fails the repeated call, too, with all that has queued up since. Where an earlier
-// copy may have been applied, the fate is that of the earlier copy.
+// library fails the call on its way. Before it connects again it fails the repeated call, too, with all that has queued up
+// since. Once an attempt to connect has failed as well, the call is not repeated: the library would tell the third time of
+// the same outage, a second later each time. Where an earlier copy may have been applied, the fate is that of the earlier copy.
 func again[T any](ctx context.Context, s *session, call func() (T, error)) (value T, err error) {
 	unknown := false
 	for range 3 {
@@ -112,6 +112,9 @@ func again[T any](ctx context.Context, s *session, call func() (T, error)) (valu
 			break
 		}
 		unknown = unknown || driver.FateOf(err) == driver.Unknown
+		if driver.FateOf(err) == driver.NotSent && s.conn.Reason() != nil {
+			break
+		}
 	}
 	if unknown && driver.FateOf(err) == driver.NotSent {
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}

@@ -36,11 +36,12 @@ func unknownLogin(err error) bool {
 		strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision)))
 }
 
-// Unconnected reports whether gRPC says of a request that it has waited for a connection in
-// vain. A client of Open tells that from one that was sent; one of the user's says for both
-// that the time is over, which says nothing.
+// Unconnected reports whether gRPC says of a request that it had no connection, or has waited for one in
+// vain. A client of Open tells such a wait from a request that was sent; one of the user's says for both
+// that the time is over, which says nothing. What ends a connection in use is worded otherwise.
 func Unconnected(text string) bool {
-	return strings.Contains(text, "latest balancer error") || strings.Contains(text, "while waiting for connections to become ready")
+	return strings.Contains(text, "latest balancer error") || strings.Contains(text, "while waiting for connections to become ready") ||
+		strings.Contains(text, `desc = "transport: `) || strings.Contains(text, `desc = "error reading server preface`)
 }
 
 // Gone reports whether the connection has ended under a request, or the member has: it does not tell what it has done
