@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ func listChecks() []Check {
 		{ID: "list/literal-prefix", Clause: "O1", Mandatory: true, Run: listLiteral,
 			Rule: "List returns the held names that begin with the prefix, byte by byte, sorted; wildcards and case mean nothing; they and Inspect return names exactly as they were passed to Lock"},
 		{ID: "list/many", Clause: "O1", Mandatory: true, Heavy: true, Run: listMany,
-			Rule: "List returns all that are held, thousands as well, while other names come and go"},
+			Rule: "List returns all that are held, thousands as well, while other names come and go; all or an error, if an answer is lost"},
 		{ID: "list/namespaces", Clause: "O1", Needs: []Cap{capNamespaces}, Run: listNamespaces,
 			Rule: "List shows the names of its own namespace only"},
 	}
@@ -154,6 +155,7 @@ func listMany(c *C) {
 	if !c.within(stopped, patience+c.Slack()) {
 		c.Inconclusivef("C did not come to its end")
 	}
+	c.listCut(names)
 	for _, left := range []int{1000, 512, 500, 256, 128, 100, 64} { // a last page may be full
 		c.freeAll(held[:len(held)-left])
 		held, names = held[len(held)-left:], names[len(names)-left:]
@@ -161,6 +163,24 @@ func listMany(c *C) {
 	}
 	c.freeAll(held)
 	c.mustList(b.list(c.Name("")), c.Name(""), nil)
+}
+
+// listCut demands that a List of which an answer is lost returns all the same, or an error: not those that came before.
+func (c *C) listCut(names []string) {
+	if _, ok := can[Proxy](c, capProxy); !ok {
+		return
+	}
+	p := c.openVia("D")
+	for k := range fateDepth {
+		p.link.CutReply(k + 1)
+		ctx, cancel := context.WithTimeout(c.ctx, 2*patience+c.Slack())
+		got, err := p.listed(ctx, c.Name(""))
+		cancel()
+		if err == nil {
+			c.mustList(got, c.Name(""), names)
+		}
+		p.link.Heal()
+	}
 }
 
 func listNamespaces(c *C) {

@@ -50,6 +50,12 @@ func listMutants() []Mutant {
 			KilledBy: []Kill{{"list/many", "List("}},
 			design:   outside(flaw{list: listByOffset}),
 		},
+		{
+			Name: "ListPartial", Flaw: "lists the names of its first page, without an error, if the connection breaks under the second",
+			Seen:     "rows.Next without rows.Err",
+			KilledBy: []Kill{{"list/many", " of 2100 names"}},
+			design:   outside(flaw{list: listPartial}),
+		},
 	}...)
 }
 
@@ -127,4 +133,21 @@ func listByOffset(ctx context.Context, d *flawed, prefix string) ([]distlock.Sta
 		found = append(found, page[offset:min(offset+100, len(page))]...)
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// listPartial reads two pages, and takes a second that it does not get for the end.
+func listPartial(ctx context.Context, d *flawed, prefix string) ([]distlock.Status, error) {
+	const page = 1000
+	found, err := d.inner.List(ctx, prefix)
+	if err != nil || len(found) <= page {
+		return found, err
+	}
+	found = found[:page]
+	rest, _ := d.inner.List(ctx, prefix) // its error is forgotten
+	for _, st := range rest {
+		if st.Name > found[page-1].Name {
+			found = append(found, st)
+		}
+	}
+	return found, nil
 }
