@@ -86,7 +86,7 @@ type Locker interface {
 	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err, and also
 	// ErrHeld if another was seen to hold the name. Other errors: ErrInvalid (a name, TTL
 	// or option is not allowed), ErrClosed, or the backend's own. After any error nothing
-	// is held: what was in flight is undone in the background.
+	// is held: what was in flight is undone, in the background if that takes longer than 20 ms.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// TryLock is Lock without waiting for a holder: if the name is held, or others
