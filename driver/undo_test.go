@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,5 +45,24 @@ func TestCancelledHasLeft(t *testing.T) {
 		}
 		n.use()
 		_ = lock.Unlock(bg)
+	})
+}
+
+// A call that meets a lock of its own Locker is told so, whether it waits or not.
+func TestOwnLockIsSaid(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
+		mustLock(t, bg, l, "x")
+		for locker, own := range map[*memlock.Locker]bool{l: true, rival: false} {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			_, waited := locker.Lock(ctx, "x")
+			_, tried := locker.TryLock(bg, "x")
+			for what, err := range map[string]error{"Lock": waited, "TryLock": tried} {
+				wantErr(t, what, err, distlock.ErrHeld)
+				if strings.Contains(err.Error(), "a lock of this Locker") != own {
+					t.Errorf("%s, of a lock of its own: %v: %v", what, own, err)
+				}
+			}
+		}
 	})
 }

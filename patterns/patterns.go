@@ -120,10 +120,13 @@ func opError(op, name string, err error) error {
 }
 
 // reason is what an error of a Locker says beside operation and name, which are not those
-// that the caller of a wrapper knows.
+// that the caller of a wrapper knows, and beside what it advises for a lock that is not a part of another.
 func reason(err error) error {
 	if e, ok := err.(*distlock.Error); ok {
-		return e.Err
+		err = e.Err
+	}
+	if e, ok := err.(interface{ Plain() error }); ok {
+		err = e.Plain()
 	}
 	return err
 }

@@ -29,7 +29,8 @@ import (
 // A lock of a writer is lost when one of its locks is, and cannot have a fixed term:
 // NoRenewal is ErrInvalid there. One that dies while it waits or holds is out of the way
 // when its TTL is over. Locks of l on name/0 to name/(readers-1) and name/next are used for
-// this: they show in List, and must not be used otherwise. Close, of either, closes l.
+// this: they show in List, and must not be used otherwise; Inspect of the name itself finds it
+// free. Close, of either, closes l.
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	mustHave("readwrite", l)
 	s := slots{l, readers}

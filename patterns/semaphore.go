@@ -27,7 +27,8 @@ import (
 // slots, the others queue behind it; a newcomer that finds a free slot may take it while
 // the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
-// queue: they show in List, and must not be used otherwise. Close closes l.
+// queue: they show in List, and must not be used otherwise; Inspect of the name itself finds it
+// free. Close closes l.
 func Semaphore(l distlock.Locker, n int) distlock.Locker {
 	mustHave("semaphore", l)
 	s := slots{l, n}
