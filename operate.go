@@ -50,7 +50,8 @@ func operator(l Locker) (o Operator, ok bool) {
 
 // Inspect returns what the store of l knows of name. It sees through wrappers with a method
 // Unwrap() Locker, and so do List, Break and Sweep; names are those of the first
-// [Operator] inside. It fails with ErrUnsupported if there is none, or if its store
+// [Operator] inside: the name of a patterns.Semaphore or ReadWrite, which holds others, is free
+// there, and List shows those. It fails with ErrUnsupported if there is none, or if its store
 // cannot be looked at.
 func Inspect(ctx context.Context, l Locker, name string) (Status, error) {
 	if o, ok := operator(l); ok {

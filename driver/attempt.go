@@ -35,7 +35,7 @@ func (c *Client) lock(ctx context.Context, op, name string, opts []distlock.Opti
 	defer c.tasks.finished()
 	a, err := c.admit(ctx, name, opts)
 	if err != nil {
-		return nil, opError(op, name, err)
+		return nil, opError(op, name, withCause(ctx, err))
 	}
 	defer a.recovered()
 	return a.finish(op, acquire(a))
@@ -120,7 +120,7 @@ func (a *attempt) once() error {
 	if over := a.over(); over != nil && err != nil {
 		return withReason(over, a.reason(over, err))
 	}
-	return a.client.withOwn(err, a.request.Name)
+	return err
 }
 
 // acquire queues, tries, waits and tries again until the lock is won or the call is over. It alone
@@ -288,7 +288,7 @@ func (a *attempt) wait() error {
 func (a *attempt) finish(op string, err error) (distlock.Lock, error) {
 	a.settle(err)
 	if err != nil {
-		err = opError(op, a.request.Name, err)
+		err = a.callError(op, err)
 	} else {
 		a.client.log(a.ctx, slog.LevelDebug, "lock acquired", a.request.Name, a.lock.Token(), nil)
 	}

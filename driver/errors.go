@@ -55,12 +55,37 @@ func heldOf(err error) Held {
 	return Held{}
 }
 
-// withOwn adds to an ErrHeld that a lock of this Client is what holds the name.
-func (c *Client) withOwn(err error, name string) error {
-	if errors.Is(err, distlock.ErrHeld) && c.holds(name) {
-		return fmt.Errorf("%w: %w", err, errOwn)
+// ownError is an ErrHeld about a lock which its own Locker holds.
+type ownError struct{ error }
+
+func (e *ownError) Error() string { return e.error.Error() + ": " + errOwn.Error() }
+
+// Unwrap returns the error without the advice. Package patterns looks for the method Plain: the lock may be a part of
+// something, of which that says nothing.
+func (e *ownError) Unwrap() error { return e.error }
+func (e *ownError) Plain() error  { return e.error }
+
+// callError is the error of the attempt as its caller gets it: with the cause of the end of its context, and whether a
+// lock of this Client is what holds the name.
+func (a *attempt) callError(op string, err error) error {
+	err = withCause(a.ctx, err)
+	if errors.Is(err, distlock.ErrHeld) && a.client.holds(a.request.Name) {
+		err = &ownError{err}
 	}
-	return err
+	return opError(op, a.request.Name, err)
+}
+
+// withCause adds to the end of a caller's context the cause that it was given. One that would say that this call has met
+// a holder, a Locker that is closed, or an argument that is not allowed is added as text alone.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause):
+		return err
+	case errors.Is(cause, distlock.ErrHeld) || errors.Is(cause, distlock.ErrClosed) || errors.Is(cause, distlock.ErrInvalid):
+		return fmt.Errorf("%w; the cause of its context: %v", err, cause)
+	}
+	return fmt.Errorf("%w; the cause of its context: %w", err, cause)
 }
 
 // loss is a reason why a lock has ended other than by Unlock.
@@ -79,15 +104,18 @@ var (
 // lostError says that a lock was lost, and why.
 type lostError struct {
 	loss
-	cause error // of the loss, or nil
+	cause error // of the loss if the connection was closed, else of the last request that failed before; or nil
 }
 
 func (e *lostError) Error() string {
 	text := distlock.ErrLost.Error() + ": " + e.text
-	if e.cause != nil {
-		text += ": " + e.cause.Error()
+	switch {
+	case e.cause == nil:
+		return text
+	case e.loss == lossClosed:
+		return text + ": " + e.cause.Error()
 	}
-	return text
+	return text + "; the last request that failed before: " + e.cause.Error()
 }
 
 func (e *lostError) Unwrap() []error {

@@ -164,5 +164,8 @@ func TestLossSaysWhatTheStoreSaid(t *testing.T) {
 		<-lock.Done()
 		wantErr(t, "Err", lock.Err(), distlock.ErrLost)
 		wantErr(t, "Err", lock.Err(), errBroken)
+		if text := "lock lost: not renewed before its deadline; the last request that failed before: " + errBroken.Error(); !strings.HasSuffix(lock.Err().Error(), text) {
+			t.Errorf("Err: %v, want %s", lock.Err(), text)
+		}
 	})
 }

@@ -102,6 +102,9 @@ func TestRefusalOfThePastNamesNobody(t *testing.T) {
 		wg.Go(func() {
 			_, err := l.Lock(ctx, "x")
 			namesNobody("a Lock that waited", err)
+			if text := err.Error(); !strings.Contains(text, `held by another ("of the past", token 7) `) || !strings.HasSuffix(text, "s ago") {
+				t.Errorf("the text does not tell of a holder some time ago: %s", text)
+			}
 		})
 		time.Sleep(50 * time.Millisecond)
 		_, err := l.TryLock(bg, "x")

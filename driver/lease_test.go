@@ -72,6 +72,11 @@ func TestTTLBeyondWhatTheStoreCanPromise(t *testing.T) {
 			_, err := l.TryLock(bg, "y", opts...)
 			wantErr(t, what, err, distlock.ErrInvalid)
 		}
+		_, err := patterns.OncePer(bg, l, "y", time.Hour, func(context.Context) error { return nil })
+		wantErr(t, "a period", err, distlock.ErrInvalid)
+		if text := `distlock: onceper "y": for a period of 1h0m0s`; !strings.HasPrefix(err.Error(), text) {
+			t.Errorf("a period that is too long: %v, want %s", err, text)
+		}
 		fixed := mustLock(t, bg, l, "fixed", distlock.TTL(time.Minute), distlock.NoRenewal())
 		wantErr(t, "Extend of a fixed term", fixed.Extend(bg, time.Minute+1), distlock.ErrInvalid)
 		if n := strings.Count(log.String(), "level=INFO"); n != 1 || !strings.Contains(log.String(), "granted=1m0s") {

@@ -272,10 +272,27 @@ func (ns *names) seen(n *record, since time.Time, own error) error {
 	case n.refusal == nil || n.stale && n.refused.Before(since):
 		return failure
 	case failure != nil:
-		return fmt.Errorf("%w: since then: %w", n.heldError(), failure)
+		return fmt.Errorf("%w: since then: %w", n.heldBefore(), failure)
+	}
+	return n.heldBefore()
+}
+
+// heldBefore is heldError with a text that says what the store has told of the holder, and how long ago.
+func (n *record) heldBefore() error {
+	if told := heldOf(n.refusal); told.Holder != "" || told.Token != 0 {
+		return &toldBefore{n.heldError(), fmt.Sprintf("%v %v ago", &told.HeldError, time.Since(n.refused).Round(time.Millisecond))}
 	}
 	return n.heldError()
 }
+
+// toldBefore is an error with another text.
+type toldBefore struct {
+	error
+	text string
+}
+
+func (t *toldBefore) Error() string { return t.text }
+func (t *toldBefore) Unwrap() error { return t.error }
 
 // heldError is the refusal with what is left of the lease by now. The name may have passed to
 // another since, which a waiter further back in the queue of the store is not told: so it names

@@ -206,14 +206,30 @@ func TestClosedBeforeLockReturns(t *testing.T) {
 	})
 }
 
-func TestCauseIsNotTheError(t *testing.T) {
+// The cause of a context that ends a call is in its error, beside the end, but says nothing of the call itself.
+func TestCauseIsInTheError(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, l, rival *memlock.Locker) {
 		mustLock(t, bg, rival, "x")
-		ctx, cancel := context.WithCancelCause(bg)
-		time.AfterFunc(time.Second, func() { cancel(errors.New("own cause")) })
+		own := errors.New("own cause")
+		for _, cause := range []error{own, distlock.ErrHeld, distlock.ErrClosed} {
+			ctx, cancel := context.WithCancelCause(bg)
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			for _, name := range []string{"x", "free"} { // the second call comes after the end
+				_, err := l.Lock(ctx, name)
+				wantErr(t, "Lock", err, context.Canceled)
+				if errors.Is(err, distlock.ErrHeld) != (name == "x") || errors.Is(err, distlock.ErrClosed) || errors.Is(err, own) != (cause == own) {
+					t.Errorf("Lock of %q with the cause %q: %v", name, cause, err)
+				}
+				if text := "the cause of its context: " + cause.Error(); !(name == "x" && cause == distlock.ErrHeld) && !strings.HasSuffix(err.Error(), text) {
+					t.Errorf("the error %q does not end in %q", err, text)
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeoutCause(bg, time.Second, own)
+		defer cancel()
 		_, err := l.Lock(ctx, "x")
-		wantErr(t, "Lock", err, context.Canceled)
-		wantErr(t, "Lock", err, distlock.ErrHeld)
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		wantErr(t, "Lock", err, own)
 	})
 }
 

@@ -17,8 +17,7 @@ const (
 // stopped is the error of a call that over ends: with what the queue was told of a holder, and why the
 // store could not be asked. last is the error of the call's own last request.
 func (a *attempt) stopped(over, last error) error {
-	seen := a.client.names.seen(a.record, a.start, a.reason(over, last))
-	return withReason(over, a.client.withOwn(seen, a.request.Name))
+	return withReason(over, a.client.names.seen(a.record, a.start, a.reason(over, last)))
 }
 
 // reason is what the store has said last, or why it could not be asked, or that it has said nothing by the caller's deadline;

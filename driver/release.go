@@ -37,7 +37,7 @@ type release struct {
 	health   health  // of the claim
 	repeated bool    // a Release that may have been applied came before
 
-	done chan struct{} // closed when the outcome is known; nil if there is no handle
+	done chan struct{} // closed when the outcome is known
 	err  error         // of the last call; the outcome once done is closed
 }
 
@@ -87,13 +87,18 @@ func (h *Handle) beginRelease(ctx context.Context) (r *release, first bool) {
 }
 
 // undo removes what a failed attempt may have left: a waiter in the store's queue, or a grant that
-// came too late. It was never known to be the holder.
+// came too late. It was never known to be the holder. A store that has just answered mostly does so
+// again in callGrace: then nothing is left when the call returns.
 func (a *attempt) undo() {
 	c := a.client
-	c.lanes.add(&release{
+	r := &release{
 		client: c, claim: a.claim, name: a.request.Name, record: a.record, ctx: context.WithoutCancel(a.ctx),
-		patience: a.request.TTL + c.caps.ExpiryLag, began: time.Now(), health: a.health,
-	})
+		patience: a.request.TTL + c.caps.ExpiryLag, began: time.Now(), health: a.health, done: make(chan struct{}),
+	}
+	c.lanes.add(r)
+	if a.health == sound {
+		await(context.Background(), r.done, callGrace)
+	}
 }
 
 // now makes the first call on the caller's goroutine, and leaves the rest to the background if
@@ -209,6 +214,7 @@ func (r *release) finish() {
 	}
 	if h == nil {
 		c.names.end(r.record, err == nil)
+		close(r.done)
 	} else {
 		h.mu.Lock()
 		token = h.token

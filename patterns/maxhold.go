@@ -42,7 +42,7 @@ func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, er
 	}
 	now := time.Now()
 	if left := lock.Deadline().Sub(now); o.NoRenewal && left > longest { // the TTL is the default of the Locker
-		leave(lock)
+		_ = lock.Unlock(ctx)
 		return nil, c.invalid("the lock would last for %v without being renewed, and MaxHold ends it after %v", left, longest)
 	}
 	l := &capped{belief: newBelief(lock), longest: longest, told: now.Add(longest - longest/10), free: now.Add(longest)}

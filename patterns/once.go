@@ -57,6 +57,9 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if errors.Is(err, distlock.ErrHeld) {
 		return false, nil
 	}
+	if errors.Is(err, distlock.ErrInvalid) {
+		err = opError("onceper", name, fmt.Errorf("for a period of %v, with a lock as its record: %w", period, reason(err)))
+	}
 	if err != nil {
 		return false, err
 	}

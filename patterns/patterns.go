@@ -11,6 +11,7 @@ package patterns
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/distlock-go/distlock"
 )
@@ -28,6 +29,8 @@ type call struct {
 	name string
 	opts []distlock.Option
 	take func(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) // the same method of the Locker inside
+
+	freeing *sync.WaitGroup // what tidied waits for
 }
 
 // waits reports whether it is a call of Lock.
@@ -64,12 +67,12 @@ func mustRun(op string, given bool) {
 
 // Lock implements Locker.
 func (w *wrapper) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return w.acquire(ctx, call{"lock", name, opts, w.Locker.Lock})
+	return w.acquire(ctx, call{op: "lock", name: name, opts: opts, take: w.Locker.Lock})
 }
 
 // TryLock implements Locker.
 func (w *wrapper) TryLock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
-	return w.acquire(ctx, call{"trylock", name, opts, w.Locker.TryLock})
+	return w.acquire(ctx, call{op: "trylock", name: name, opts: opts, take: w.Locker.TryLock})
 }
 
 // Unwrap returns the Locker inside.
@@ -117,10 +120,13 @@ func opError(op, name string, err error) error {
 }
 
 // reason is what an error of a Locker says beside operation and name, which are not those
-// that the caller of a wrapper knows.
+// that the caller of a wrapper knows, and beside what it advises for a lock that is not a part of another.
 func reason(err error) error {
 	if e, ok := err.(*distlock.Error); ok {
-		return e.Err
+		err = e.Err
+	}
+	if e, ok := err.(interface{ Plain() error }); ok {
+		err = e.Plain()
 	}
 	return err
 }

@@ -18,7 +18,8 @@ import (
 //
 // Readers and writers of a name get their locks in one queue, first come, first served
 // where l is fair: readers that come after a writer wait for it, so none of them starves.
-// A TryLock fails with ErrHeld also while another call is just being granted its lock.
+// A TryLock fails with ErrHeld also while another call is on its way to a lock, or to an
+// error: while it runs, and no longer, if the store answers within a tenth of a second.
 //
 // The tokens of a name rise over readers and writers alike, in the order of their
 // grants. A store that is to refuse stale requests compares a write with the highest
@@ -28,11 +29,12 @@ import (
 // A lock of a writer is lost when one of its locks is, and cannot have a fixed term:
 // NoRenewal is ErrInvalid there. One that dies while it waits or holds is out of the way
 // when its TTL is over. Locks of l on name/0 to name/(readers-1) and name/next are used for
-// this: they show in List, and must not be used otherwise. Close, of either, closes l.
+// this: they show in List, and must not be used otherwise; Inspect of the name itself finds it
+// free. Close, of either, closes l.
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	mustHave("readwrite", l)
 	s := slots{l, readers}
-	return &wrapper{l, s.behindNext(s.share)}, &wrapper{l, s.behindNext(s.exclude)}
+	return &wrapper{l, tidied(s.behindNext(s.share))}, &wrapper{l, tidied(s.behindNext(s.exclude))}
 }
 
 // behindNext returns what takes a lock of one kind: by take, for the one that is next.
@@ -69,7 +71,7 @@ var errAgain = errors.New("a part was lost while the rest was waited for")
 // If next is lost, the waiting ends: two writers that each hold some of the slots and
 // wait for the others would do so for ever.
 func enterWith(ctx context.Context, next distlock.Lock, c call, take func(context.Context, call) (distlock.Lock, error)) (distlock.Lock, error) {
-	defer leave(next)
+	defer c.free(next)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -82,7 +84,7 @@ func enterWith(ctx context.Context, next distlock.Lock, c call, take func(contex
 	lock, err := take(ctx, c)
 	if next.Err() != nil {
 		if err == nil {
-			leave(lock)
+			c.free(lock)
 		}
 		return nil, errAgain
 	}
@@ -130,8 +132,8 @@ func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
 		got := <-outcomes
 		if got.err != nil {
 			cancel()
-			go giveBack(outcomes, s.n-1-i)
-			leave(&all{set})
+			c.giveBack(outcomes, s.n-1-i)
+			c.free(&all{set})
 			return nil, got.err
 		}
 		set.locks[s.name(c.name, got.slot)] = got.lock
@@ -140,12 +142,12 @@ func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
 		go set.watch(lock)
 	}
 	if set.Err() != nil {
-		leave(&all{set})
+		c.free(&all{set})
 		return nil, errAgain
 	}
 	go func() { // one that has lost a slot is no writer any more, also if nobody unlocks it
 		if <-set.done; errors.Is(set.Err(), distlock.ErrLost) {
-			leave(&all{set})
+			_ = set.Unlock(context.Background())
 		}
 	}()
 	return &all{set}, nil

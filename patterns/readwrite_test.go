@@ -2,6 +2,7 @@ package patterns_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,21 +27,17 @@ func TestReadWrite(t *testing.T) {
 		if first.Name() != "x" || first.Token() <= 0 || second.Token() <= first.Token() {
 			t.Errorf("readers of %q have the tokens %d and %d", first.Name(), first.Token(), second.Token())
 		}
-		synctest.Wait()
 		_, err := write.TryLock(bg, "x")
 		wantErr(t, "a writer beside readers", err, distlock.ErrHeld)
-		synctest.Wait()
 		third, err := read.TryLock(bg, "x")
 		if err != nil {
 			t.Fatalf("a third reader: %v", err)
 		}
-		synctest.Wait()
 		_, err = read.TryLock(bg, "x")
 		wantErr(t, "one reader too many", err, distlock.ErrHeld)
 		for _, lock := range []distlock.Lock{first, second, third} {
 			mustUnlock(t, bg, lock)
 		}
-		synctest.Wait()
 		w, err := otherWrite.TryLock(bg, "x")
 		if err != nil {
 			t.Fatalf("a writer: %v", err)
@@ -51,11 +48,9 @@ func TestReadWrite(t *testing.T) {
 		if err := w.Extend(bg, 2*time.Minute); err != nil || time.Until(w.Deadline()) < time.Minute {
 			t.Errorf("Extend: %v, %v left", err, time.Until(w.Deadline()))
 		}
-		synctest.Wait()
 		for _, locker := range []distlock.Locker{read, write, otherRead, otherWrite} {
 			_, err := locker.TryLock(bg, "x")
 			wantErr(t, "beside a writer", err, distlock.ErrHeld)
-			synctest.Wait()
 		}
 		time.Sleep(time.Hour)
 		if err := w.Err(); err != nil {
@@ -179,6 +174,92 @@ func TestReadWriteLoss(t *testing.T) {
 		wantErr(t, "Unlock", lock.Unlock(bg), distlock.ErrLost)
 		if _, err := otherWrite.TryLock(bg, "x"); err != nil {
 			t.Errorf("after the Unlock of a lost lock: %v", err)
+		}
+	})
+}
+
+// slow returns a Locker on a store that takes a millisecond for a request.
+func slow(t *testing.T) *memlock.Locker {
+	t.Helper()
+	return open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, _ memlock.Call, apply func()) error {
+		time.Sleep(time.Millisecond)
+		apply()
+		return nil
+	}}))
+}
+
+// What a call needed for itself is gone when it returns: a TryLock that comes then is not refused for that.
+func TestSlotsLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := slow(t)
+		read, write := patterns.ReadWrite(l, 3)
+		try := func(after string, l distlock.Locker) distlock.Lock {
+			t.Helper()
+			lock, err := l.TryLock(bg, "x")
+			if err != nil {
+				t.Fatalf("TryLock after %s: %v", after, err)
+			}
+			return lock
+		}
+		fail := func(l distlock.Locker) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+			defer cancel()
+			_, err := l.Lock(ctx, "x")
+			_, tried := l.TryLock(bg, "x")
+			for what, err := range map[string]error{"Lock": err, "TryLock": tried} {
+				wantErr(t, what, err, distlock.ErrHeld)
+				if strings.Contains(err.Error(), "re-entrant") {
+					t.Errorf("%s of what is held several times: %v", what, err)
+				}
+			}
+		}
+		first := mustLock(t, bg, read, "x")
+		second := try("a Lock", read)
+		fail(write)
+		third := try("a writer that got nothing", read)
+		fail(read)
+		mustUnlock(t, bg, second)
+		mustUnlock(t, bg, try("readers that got nothing", read))
+		mustUnlock(t, bg, first)
+		mustUnlock(t, bg, third)
+		w := try("readers", write)
+		fail(read)
+		mustUnlock(t, bg, w)
+		mustUnlock(t, bg, try("a reader that got nothing", write))
+
+		s := patterns.Semaphore(l, 2)
+		permits := []distlock.Lock{mustLock(t, bg, s, "x"), try("a permit", s)}
+		fail(s)
+		got := make(chan distlock.Lock)
+		go func() { got <- mustLock(t, bg, s, "x") }()
+		time.Sleep(50 * time.Millisecond)
+		for _, p := range permits {
+			go mustUnlock(t, bg, p)
+		}
+		third = <-got
+		mustUnlock(t, bg, try("a Lock that has waited", s))
+		mustUnlock(t, bg, third)
+	})
+}
+
+// A release that hangs does not keep the lock from the one that has got it.
+func TestReadWriteReleaseHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		l := open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if c.Op == "release" {
+				<-back
+			}
+			apply()
+			return nil
+		}}))
+		defer close(back)
+		read, _ := patterns.ReadWrite(l, 3)
+		began := time.Now()
+		mustLock(t, bg, read, "x")
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("Lock took %v", took)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -26,10 +27,12 @@ import (
 // slots, the others queue behind it; a newcomer that finds a free slot may take it while
 // the queue moves on. A waiter that dies at the head of the queue holds it up for its TTL
 // at the most. Locks of l on name/0 to name/(n-1) are the slots, and name/next is the
-// queue: they show in List, and must not be used otherwise. Close closes l.
+// queue: they show in List, and must not be used otherwise; Inspect of the name itself finds it
+// free. Close closes l.
 func Semaphore(l distlock.Locker, n int) distlock.Locker {
 	mustHave("semaphore", l)
-	return &wrapper{l, slots{l, n}.permit}
+	s := slots{l, n}
+	return &wrapper{l, tidied(s.permit)}
 }
 
 // Permit is the Lock of a [Semaphore], which [distlock.As] finds.
@@ -64,7 +67,7 @@ func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
 			return nil, err
 		}
 		lock, slot, err = s.waitAny(ctx, c)
-		leave(next)
+		c.free(next)
 	}
 	if err != nil {
 		return nil, opError(c.op, c.name, err)
@@ -112,11 +115,47 @@ func (s slots) queue(ctx context.Context, c call) (distlock.Lock, error) {
 	return lock, nil
 }
 
-// leave frees a lock without waiting for the outcome, which goes on in the background.
-func leave(lock distlock.Lock) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = lock.Unlock(ctx)
+// tidied returns acquire, which waits for what it has begun to free before it returns: else a TryLock that comes then would
+// be refused for that. It does so for lateAfter, or for lateEnd once ctx has ended: a store that hangs keeps no lock from the
+// one that has got it, and the rest goes on in the background.
+func tidied(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
+	return func(ctx context.Context, c call) (distlock.Lock, error) {
+		c.freeing = new(sync.WaitGroup)
+		lock, err := acquire(ctx, c)
+		freed := make(chan struct{})
+		go func() { c.freeing.Wait(); close(freed) }()
+		late := time.NewTimer(lateAfter)
+		defer late.Stop()
+		select {
+		case <-freed:
+			return lock, err
+		case <-late.C:
+			return lock, err
+		case <-ctx.Done():
+		}
+		late.Reset(lateEnd)
+		select {
+		case <-freed:
+		case <-late.C:
+		}
+		return lock, err
+	}
+}
+
+// free frees a lock beside the call.
+func (c call) free(lock distlock.Lock) {
+	c.freeing.Go(func() { _ = lock.Unlock(context.Background()) })
+}
+
+// giveBack frees what the next n outcomes bring.
+func (c call) giveBack(outcomes <-chan attempt, n int) {
+	c.freeing.Go(func() {
+		for range n {
+			if other := <-outcomes; other.err == nil {
+				c.free(other.lock)
+			}
+		}
+	})
 }
 
 // attempt is the outcome of a call for one slot.
@@ -144,10 +183,15 @@ func (s slots) each(name string, take func(name string) (distlock.Lock, error)) 
 	return outcomes
 }
 
-// lateAfter is how long a slot has for its answer before the next one is asked, too: it
-// may be on a server of its own that hangs. It is more than a request takes, and less than
-// a caller minds.
-const lateAfter = 100 * time.Millisecond
+const (
+	// lateAfter is how long a slot has for its answer before the next one is asked, too: it
+	// may be on a server of its own that hangs. It is more than a request takes, and less than
+	// a caller minds.
+	lateAfter = 100 * time.Millisecond
+
+	// lateEnd is the same for a caller with a context that has ended.
+	lateEnd = 10 * time.Millisecond
+)
 
 // tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
 // free. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
@@ -175,7 +219,7 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 			answered++
 			switch {
 			case got.err == nil:
-				go giveBack(outcomes, asked-answered)
+				c.giveBack(outcomes, asked-answered)
 				return got.lock, got.slot, nil
 			case errors.Is(got.err, distlock.ErrHeld):
 				held = sooner(held, got.err)
@@ -184,7 +228,7 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 			}
 		case <-late.C:
 			if asked == s.n && held != nil && c.waits() {
-				go giveBack(outcomes, asked-answered)
+				c.giveBack(outcomes, asked-answered)
 				return nil, 0, held
 			}
 		}
@@ -218,18 +262,9 @@ func (s slots) waitAny(ctx context.Context, c call) (distlock.Lock, int, error) 
 			continue
 		}
 		cancel()
-		go giveBack(outcomes, s.n-1-i) // granted in the same moment
+		c.giveBack(outcomes, s.n-1-i) // granted in the same moment
 		return won.lock, won.slot, nil
 	}
 	cancel()
 	return nil, 0, err
-}
-
-// giveBack unlocks what the next n outcomes bring.
-func giveBack(outcomes <-chan attempt, n int) {
-	for range n {
-		if other := <-outcomes; other.err == nil {
-			leave(other.lock)
-		}
-	}
 }
