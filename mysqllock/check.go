@@ -251,7 +251,7 @@ func (d *store) checkColumns(ctx context.Context) error {
 const page = "https://github.com/distlock-go/distlock/blob/main/docs/mysql.md"
 
 // noSchema says what to do where no schema is named.
-const noSchema = "no schema is named; it is the path of the URL, as in mysql://host/schema, or comes with the table, as in table=schema.table"
+const noSchema = "no schema is named; name it in the URL (mysql://host/schema), in the DSN (tcp(host)/schema), or with the table (schema.table)"
 
 // explain adds to a server's error about the table what to do about it.
 func (s *statements) explain(err error) error {
