@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/turns"
@@ -21,7 +23,7 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		d.renewals = newRenewals(d.db, d.db, renewConns)
 	}
 	if err := d.ensure(ctx, create); err != nil {
-		return err
+		return d.ofPool(err)
 	}
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
 		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
@@ -29,6 +31,19 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		}
 	}
 	return d.probe(ctx)
+}
+
+// ofPool says of an error of New what the user's pool has to do with it.
+func (d *store) ofPool(err error) error {
+	_, own := d.db.Driver().(*mysql.MySQLDriver)
+	switch s := d.db.Stats(); {
+	case len(d.pools) > 0:
+	case errors.Is(err, context.DeadlineExceeded) && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections:
+		return &driver.Fault{Fate: driver.NotNow, Err: fmt.Errorf("no connection of the pool came free in time: all %d are in use", s.InUse)}
+	case !own && lastAnswer(err) == nil:
+		return fmt.Errorf("%w (the driver of the pool is %T, allowed is that of github.com/go-sql-driver/mysql, also wrapped)", err, d.db.Driver())
+	}
+	return err
 }
 
 // Close gives back what the store has on the server: its prepared statements, and

@@ -136,7 +136,7 @@ const page = "https://github.com/distlock-go/distlock/blob/main/docs/postgres.md
 func (d *store) session(ctx context.Context, table string) (s session, err error) {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return s, fault(err, driver.NotSent)
+		return s, d.unlent(err, driver.NotNow) // what has an answer is told
 	}
 	defer conn.Release()
 	var pid uint32
