@@ -23,7 +23,7 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		d.renewals = newRenewals(d.db, d.db, renewConns)
 	}
 	if err := d.ensure(ctx, create); err != nil {
-		return d.ofPool(err)
+		return d.explainPool(err)
 	}
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
 		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
@@ -33,11 +33,14 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 	return d.probe(ctx)
 }
 
-// ofPool says of an error of New what the user's pool has to do with it.
-func (d *store) ofPool(err error) error {
+// explainPool says of the first error what the user's pool has to do with it, or what a silent server may be.
+func (d *store) explainPool(err error) error {
 	_, own := d.db.Driver().(*mysql.MySQLDriver)
 	switch s := d.db.Stats(); {
 	case len(d.pools) > 0:
+		if errors.As(err, new(*connectError)) && errors.As(err, new(*driver.NoAnswer)) {
+			return fmt.Errorf("%w (a MySQL or MariaDB speaks first: what listens there may be another server)", err)
+		}
 	case errors.Is(err, context.DeadlineExceeded) && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections:
 		return &driver.Fault{Fate: driver.NotNow, Err: fmt.Errorf("no connection of the pool came free in time: all %d are in use", s.InUse)}
 	case !own && lastAnswer(err) == nil:

@@ -29,6 +29,10 @@ func TestPoolOfUser(t *testing.T) {
 	if _, err := New(wrong, nil); err == nil || !strings.Contains(err.Error(), "the driver of the pool is mysqllock.foreign, allowed is that of github.com/go-sql-driver/mysql") {
 		t.Errorf("New on a pool of another driver: %v", err)
 	}
+	silent := testkit.Silent(t) // as a Postgres is
+	if _, err := Open(t.Context(), "mysql://u:secret@"+silent+"/db?dial_timeout=100ms", nil); err == nil || !strings.Contains(err.Error(), "no answer from "+silent+" within 100ms (a MySQL or MariaDB speaks first") {
+		t.Errorf("Open of another server: %v", err)
+	}
 	db := pool(t, nil)
 	db.SetMaxOpenConns(1)
 	busy, err := db.Conn(t.Context())

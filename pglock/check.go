@@ -172,6 +172,8 @@ func explain(err error) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table, CREATE on its schema if it is to be created, DELETE for Sweep; see %s#permissions: %w", page, err)
 	case hasCode(err, "42P10"):
 		return fmt.Errorf("the primary key of the table must be the column name alone: %w", err)
+	case err != nil && strings.Contains(err.Error(), "unknown message type"): // the library's, which has no value
+		return fmt.Errorf("what listens there does not answer like a Postgres: %w", err)
 	}
 	return err
 }
