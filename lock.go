@@ -68,6 +68,7 @@
 package distlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -235,7 +236,7 @@ func NoRenewal() Option {
 }
 
 // Holder sets the text that Inspect shows for this lock, instead of the Locker's
-// default: host, process id and program name.
+// default: host, process id and program name. An empty text changes nothing.
 func Holder(text string) Option {
-	return func(o *CallOptions) { o.Holder = text }
+	return func(o *CallOptions) { o.Holder = cmp.Or(text, o.Holder) }
 }

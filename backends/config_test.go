@@ -121,6 +121,9 @@ func TestPrintingConfigHidesPassword(t *testing.T) {
 	if got, want := c.String(), `url=redis://me:xxxxx@h ttl=1m holder="x" require=fair,push`; got != want {
 		t.Errorf("String is %s, want %s", got, want)
 	}
+	if got := (backends.Config{}).String(); got != "url=" {
+		t.Errorf("String of nothing is %s", got)
+	}
 	var printed strings.Builder
 	for _, v := range []any{c, &c, struct{ C backends.Config }{c}, []backends.Config{c}} {
 		fmt.Fprintf(&printed, "%v %+v %#v %s %q\n", v, v, v, v, v)
