@@ -69,16 +69,3 @@ func TestNilLocker(t *testing.T) {
 		}
 	}
 }
-
-// An empty text of a holder means the default, in a call as in the Options.
-func TestEmptyHolder(t *testing.T) {
-	l := locker()
-	defer l.Close()
-	ctx := context.Background()
-	if _, err := l.TryLock(ctx, "x", distlock.Holder("")); err != nil {
-		t.Fatal(err)
-	}
-	if st, err := distlock.Inspect(ctx, l, "x"); err != nil || st.Holder == "" {
-		t.Errorf("the holder is %q: %v", st.Holder, err)
-	}
-}

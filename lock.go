@@ -68,7 +68,6 @@
 package distlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -236,7 +235,7 @@ func NoRenewal() Option {
 }
 
 // Holder sets the text that Inspect shows for this lock, instead of the Locker's
-// default: host, process id and program name. An empty text changes nothing.
+// default: host, process id and program name. An empty text is none, whereas an empty Options.Holder is that default.
 func Holder(text string) Option {
-	return func(o *CallOptions) { o.Holder = cmp.Or(text, o.Holder) }
+	return func(o *CallOptions) { o.Holder = text }
 }

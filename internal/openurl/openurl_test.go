@@ -139,7 +139,7 @@ func TestHostTwice(t *testing.T) {
 }
 
 func TestGetters(t *testing.T) {
-	u := parse(t, "redis://h/1?text=a+b%26c&none=&int=-3&bool=true&dur=1m30s&word=b")
+	u := parse(t, "redis://h/1?text=a+b%26c&int=-3&bool=true&dur=1m30s&word=b")
 	check := func(what string, got, want any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {
@@ -147,7 +147,6 @@ func TestGetters(t *testing.T) {
 		}
 	}
 	check("text", u.Text("text", "x"), "a b&c")
-	check("empty text", u.Text("none", "x"), "")
 	check("int", u.Int("int", 1, -5, 5), -3)
 	check("bool", u.Bool("bool", false), true)
 	check("duration", u.Duration("dur", 0, 0, time.Hour), 90*time.Second)
