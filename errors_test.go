@@ -56,3 +56,16 @@ func TestTextOfHeld(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// Without a Locker nothing is supported, and that is the caller's mistake.
+func TestNilLocker(t *testing.T) {
+	ctx := context.Background()
+	_, inspect := distlock.Inspect(ctx, nil, "x")
+	_, list := distlock.List(ctx, nil, "")
+	_, sweep := distlock.Sweep(ctx, nil, 0)
+	for _, err := range []error{inspect, list, sweep, distlock.Break(ctx, nil, "x", 0)} {
+		if !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "the Locker is nil") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}

@@ -236,7 +236,7 @@ func NoRenewal() Option {
 }
 
 // Holder sets the text that Inspect shows for this lock, instead of the Locker's
-// default: host, process id and program name.
+// default: host, process id and program name. An empty text is none, whereas an empty Options.Holder is that default.
 func Holder(text string) Option {
 	return func(o *CallOptions) { o.Holder = text }
 }

@@ -34,15 +34,18 @@ type Operator interface {
 }
 
 // operator returns the first Operator in the chain that begins with l and goes on with what
-// Unwrap returns. So operators see through wrappers.
-func operator(l Locker) (o Operator, ok bool) {
+// Unwrap returns. So operators see through wrappers. The error is the reason for none.
+func operator(l Locker) (Operator, error) {
+	if l == nil {
+		return nil, fmt.Errorf("%w: the Locker is nil", ErrInvalid)
+	}
 	for {
-		if o, ok = l.(Operator); ok {
-			return o, true
+		if o, ok := l.(Operator); ok {
+			return o, nil
 		}
 		u, ok := l.(interface{ Unwrap() Locker })
 		if !ok {
-			return nil, false
+			return nil, ErrUnsupported
 		}
 		l = u.Unwrap()
 	}
@@ -54,20 +57,22 @@ func operator(l Locker) (o Operator, ok bool) {
 // there, and List shows those. It fails with ErrUnsupported if there is none, or if its store
 // cannot be looked at.
 func Inspect(ctx context.Context, l Locker, name string) (Status, error) {
-	if o, ok := operator(l); ok {
-		return o.Inspect(ctx, name)
+	o, err := operator(l)
+	if err != nil {
+		return Status{}, opError("inspect", name, err)
 	}
-	return Status{}, opError("inspect", name, ErrUnsupported)
+	return o.Inspect(ctx, name)
 }
 
 // List returns the status of the held names of l that start with prefix, sorted by name. It
 // is for people: on a large store it may be slow. It fails with ErrUnsupported as Inspect
 // does.
 func List(ctx context.Context, l Locker, prefix string) ([]Status, error) {
-	if o, ok := operator(l); ok {
-		return o.List(ctx, prefix)
+	o, err := operator(l)
+	if err != nil {
+		return nil, opError("list", prefix, err)
 	}
-	return nil, opError("list", prefix, ErrUnsupported)
+	return o.List(ctx, prefix)
 }
 
 // Break ends the hold on name that has this token, as Inspect tells it: its Done closes
@@ -76,9 +81,9 @@ func List(ctx context.Context, l Locker, prefix string) ([]Status, error) {
 // if nobody holds the name or the hold is another's by now; with ErrInvalid for a token
 // below zero; with ErrUnsupported as Inspect does.
 func Break(ctx context.Context, l Locker, name string, token int64) error {
-	o, ok := operator(l)
-	if !ok {
-		return opError("break", name, ErrUnsupported)
+	o, err := operator(l)
+	if err != nil {
+		return opError("break", name, err)
 	}
 	if token == 0 {
 		st, err := o.Inspect(ctx, name)
@@ -100,8 +105,9 @@ func Break(ctx context.Context, l Locker, name string, token int64) error {
 // least idle, and returns how many it removed. It fails with ErrUnsupported where nothing
 // is left of a name that is free, and as Inspect does.
 func Sweep(ctx context.Context, l Locker, idle time.Duration) (int, error) {
-	if o, ok := operator(l); ok {
-		return o.Sweep(ctx, idle)
+	o, err := operator(l)
+	if err != nil {
+		return 0, opError("sweep", "", err)
 	}
-	return 0, opError("sweep", "", ErrUnsupported)
+	return o.Sweep(ctx, idle)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	neturl "net/url"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -91,19 +92,22 @@ func TestOpen(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	a, b, c := open(t, "mem://memory-a"), open(t, "mem://memory-b"), open(t, "mem://")
-	for _, l := range []distlock.Locker{a, b, c} { // three stores
-		lock, err := l.TryLock(t.Context(), "x")
+	for _, url := range []string{"mem://memory-a", "mem://memory-b", "mem://", "mem://memory-a/b", "mem://memory-a,b", "mem://注文", "mem://a:1:b"} {
+		lock, err := open(t, url).TryLock(t.Context(), "x") // each has a store of its own
 		testkit.Must(t, err)
 		defer lock.Unlock(t.Context())
 	}
-	for _, url := range []string{"mem://a,b", "mem://me:" + password + "@a", "mem://a/b"} {
+	_, err := open(t, "mem://"+neturl.PathEscape("memory-a/b")).TryLock(t.Context(), "x")
+	if !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("the same name, escaped, has another store: %v", err)
+	}
+	for _, url := range []string{"mem://me:" + password + "@a", "mem://a#b"} {
 		_, err := backends.Open(t.Context(), url)
-		wantError(t, err, distlock.ErrInvalid, "allowed is mem://name")
+		wantError(t, err, distlock.ErrInvalid, "write it as %")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := backends.Open(ctx, "mem://a")
+	_, err = backends.Open(ctx, "mem://a")
 	wantError(t, err, context.Canceled)
 }
 
@@ -143,9 +147,9 @@ func TestStrict(t *testing.T) {
 				wantError(t, err, distlock.ErrInvalid, want)
 			}
 			_, err := backends.Config{URL: base + "?ttl=10s", TTL: backends.Duration(time.Second)}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but 1s in the configuration beside the URL", scheme+"://")
+			wantError(t, err, distlock.ErrInvalid, "the ttl is 10s, but also given as 1s", scheme+"://")
 			_, err = backends.Config{URL: base + "?holder=me", Holder: "you"}.Open(t.Context())
-			wantError(t, err, distlock.ErrInvalid, "the holder is me, but you in the configuration beside the URL", scheme+"://")
+			wantError(t, err, distlock.ErrInvalid, "the holder is me, but also given as you", scheme+"://")
 		})
 	}
 }

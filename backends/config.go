@@ -107,7 +107,10 @@ func (c Config) contradicts(o distlock.Options) error {
 
 // String returns the Config in one line, without a password.
 func (c Config) String() string {
-	s := "url=" + openurl.Redact(c.URL)
+	s := "url="
+	if c.URL != "" {
+		s += openurl.Redact(c.URL)
+	}
 	if c.TTL != 0 {
 		s += " ttl=" + c.TTL.String()
 	}

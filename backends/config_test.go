@@ -55,7 +55,7 @@ func TestOptions(t *testing.T) {
 		option backends.Option
 		want   string
 	}{
-		{backends.Config{URL: "mem://o?ttl=5s"}, backends.TTL(20 * time.Second), "the ttl is 5s, but 20s"},
+		{backends.Config{URL: "mem://o?ttl=5s"}, backends.TTL(20 * time.Second), "the ttl is 5s, but also given as 20s"},
 		{backends.Config{URL: "mem://o", TTL: backends.Duration(5 * time.Second)}, backends.TTL(20 * time.Second), "the ttl is 5s in the configuration, but 20s"},
 		{backends.Config{URL: "mem://o", Holder: "me"}, backends.Holder("you"), `the holder is "me" in the configuration, but "you"`},
 		{backends.Config{URL: "mem://o"}, backends.TTL(-1), "the TTL is -1ns"},
@@ -120,6 +120,9 @@ func TestPrintingConfigHidesPassword(t *testing.T) {
 	}
 	if got, want := c.String(), `url=redis://me:xxxxx@h ttl=1m holder="x" require=fair,push`; got != want {
 		t.Errorf("String is %s, want %s", got, want)
+	}
+	if got := (backends.Config{}).String(); got != "url=" {
+		t.Errorf("String of nothing is %s", got)
 	}
 	var printed strings.Builder
 	for _, v := range []any{c, &c, struct{ C backends.Config }{c}, []backends.Config{c}} {

@@ -2,7 +2,6 @@ package backends
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/distlock-go/distlock"
@@ -10,8 +9,8 @@ import (
 	"github.com/distlock-go/distlock/memlock"
 )
 
-// memory opens mem://name: within one process, Lockers of the same name share a
-// store, as they would share a server.
+// memory opens mem://name: within one process, Lockers of the same name, which may be any
+// text, share a store, as they would share a server.
 type memory struct {
 	mu sync.Mutex
 	// stores are never removed: tokens must not fall when the last Locker of a
@@ -53,13 +52,5 @@ func parseMemory(raw string, o *distlock.Options) (name string, opts distlock.Op
 	if err := u.Err(); err != nil {
 		return "", opts, err
 	}
-	hosts := u.Hosts()
-	if len(hosts) == 1 {
-		name = hosts[0]
-	}
-	if _, _, user := u.User(); user || len(hosts) > 1 || u.Path() != "" {
-		return "", opts, fmt.Errorf("%w: the URL %s: allowed is mem://name, without a user, a list or a path",
-			distlock.ErrInvalid, u)
-	}
-	return name, opts, nil
+	return u.Path(), opts, nil
 }

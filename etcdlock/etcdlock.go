@@ -160,6 +160,9 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 	if err != nil {
 		return nil, err
 	}
+	if client == nil {
+		return nil, fmt.Errorf("%w: the *clientv3.Client is nil", distlock.ErrInvalid)
+	}
 	if client.ActiveConnection() == nil {
 		return nil, fmt.Errorf("%w: the client has no connection, allowed is one made by clientv3.New", distlock.ErrInvalid)
 	}

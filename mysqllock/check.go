@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/turns"
@@ -21,7 +23,7 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		d.renewals = newRenewals(d.db, d.db, renewConns)
 	}
 	if err := d.ensure(ctx, create); err != nil {
-		return err
+		return d.explainPool(err)
 	}
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
 		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
@@ -29,6 +31,22 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		}
 	}
 	return d.probe(ctx)
+}
+
+// explainPool says of the first error what the user's pool has to do with it, or what a silent server may be.
+func (d *store) explainPool(err error) error {
+	_, own := d.db.Driver().(*mysql.MySQLDriver)
+	switch s := d.db.Stats(); {
+	case len(d.pools) > 0:
+		if errors.As(err, new(*connectError)) && errors.As(err, new(*driver.NoAnswer)) {
+			return fmt.Errorf("%w (a MySQL or MariaDB speaks first: what listens there may be another server)", err)
+		}
+	case errors.Is(err, context.DeadlineExceeded) && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections:
+		return &driver.Fault{Fate: driver.NotNow, Err: fmt.Errorf("no connection of the pool came free in time: all %d are in use", s.InUse)}
+	case !own && lastAnswer(err) == nil:
+		return fmt.Errorf("%w (the driver of the pool is %T, allowed is that of github.com/go-sql-driver/mysql, also wrapped)", err, d.db.Driver())
+	}
+	return err
 }
 
 // Close gives back what the store has on the server: its prepared statements, and
@@ -251,7 +269,7 @@ func (d *store) checkColumns(ctx context.Context) error {
 const page = "https://github.com/distlock-go/distlock/blob/main/docs/mysql.md"
 
 // noSchema says what to do where no schema is named.
-const noSchema = "no schema is named; it is the path of the URL, as in mysql://host/schema, or comes with the table, as in table=schema.table"
+const noSchema = "no schema is named; name it in the URL (mysql://host/schema), in the DSN (tcp(host)/schema), or with the table (schema.table)"
 
 // explain adds to a server's error about the table what to do about it.
 func (s *statements) explain(err error) error {

@@ -15,6 +15,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/distlock-go/distlock"
@@ -75,7 +76,11 @@ var _ distlock.Locker = (*Locker)(nil)
 func New(db *sql.DB, o *Options) (*Locker, error) {
 	o = cmp.Or(o, new(Options))
 	d := &store{db: db}
-	if err := o.check(db); err != nil {
+	err := o.check(db)
+	if db == nil {
+		err = fmt.Errorf("%w: the *sql.DB is nil", distlock.ErrInvalid)
+	}
+	if err != nil {
 		return nil, opened(err)
 	}
 	if o.WaitDB != nil {
@@ -104,12 +109,12 @@ var _ distlock.Lock = (*Lock)(nil)
 // Call it last, just before Commit: the row of the lock cannot be renewed, nor
 // released, while tx is open, and renewals of other locks may have to wait with it.
 //
-// It returns distlock.ErrLost if the lock has ended, or the server's error. That
+// It returns distlock.ErrLost or ErrUnlocked if the lock has ended, or the server's error. That
 // may be a deadlock, or 1020 from MariaDB with innodb_snapshot_isolation, if the row of
 // the lock was written since tx first read; tx should then be rolled back, and may be
 // repeated.
 func (l *Lock) Guard(ctx context.Context, tx *sql.Tx) error {
-	err := l.Err()
+	err := errors.Unwrap(l.Err()) // without the name
 	if err == nil {
 		var one int
 		v := l.claim.values()

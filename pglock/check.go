@@ -136,7 +136,7 @@ const page = "https://github.com/distlock-go/distlock/blob/main/docs/postgres.md
 func (d *store) session(ctx context.Context, table string) (s session, err error) {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return s, fault(err, driver.NotSent)
+		return s, d.unlent(err, driver.NotNow) // what has an answer is told
 	}
 	defer conn.Release()
 	var pid uint32
@@ -172,6 +172,8 @@ func explain(err error) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table, CREATE on its schema if it is to be created, DELETE for Sweep; see %s#permissions: %w", page, err)
 	case hasCode(err, "42P10"):
 		return fmt.Errorf("the primary key of the table must be the column name alone: %w", err)
+	case err != nil && strings.Contains(err.Error(), "unknown message type"): // the library's, which has no value
+		return fmt.Errorf("what listens there does not answer like a Postgres: %w", err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package pglock
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -133,5 +134,26 @@ func TestMuteConnections(t *testing.T) {
 	testkit.Should(t, conn.Ping(t.Context()))
 	if n := pings.Load(); n != 1 {
 		t.Errorf("%d connections were asked one after the other, want 1", n)
+	}
+}
+
+// What the rest of the program keeps from a Locker is told as that, and not as the server's silence.
+func TestBusyPool(t *testing.T) {
+	t.Parallel()
+	pool := poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	l := locker(t, pool, table(t))
+	busy, err := pool.Acquire(t.Context())
+	testkit.Must(t, err)
+	defer busy.Release()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = l.TryLock(ctx, "x")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection of the pool came free in time: all 1 are in use") {
+		t.Errorf("TryLock on a pool that is in use: %v", err)
+	}
+	d := &store{pool: pool, renewals: pool}
+	_, err = open(t.Context(), d, Options{}, 200*time.Millisecond)
+	if errors.Is(err, context.DeadlineExceeded) || err == nil || !strings.Contains(err.Error(), "no connection of the pool came free in time") {
+		t.Errorf("New on a pool that is in use: %v", err)
 	}
 }

@@ -47,3 +47,13 @@ func TestErrorHasOneLine(t *testing.T) {
 		t.Errorf("the error is %q", err)
 	}
 }
+
+// A MariaDB speaks first, and another protocol.
+func TestOpenOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	addr := testkit.Serve(t, nil, func(c net.Conn) { _, _ = c.Write([]byte("j\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB")) })
+	_, err := Open(t.Context(), "postgres://me:s3cret@"+addr+"/shop", nil)
+	if err == nil || !strings.Contains(err.Error(), "what listens there does not answer like a Postgres") {
+		t.Errorf("the error is %v", err)
+	}
+}

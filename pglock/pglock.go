@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -55,6 +56,9 @@ var _ distlock.Locker = (*Locker)(nil)
 // a connection whose request was given up, for up to 15 seconds if the server is silent.
 // When a claim first waits, one connection is taken out of the pool, to listen for releases.
 func New(pool *pgxpool.Pool, o *Options) (*Locker, error) {
+	if pool == nil {
+		return nil, opened(fmt.Errorf("%w: the *pgxpool.Pool is nil", distlock.ErrInvalid))
+	}
 	return open(context.Background(), &store{pool: pool, renewals: pool}, *cmp.Or(o, new(Options)), checkTimeout)
 }
 
@@ -76,11 +80,11 @@ var _ distlock.Lock = (*Lock)(nil)
 // Call it last, just before Commit: the row of the lock cannot be renewed, nor
 // released, while tx is open.
 //
-// It returns distlock.ErrLost if the lock has ended, or the server's error. That may be a
+// It returns distlock.ErrLost or ErrUnlocked if the lock has ended, or the server's error. That may be a
 // failure to serialize, 40001, if the isolation of tx is more than read committed and the row
 // was written since tx first read; tx should then be rolled back, and may be repeated.
 func (l *Lock) Guard(ctx context.Context, tx pgx.Tx) error {
-	err := l.Err()
+	err := errors.Unwrap(l.Err()) // without the name
 	if err == nil {
 		var held bool
 		c := l.claim

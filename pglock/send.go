@@ -38,7 +38,7 @@ func (d *store) sendAbout(ctx context.Context, name string, kind turns.Kind, que
 func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxpool.Conn, error), queries ...query) error {
 	conn, err := acquire(ctx)
 	if err != nil {
-		return fault(err, driver.NotSent)
+		return d.unlent(err, driver.NotSent)
 	}
 	defer conn.Release()
 	var batch pgx.Batch
@@ -64,6 +64,14 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 		_ = driver.Bounded(ctx, "the server", pingTimeout, func(ctx context.Context) error { _, err := conn.Exec(ctx, "ROLLBACK"); return err })
 	}
 	return fault(err, driver.Unknown)
+}
+
+// unlent is the fault of a request that was given no connection; busy is its fate if the rest of the program has them all.
+func (d *store) unlent(err error, busy driver.Fate) error {
+	if s := d.pool.Stat(); !d.own && errors.Is(err, context.DeadlineExceeded) && s.AcquiredConns() == s.MaxConns() {
+		return &driver.Fault{Fate: busy, Err: fmt.Errorf("no connection of the pool came free in time: all %d are in use", s.MaxConns())}
+	}
+	return fault(err, driver.NotSent)
 }
 
 // Codes of the server, called SQLSTATE, and classes of them.

@@ -82,8 +82,7 @@ func opened(err error) error { return &distlock.Error{Op: "open redis", Err: err
 // contradict each other about is an error of Merge and Common.
 func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	u.Common(&o.Options)
-	prefix := u.Text("prefix", defaultPrefix)
-	openurl.Merge(u, "prefix", prefix, &o.Prefix)
+	openurl.Merge(u, "prefix", u.Text("prefix", defaultPrefix), &o.Prefix)
 	openurl.Merge(u, "token_memory",
 		u.Duration("token_memory", defaultTokenMemory, time.Millisecond, distlock.MaxTTL), &o.TokenMemory)
 	openurl.Merge(u, "wait_replicas", u.Int("wait_replicas", 0, 0, maxReplicas), &o.WaitReplicas)
@@ -107,11 +106,7 @@ func configure(u *openurl.URL, o *Options) (*redis.UniversalOptions, error) {
 	if err := u.Err(); err != nil {
 		return nil, err
 	}
-	reason := checkTopology(u, c)
-	if prefix == "" {
-		reason = `has the prefix ""`
-	}
-	if reason != "" {
+	if reason := checkTopology(u, c); reason != "" {
 		return nil, fmt.Errorf("%w: the URL %s %s", distlock.ErrInvalid, u, reason)
 	}
 	return c, nil

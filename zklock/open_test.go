@@ -25,6 +25,7 @@ func TestOpenRefuses(t *testing.T) {
 		"zk://h?prefix=/a":                  `unknown parameter "prefix"`,
 		"zk://h?sesion_timeout=1s":          `did you mean "session_timeout"`,
 		"zk://h?session_timeout=0s":         "session_timeout",
+		"zk://h?ttl=10s&session_timeout=1s": "the ttl is 10s, allowed with a session_timeout of 1s is up to ",
 		"zk://h?acl=everybody":              "acl",
 		"zk://h?acl=creator":                "needs a user",
 		"zk://me:s3cret@h?acl=x":            "acl",
@@ -32,7 +33,7 @@ func TestOpenRefuses(t *testing.T) {
 		"zks://me:s3cret@h?tls=off":         "tls",
 		"zk://me:s3cret@h/p?tick_time=2m":   "tick_time",
 		"zk://me:s3cret@h/p?ttl=-1s":        "ttl",
-		"zk://me:s3cret@h/other?ttl=2s":     "the prefix is /other, but /mine in the configuration beside the URL",
+		"zk://me:s3cret@h/other?ttl=2s":     "the prefix is /other, but also given as /mine",
 		"zk://me:s3cret@h?dial_timeout=now": "dial_timeout",
 	} {
 		_, err := Open(t.Context(), url, &Options{Prefix: "/mine"})

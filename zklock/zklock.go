@@ -1,21 +1,11 @@
 // Package zklock takes locks on Apache ZooKeeper.
 //
+//	locker, err := zklock.New(conn, nil)                          // on your own *zk.Conn
+//	locker, err := zklock.Open(ctx, "zk://host1,host2,host3", nil) // or on one of its own
+//
 // Every claim on a name is an ephemeral sequential node. The first node has the lock:
 // first come, first served over all processes. Locks of about the same TTL live by one
-// session, so one request renews them all.
-//
-//	open.go     URL and options, the first connection
-//	claim.go    one claim: take the lock, give it back
-//	renew.go    many claims: renew their locks
-//	wait.go     watches, and how a waiter learns of a release
-//	class.go    which locks share a session
-//	session.go  one session: its lease, its confirmation, requests
-//	fault.go    the one sender of requests, and what a failed one may have done
-//	leftover.go what has to be deleted after its release has failed
-//	names.go    what a name and a claim look like in the store
-//	operate.go  Inspect, List and Break
-//
-// Package internal/wire is the connection to the servers. What is stored, what is guaranteed, and what to set:
+// session, so one request renews them all. What is stored, what is guaranteed, and what to set:
 // https://github.com/distlock-go/distlock/blob/main/docs/zookeeper.md
 package zklock
 
@@ -50,7 +40,8 @@ type Options struct {
 
 	// SessionTimeout is the longest session that Open asks the servers for. They may
 	// grant less or more. The longest TTL is a good half of what they grant. 0 means as
-	// long as they grant. A lock lives by a session of about twice its TTL.
+	// long as they grant. A lock lives by a session of about twice its TTL. Open refuses a TTL that
+	// it does not allow.
 	//
 	// New finds out the time-out of a connection by itself, if it is connected. If it
 	// is not, SessionTimeout must be given. It must not be more than the servers grant:
@@ -106,6 +97,9 @@ func (l *Lock) Path() string { return l.path }
 // connection.
 func New(conn *zk.Conn, o *Options) (*Locker, error) {
 	opts, err := o.checked()
+	if err == nil && conn == nil {
+		err = fmt.Errorf("%w: the *zk.Conn is nil", distlock.ErrInvalid)
+	}
 	if err != nil {
 		return nil, opened(err)
 	}

@@ -72,7 +72,7 @@ func (b *backend) breakSeen(cmd *cobra.Command, t timeout, name string, yes bool
 	case err != nil:
 		return b.failed(err)
 	case !st.Held:
-		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %s", printable(name))}
+		return &exit{status: statusBusy, err: fmt.Errorf("nobody holds %q", name)}
 	}
 	if !yes {
 		ok, err := confirm(cmd.Context(), cmd.InOrStdin(), fmt.Sprintf("break %q, held by %s, token %d?", name, printable(st.Holder), st.Token))
@@ -83,7 +83,7 @@ func (b *backend) breakSeen(cmd *cobra.Command, t timeout, name string, yes bool
 			return &exit{status: statusBusy, err: errors.New("not broken: the answer was not yes")}
 		}
 	}
-	return b.breakHold(cmd, t, name, st.Token, fmt.Sprintf(" was held by %s,", printable(st.Holder)))
+	return b.breakHold(cmd, t, name, st.Token, fmt.Sprintf(" which was held by %s,", printable(st.Holder)))
 }
 
 // breakHold ends the hold with this token, or names the present holder instead. seen is
@@ -104,7 +104,7 @@ func (b *backend) breakHold(cmd *cobra.Command, t timeout, name string, token in
 	case err != nil:
 		return b.failed(err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broken: %s,%s token %d\n", printable(name), seen, token)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "broke %q,%s token %d\n", name, seen, token)
 	return err
 }
 
@@ -113,11 +113,11 @@ func (b *backend) notBroken(ctx context.Context, t timeout, name string, token i
 	st, err := b.status(ctx, t, name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("not broken: nobody holds %s with token %d any more", printable(name), token)
+		return fmt.Errorf("not broken: nobody holds %q with token %d any more", name, token)
 	case !st.Held:
-		return fmt.Errorf("not broken: nobody holds %s any more", printable(name))
+		return fmt.Errorf("not broken: nobody holds %q any more", name)
 	}
-	return fmt.Errorf("not broken: %s is another's by now: held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+	return fmt.Errorf("not broken: %q is another's by now: held by %s, token %d", name, printable(st.Holder), st.Token)
 }
 
 // status asks for the status of a name, for as long as --timeout allows.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -85,13 +86,32 @@ func loadConfig(cmd *cobra.Command) (backends.Config, error) {
 		DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
 	}})
 	if err != nil { // only of require: all else is a text that has been looked at
-		return c, usage(fmt.Errorf("the configuration %s: require is a list of some of fair, push, durable, quorum", name))
+		return c, usage(fmt.Errorf("the configuration %s: %s, allowed are fair, push, durable, quorum", name, wrongRequirement(k)))
 	}
 	if c.URL == "" {
-		return c, usage(errors.New(`no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL`))
+		return c, usage(noBackend(name))
 	}
 	given.learn(c.URL)
 	return c, nil
+}
+
+// noBackend is the error of a configuration without a URL.
+func noBackend(file string) error {
+	place := ""
+	if file != "" {
+		place = fmt.Sprintf(", or write url: into the configuration %s", file)
+	}
+	return fmt.Errorf("no backend: pass --url, like --url redis://localhost:6379, or set DISTLOCK_URL%s", place)
+}
+
+// wrongRequirement says which word of require is not known, and shows none.
+func wrongRequirement(k *koanf.Koanf) string {
+	for i, word := range k.Strings("require") {
+		if new(backends.Requirement).UnmarshalText([]byte(word)) != nil {
+			return fmt.Sprintf("word %d of require is not known", i+1)
+		}
+	}
+	return "require is no list of words"
 }
 
 // loadServer is loadConfig for what concerns other processes.
@@ -177,7 +197,11 @@ func checkTTL(cmd *cobra.Command, k *koanf.Koanf, file string) error {
 	}
 	var ttl backends.Duration
 	if err := ttl.UnmarshalText([]byte(fmt.Sprint(given))); err != nil {
-		return fmt.Errorf(`%s is no duration, allowed is one like "30s" or "1m30s"`, whose)
+		what := "no duration"
+		if _, err := strconv.ParseFloat(fmt.Sprint(given), 64); err == nil {
+			what = "a number without a unit"
+		}
+		return fmt.Errorf(`%s is %s, allowed is a duration like "30s" or "1m30s"`, whose, what)
 	}
 	if ttl <= 0 {
 		return fmt.Errorf("%s is %v, allowed is more than 0; leave it out for what the URL says, or %v",

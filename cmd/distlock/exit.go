@@ -21,8 +21,8 @@ const exitHelp = `
 Exit status:
   0      the command ran and succeeded, or the request was carried out
   1      the name is held by another, or did not become free in time (-E changes it);
-         break: nobody holds it, or another by now, or it was answered that it is not to be
-         broken; inspect NAME: nobody holds it; check: the contract is not kept
+         break: nobody holds it, or another by now, or its question was not answered with
+         yes; inspect NAME: nobody holds it; check: the contract is not kept
   64     usage: a flag, argument, URL or configuration that is not allowed
   69     the backend cannot be reached or failed
   70     another failure

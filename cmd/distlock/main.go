@@ -115,7 +115,7 @@ func longest(f *pflag.Flag) string {
 	case f.Name == "ttl":
 		return ", up to " + openurl.Short(distlock.MaxTTL)
 	}
-	return ", up to 2562047h" // of a time.Duration
+	return ""
 }
 
 // between finds the bounds at the end of a usage.

@@ -199,7 +199,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 		return tellAndClose(b.locker, o.refused(b, name, err))
 	}
 	o.fitLease(cmd.Flags().Changed("kill-after"), time.Until(lock.Deadline()))
-	o.tell("%s held after %v, token %d", printable(name), time.Since(start).Round(time.Millisecond), lock.Token())
+	o.tell("%q held after %v, token %d", name, time.Since(start).Round(time.Millisecond), lock.Token())
 	return o.underLock(cmd.Context(), signals, b, lock, args)
 }
 
@@ -251,17 +251,17 @@ func (o *runOptions) tellHolder(ctx context.Context, l distlock.Locker, name str
 	if err != nil || !st.Held {
 		return false
 	}
-	say("%s is held by %s, token %d", printable(name), printable(st.Holder), st.Token)
+	say("%q is held by %s, token %d", name, printable(st.Holder), st.Token)
 	return true
 }
 
 // refused turns a failed acquisition into an exit status.
 func (o *runOptions) refused(b *backend, name string, err error) error {
 	switch {
-	case errors.Is(err, distlock.ErrHeld) && (!o.verbose && !atTerminal() || o.tryOnly && o.toldHolder):
+	case errors.Is(err, distlock.ErrHeld) && o.tryOnly && (!o.verbose && !atTerminal() || o.toldHolder):
 		return &exit{status: o.busy} // in a script the status says it, as with flock(1)
 	case errors.Is(err, distlock.ErrHeld) && o.wait > 0:
-		return &exit{status: o.busy, err: fmt.Errorf("%s did not become free within %v", printable(name), o.wait)}
+		return &exit{status: o.busy, err: fmt.Errorf("%q did not become free within %v", name, o.wait)}
 	case errors.Is(err, distlock.ErrHeld):
 		return &exit{status: o.busy, err: err}
 	case errors.Is(err, distlock.ErrInvalid):

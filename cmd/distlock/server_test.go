@@ -189,7 +189,7 @@ func breakWhatWasSeen(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	c.send("y\n")
-	c.expect(`not broken: seen is another's by now: held by the second, token ` + fmt.Sprint(second.Token()))
+	c.expect(`not broken: "seen" is another's by now: held by the second, token ` + fmt.Sprint(second.Token()))
 	c.expect("status 1\r")
 	if err := second.Unlock(t.Context()); err != nil {
 		t.Errorf("the second holder: %v", err)

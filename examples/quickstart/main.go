@@ -22,7 +22,7 @@ func main() {
 
 // run pays order 42, unless somebody else is doing so.
 func run(ctx context.Context, url string) error {
-	locker, err := backends.Open(ctx, url) // mem:// in tests
+	locker, err := backends.Open(ctx, url) // mem://TESTNAME in tests
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ import (
 //	scheme://[user:password@]host[:port][,host[:port]...][/path][?key=value&...]
 //
 // User, password, path and query may be percent-encoded. They must be where they
-// contain characters that separate the parts. It is not safe for concurrent use, and it
-// does not change after Err.
+// contain characters that separate the parts. Between mem:// and the query there is a path alone.
+// It is not safe for concurrent use, and it does not change after Err.
 type URL struct {
 	scheme string
 	secure bool        // the scheme is the TLS form of another one
@@ -100,6 +100,9 @@ func split(raw string) (u *URL, reason string) {
 		return nil, `contains "#"; write it as %23`
 	}
 	authority, tail := cutBefore(raw[len(u.scheme)+len("://"):], "/?")
+	if u.scheme == "mem" { // it has no hosts: all of it is the path
+		authority, tail = "", authority+tail
+	}
 	if strings.Contains(tail, "@") {
 		// Either harmless, or a password with a raw "/" or "?" in it. In that case the
 		// rest of it would be taken for a host and a path.
@@ -278,7 +281,7 @@ func (u *URL) HostsDefault(port string) []string {
 	return out
 }
 
-// Path returns the path, decoded, with its leading slash; "" if there is none.
+// Path returns the path, decoded, with its leading slash, which that of mem:// needs not have; "" if there is none.
 func (u *URL) Path() string { return u.path }
 
 // User returns the user's name and password, decoded. ok is false if the URL

@@ -139,7 +139,7 @@ func TestHostTwice(t *testing.T) {
 }
 
 func TestGetters(t *testing.T) {
-	u := parse(t, "redis://h/1?text=a+b%26c&none=&int=-3&bool=true&dur=1m30s&word=b")
+	u := parse(t, "redis://h/1?text=a+b%26c&int=-3&bool=true&dur=1m30s&word=b")
 	check := func(what string, got, want any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {
@@ -147,7 +147,6 @@ func TestGetters(t *testing.T) {
 		}
 	}
 	check("text", u.Text("text", "x"), "a b&c")
-	check("empty text", u.Text("none", "x"), "")
 	check("int", u.Int("int", 1, -5, 5), -3)
 	check("bool", u.Bool("bool", false), true)
 	check("duration", u.Duration("dur", 0, 0, time.Hour), 90*time.Second)
@@ -263,8 +262,10 @@ func TestCommon(t *testing.T) {
 		{query: "", have: distlock.Options{TTL: ten, Holder: "me"}, want: distlock.Options{TTL: ten, Holder: "me"}},
 		{query: "?ttl=10s&holder=me", want: distlock.Options{TTL: ten, Holder: "me"}},
 		{query: "?ttl=10s&holder=me", have: distlock.Options{TTL: ten, Holder: "me"}, want: distlock.Options{TTL: ten, Holder: "me"}},
-		{query: "?ttl=20s", have: distlock.Options{TTL: ten}, err: "the ttl is 20s, but 10s in the configuration beside the URL"},
-		{query: "?holder=you", have: distlock.Options{Holder: "me"}, err: "the holder is you, but me in the configuration beside the URL"},
+		{query: "?ttl=20s", have: distlock.Options{TTL: ten}, err: "the ttl is 20s, but also given as 10s"},
+		{query: "?holder=you", have: distlock.Options{Holder: "me"}, err: "the holder is you, but also given as me"},
+		{query: "?holder=", err: `the parameter holder is "", allowed is a text that is not empty, in UTF-8`},
+		{query: "?holder=a%ff", err: `the parameter holder is "a\xff", allowed is a text`},
 		{query: "?ttl=0s", err: "1ms to 8760h"},
 		{query: "?ttl=9000h", err: "1ms to 8760h"},
 	} {
@@ -294,11 +295,11 @@ func TestMerge(t *testing.T) {
 		{raw: "zk://h", have: "mine", want: "table: mine"},
 		{raw: "zk://h?table=url", want: "table: url"},
 		{raw: "zk://h?table=url", have: "url", want: "table: url"},
-		{raw: "zk://h?table=url", have: "mine", err: "the table is url, but mine in the configuration beside the URL"},
-		{raw: "zk://h?table=default", have: "mine", err: "the table is default, but mine in the configuration beside the URL"},
+		{raw: "zk://h?table=url", have: "mine", err: "the table is url, but also given as mine"},
+		{raw: "zk://h?table=default", have: "mine", err: "the table is default, but also given as mine"},
 		{raw: "zk://h/url", want: "path: /url"},
 		{raw: "zk://h", have: "/mine", want: "path: /mine"},
-		{raw: "zk://h/url", have: "/mine", err: "the prefix is /url, but /mine in the configuration beside the URL"},
+		{raw: "zk://h/url", have: "/mine", err: "the prefix is /url, but also given as /mine"},
 	} {
 		t.Run(tc.raw+" "+tc.have, func(t *testing.T) {
 			u, got := parse(t, tc.raw), tc.have

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/distlock-go/distlock"
 )
@@ -48,12 +49,15 @@ func (e *UnknownParamError) Error() string {
 // Unwrap returns distlock.ErrInvalid.
 func (e *UnknownParamError) Unwrap() error { return distlock.ErrInvalid }
 
-// Text returns the parameter key, or def if the URL does not give it. It may be
-// given as empty.
+// Text returns the parameter key, or def if the URL does not give it. It must be
+// UTF-8, and not empty.
 func (u *URL) Text(key, def string) string {
 	s, ok := u.get(Param{Name: key, Type: "text", Default: def})
 	if !ok {
 		return def
+	}
+	if s == "" || !utf8.ValidString(s) {
+		u.failParam(key, s, "a text that is not empty, in UTF-8")
 	}
 	return s
 }
@@ -135,7 +139,7 @@ func (u *URL) Common(o *distlock.Options) {
 	Merge(u, "holder", u.Text("holder", ""), &o.Holder)
 	base := u.Int64("token_base", 0, 0, math.MaxInt64)
 	if _, given := u.query["token_base"]; given && base == 0 && o.TokenBase != 0 {
-		u.fail("the token_base is 0, but %d in the configuration beside the URL", o.TokenBase)
+		u.fail("the token_base is 0, but also given as %d; the two must be the same", o.TokenBase)
 	}
 	Merge(u, "token_base", base, &o.TokenBase)
 }
@@ -149,7 +153,7 @@ func Merge[T comparable](u *URL, key string, value T, option *T) {
 	_, param := u.known[key]
 	_, given := u.query[key]
 	if *option != none && value != *option && value != none && (given || !param) {
-		u.fail("the %s is %v, but %v in the configuration beside the URL", key, value, *option)
+		u.fail("the %s is %v, but also given as %v; the two must be the same", key, value, *option)
 	}
 	if *option == none {
 		*option = value
