@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -16,6 +17,8 @@ func ownerChecks() []Check {
 			Rule: "a lock belongs to one acquisition: what is left of an earlier lock of the same client cannot end a later one"},
 		{ID: "owner/unlock-cancelled-ctx", Clause: "H6", Mandatory: true, Run: unlockCancelledCtx,
 			Rule: "Unlock with a context that is already done returns at once and releases all the same"},
+		{ID: "owner/unlock-late", Clause: "H6", Mandatory: true, Run: unlockLate,
+			Rule: "Unlock just before the end of a lease frees the name there and then"},
 		{ID: "owner/twin-processes", Clause: "H2", Needs: []Cap{capChild}, Run: twinProcesses,
 			Rule: "processes that look alike, with the same program, environment and user, are different owners"},
 	}
@@ -168,5 +171,19 @@ func twinProcesses(c *C) {
 		if r, _, _ := first.ask(childRequest{Op: "unlock"}); !r.OK {
 			c.Failf("%s held %q and unlocked it, but Unlock returned: %s", first.who, name, r.Err)
 		}
+	}
+}
+
+func unlockLate(c *C) {
+	a, b := c.open("A"), c.open("B")
+	moments := []time.Duration{48} // in sixty-fourths of the lease
+	if c.Virtual() {
+		moments = []time.Duration{56, 60, 62, 63}
+	}
+	for _, m := range moments {
+		h := a.mustTry(c.Name(fmt.Sprint(m)), "which is fresh", distlock.NoRenewal())
+		c.sleepUntil(h.ret + (h.Ends()-h.ret)*m/64)
+		h.free()
+		b.mustTry(h.Name(), fmt.Sprintf("which A has unlocked before the end of its lease at %s", millis(h.Ends()))).free()
 	}
 }

@@ -21,6 +21,16 @@ func ownerMutants() []Mutant {
 			design:   inside(flaw{release: releaseBlindly}),
 		},
 		{
+			Name: "UnlockLate", Flaw: "leaves a lease that is nearly over to end by itself, instead of an Unlock",
+			KilledBy: []Kill{{"owner/unlock-late", "which A has unlocked"}},
+			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
+				if age, ttl := time.Since(c.began), c.asked.TTL; ttl-ttl/32 < age && age < ttl {
+					return nil
+				}
+				return c.inner.Release(ctx)
+			}}),
+		},
+		{
 			Name: "CheckThenDelete", Flaw: "compares the owner with one request and deletes with a second",
 			Seen:     "GET, compare, DEL, where a script was thought too much",
 			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}, {"pair/unlock-broken", "looks in one step and acts in another"}, {"pair/close", "looks in one step and acts in another"}},
