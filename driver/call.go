@@ -22,6 +22,10 @@ const (
 	// requests under way are answered within that: their outcome is then known, and needs
 	// no clean-up.
 	callGrace = 20 * time.Millisecond
+
+	// undoGrace is how long a call that has failed waits for its undo: two graces, and what a driver takes at the end of its
+	// own context, are less than the 50 ms of the contract (A4).
+	undoGrace = 10 * time.Millisecond
 )
 
 // call is the context of one call of the driver. The call runs on the caller's goroutine.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/distlock-go/distlock"
 )
@@ -75,14 +76,17 @@ func (a *attempt) callError(op string, err error) error {
 	return opError(op, a.request.Name, err)
 }
 
-// withCause adds to the end of a caller's context the cause that it was given. One that would say that this call has met
-// a holder, a Locker that is closed, or an argument that is not allowed is added as text alone.
+// own are the errors that say something of a call, of its lock, or of the Locker.
+var own = []error{distlock.ErrHeld, distlock.ErrLost, distlock.ErrUnlocked, distlock.ErrClosed, distlock.ErrInvalid, distlock.ErrUnsupported}
+
+// withCause adds to the end of a caller's context the cause that it was given. One that would say something of this call, of its
+// lock or of the Locker is added as text alone.
 func withCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause):
 		return err
-	case errors.Is(cause, distlock.ErrHeld) || errors.Is(cause, distlock.ErrClosed) || errors.Is(cause, distlock.ErrInvalid):
+	case slices.ContainsFunc(own, func(said error) bool { return errors.Is(cause, said) }):
 		return fmt.Errorf("%w; the cause of its context: %v", err, cause)
 	}
 	return fmt.Errorf("%w; the cause of its context: %w", err, cause)

@@ -88,7 +88,7 @@ func (h *Handle) beginRelease(ctx context.Context) (r *release, first bool) {
 
 // undo removes what a failed attempt may have left: a waiter in the store's queue, or a grant that
 // came too late. It was never known to be the holder. A store that has just answered mostly does so
-// again in callGrace: then nothing is left when the call returns.
+// again in undoGrace: then nothing is left when the call returns.
 func (a *attempt) undo() {
 	c := a.client
 	r := &release{
@@ -97,7 +97,7 @@ func (a *attempt) undo() {
 	}
 	c.lanes.add(r)
 	if a.health == sound {
-		await(context.Background(), r.done, callGrace)
+		await(context.Background(), r.done, undoGrace)
 	}
 }
 

@@ -170,7 +170,7 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 	s := &store{
 		client:    client,
 		granter:   pb.NewLeaseClient(client.ActiveConnection()),
-		kv:        clientv3.NewKVFromKVClient(promptly{clientv3.RetryKVClient(client)}, client),
+		kv:        kvOf(client, owned),
 		prefix:    prefix,
 		owned:     owned,
 		keys:      newKeys(),

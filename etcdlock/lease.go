@@ -237,13 +237,16 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 	granter := l.store.granter
 	if !l.granted.Load() {
 		l.grants.Add(1)
-		resp, err := granter.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(l.id), TTL: l.seconds}, grpc.WaitForReady(false))
+		resp, err := granter.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(l.id), TTL: l.seconds}, grpc.WaitForReady(!l.store.owned))
 		if err == nil {
 			l.granted.Store(true)
 			return resp.TTL, nil
 		}
 		err = clientv3.ContextError(ctx, err)
 		switch {
+		case fate(err) == driver.NotSent && l.store.owned:
+			l.grants.Add(-1) // there is nothing to revoke
+			return 0, err
 		case errors.Is(err, rpctypes.ErrLeaseExist):
 		case fate(err) == driver.Unknown && !contextEnded(err):
 			return 0, &driver.Fault{Fate: driver.Again, Err: err} // it may be there, but no key is on it
@@ -253,7 +256,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 		// An earlier request has granted it, and its reply was lost. The keep-alive
 		// tells what it has granted.
 	}
-	seconds, err = member.KeepAlive(ctx, granter, l.id, grpc.WaitForReady(false))
+	seconds, err = member.KeepAlive(ctx, granter, l.id, grpc.WaitForReady(!l.store.owned))
 	switch {
 	case err != nil:
 		return 0, clientv3.ContextError(ctx, err)

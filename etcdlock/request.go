@@ -26,8 +26,8 @@ const (
 	// caller, and its context may have no deadline.
 	maxRequest = 10 * time.Second
 
-	// reconnectPeriod is how often requests have a lost connection tried again, at the most.
-	reconnectPeriod = 500 * time.Millisecond
+	// reconnectPeriod is how often requests have a lost connection tried again, at the most, and how long they wait for it.
+	reconnectPeriod = 200 * time.Millisecond
 
 	// minRequest is the least that a request may take, also where hardly any time is left.
 	minRequest = 200 * time.Millisecond
@@ -88,7 +88,7 @@ func send[T any](ctx context.Context, s *store, interval time.Duration, request 
 			c.took(*new(T), err) // the library would repeat the request for seconds
 			return
 		}
-		s.reconnect()
+		s.connected(bounded)
 		got, err := request(bounded)
 		c.took(got, s.fault(err))
 	}
@@ -198,12 +198,32 @@ func worded(ctx context.Context, err, last error, took time.Duration) error {
 	return err
 }
 
-// promptly has a transaction fail at once if every member refuses the connection. The client library has it wait for one, for
-// all of its time, and then says no more than that this is over.
-type promptly struct{ pb.KVClient }
+// promptly fails at once if every member refuses the connection. The client library waits for one, for all of the time, and
+// then says no more than that this is over. It is for a client of Open: the library repeats a request that was reset, if
+// member.Intercept does not see it, and a refusal then says nothing of the first.
+type promptly struct {
+	pb.KVClient
+	direct pb.KVClient // without what the library does about errors
+}
 
 func (p promptly) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
 	return p.KVClient.Txn(ctx, in, append(opts, grpc.WaitForReady(false))...)
+}
+
+func (p promptly) Range(ctx context.Context, in *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
+	resp, err := p.direct.Range(ctx, in, append(opts, grpc.WaitForReady(false))...)
+	if err == nil || member.Unconnected(err.Error()) {
+		return resp, err
+	}
+	return p.KVClient.Range(ctx, in, opts...)
+}
+
+// kvOf returns what sends transactions and reads.
+func kvOf(client *clientv3.Client, owned bool) clientv3.KV {
+	if !owned {
+		return client
+	}
+	return clientv3.NewKVFromKVClient(promptly{clientv3.RetryKVClient(client), pb.NewKVClient(client.ActiveConnection())}, client)
 }
 
 // txn sends a transaction.
@@ -220,17 +240,29 @@ func (s *store) txn(ctx context.Context, interval time.Duration, t txn) answer[o
 // reconnect has the client try to connect at once, if it has no connection and pauses
 // between attempts. gRPC doubles these pauses up to two minutes, and a client of the user's
 // is likely to have it so. A server that is back for that long without a renewal that
-// reaches it costs locks. It does so once in reconnectPeriod at the most.
-func (s *store) reconnect() {
-	conn := s.client.ActiveConnection()
-	if conn.GetState() != connectivity.TransientFailure {
-		return
-	}
+// reaches it costs locks. It does so once in reconnectPeriod at the most. It returns until when the attempt has time, and
+// whether it has just begun.
+func (s *store) reconnect() (until time.Time, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.dialed) >= reconnectPeriod {
+	if begun = s.refused() && time.Since(s.dialed) >= reconnectPeriod; begun {
 		s.dialed = time.Now()
-		conn.ResetConnectBackoff()
+		s.client.ActiveConnection().ResetConnectBackoff()
+	}
+	return s.dialed.Add(reconnectPeriod), begun
+}
+
+// refused reports whether the last attempt to connect has failed, be it long ago.
+func (s *store) refused() bool { return s.client.ActiveConnection().GetState() == connectivity.TransientFailure }
+
+// connected waits for an attempt to connect that begins now or later, if the last one has failed: the server may be back.
+func (s *store) connected(ctx context.Context) {
+	for begun := false; !begun && s.refused() && ctx.Err() == nil; {
+		var until time.Time
+		until, begun = s.reconnect()
+		attempt, cancel := context.WithDeadline(ctx, until)
+		s.client.ActiveConnection().WaitForStateChange(attempt, connectivity.TransientFailure)
+		cancel()
 	}
 }
 
@@ -245,7 +277,7 @@ func remaining(ctx context.Context) time.Duration {
 // get reads keys. The read is linearizable.
 func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (found, error) {
 	a := send(ctx, s, s.steady(ctx), func(ctx context.Context) (found, error) {
-		resp, err := s.client.Get(ctx, key, opts...)
+		resp, err := s.kv.Get(ctx, key, opts...)
 		if err != nil {
 			return found{}, err
 		}

@@ -142,9 +142,13 @@ func tidied(acquire func(context.Context, call) (distlock.Lock, error)) func(con
 	}
 }
 
-// free frees a lock beside the call.
+// free frees a lock beside the call. A release that takes longer than the call waits for it goes on in the background.
 func (c call) free(lock distlock.Lock) {
-	c.freeing.Go(func() { _ = lock.Unlock(context.Background()) })
+	c.freeing.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lateAfter)
+		defer cancel()
+		_ = lock.Unlock(ctx)
+	})
 }
 
 // giveBack frees what the next n outcomes bring.

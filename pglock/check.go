@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -134,9 +135,10 @@ const page = "https://github.com/distlock-go/distlock/blob/main/docs/postgres.md
 
 // session asks the server. A pooler tells its clients a process number of its own.
 func (d *store) session(ctx context.Context, table string) (s session, err error) {
+	began := time.Now()
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return s, d.unlent(err, driver.NotNow) // what has an answer is told
+		return s, d.unlent(err, driver.NotNow, began) // what has an answer is told
 	}
 	defer conn.Release()
 	var pid uint32

@@ -148,12 +148,12 @@ func TestBusyPool(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err = l.TryLock(ctx, "x")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection of the pool came free in time: all 1 are in use") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer from the pool of connections (all 1 are in use) within") {
 		t.Errorf("TryLock on a pool that is in use: %v", err)
 	}
 	d := &store{pool: pool, renewals: pool}
 	_, err = open(t.Context(), d, Options{}, 200*time.Millisecond)
-	if errors.Is(err, context.DeadlineExceeded) || err == nil || !strings.Contains(err.Error(), "no connection of the pool came free in time") {
+	if errors.Is(err, context.DeadlineExceeded) || err == nil || !strings.Contains(err.Error(), "no answer from the pool of connections (all 1 are in use) within") {
 		t.Errorf("New on a pool that is in use: %v", err)
 	}
 }

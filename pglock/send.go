@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -36,9 +37,10 @@ func (d *store) sendAbout(ctx context.Context, name string, kind turns.Kind, que
 
 // sendOn sends statements in one round trip and one transaction.
 func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxpool.Conn, error), queries ...query) error {
+	began := time.Now()
 	conn, err := acquire(ctx)
 	if err != nil {
-		return d.unlent(err, driver.NotSent)
+		return d.unlent(err, driver.NotSent, began)
 	}
 	defer conn.Release()
 	var batch pgx.Batch
@@ -66,10 +68,12 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 	return fault(err, driver.Unknown)
 }
 
-// unlent is the fault of a request that was given no connection; busy is its fate if the rest of the program has them all.
-func (d *store) unlent(err error, busy driver.Fate) error {
+// unlent is the fault of a request that was given no connection; busy is its fate if all of the user's pool are in use. They
+// may be so by requests of ours that a silent server does not answer: so the engine is told of a silence.
+func (d *store) unlent(err error, busy driver.Fate, began time.Time) error {
 	if s := d.pool.Stat(); !d.own && errors.Is(err, context.DeadlineExceeded) && s.AcquiredConns() == s.MaxConns() {
-		return &driver.Fault{Fate: busy, Err: fmt.Errorf("no connection of the pool came free in time: all %d are in use", s.MaxConns())}
+		pool := fmt.Sprintf("the pool of connections (all %d are in use)", s.MaxConns())
+		return &driver.Fault{Fate: busy, Err: &driver.NoAnswer{From: pool, After: time.Since(began)}}
 	}
 	return fault(err, driver.NotSent)
 }

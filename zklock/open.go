@@ -112,10 +112,6 @@ func parse(rawURL string, o *Options) (*store, error) {
 	if opts, err = opts.checked(); err != nil {
 		return nil, err
 	}
-	if longest := longestTTL(opts.SessionTimeout, tickOf(opts.TickTime, opts.SessionTimeout)); opts.SessionTimeout != 0 && opts.TTL > longest {
-		return nil, fmt.Errorf("%w: the URL %s: the ttl is %v, allowed with a session_timeout of %v is up to %v",
-			distlock.ErrInvalid, u, opts.TTL, opts.SessionTimeout, max(longest, 0))
-	}
 	d := newStore(opts)
 	if login {
 		d.auth = name + ":" + password

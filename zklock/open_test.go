@@ -25,7 +25,6 @@ func TestOpenRefuses(t *testing.T) {
 		"zk://h?prefix=/a":                  `unknown parameter "prefix"`,
 		"zk://h?sesion_timeout=1s":          `did you mean "session_timeout"`,
 		"zk://h?session_timeout=0s":         "session_timeout",
-		"zk://h?ttl=10s&session_timeout=1s": "the ttl is 10s, allowed with a session_timeout of 1s is up to ",
 		"zk://h?acl=everybody":              "acl",
 		"zk://h?acl=creator":                "needs a user",
 		"zk://me:s3cret@h?acl=x":            "acl",
