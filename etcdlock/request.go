@@ -253,7 +253,9 @@ func (s *store) reconnect() (until time.Time, begun bool) {
 }
 
 // refused reports whether the last attempt to connect has failed, be it long ago.
-func (s *store) refused() bool { return s.client.ActiveConnection().GetState() == connectivity.TransientFailure }
+func (s *store) refused() bool {
+	return s.client.ActiveConnection().GetState() == connectivity.TransientFailure
+}
 
 // connected waits for an attempt to connect that begins now or later, if the last one has failed: the server may be back.
 func (s *store) connected(ctx context.Context) {

@@ -127,9 +127,7 @@ func TestRenewalsLeaveMuteConnections(t *testing.T) {
 func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 	p, url := link(t)
 	l, err := Open(t.Context(), url, &Options{Table: freshTable(t), Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	d := l.driverOf(t)
 	a := holdsWithLock(t, d)
@@ -164,9 +162,7 @@ func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 	if now := usesLock(t, d, "n"); now != before || before == 0 {
 		t.Errorf("the named lock was with the connection %d, and is with %d", before, now)
 	}
-	if err := a.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Should(t, a.Release(t.Context()))
 }
 
 // TestDeadConnectionsAreLeft: if one connection of the common pool breaks, or says nothing for longer than a statement waits for a

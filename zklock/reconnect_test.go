@@ -27,9 +27,7 @@ func TestReconnectsInOrder(t *testing.T) {
 	for i := range 16 { // more than one request to set them anew: the library reads the field for each
 		watching.Go(func() {
 			for j := range 250 {
-				if err := existsW(conn, fmt.Sprintf("%s/%0100d", d.opts.Prefix, 1000*i+j)); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, existsW(conn, fmt.Sprintf("%s/%0100d", d.opts.Prefix, 1000*i+j)))
 			}
 		})
 	}

@@ -73,9 +73,7 @@ func (k *keeper) keeps(t *testing.T, term, least time.Duration, ttl, flag string
 			if took := time.Since(begin); took < least {
 				t.Errorf("the name was free after %v", took)
 			}
-			if err := first.Wait(); err != nil {
-				t.Error(err)
-			}
+			testkit.Should(t, first.Wait())
 		}
 	})
 }

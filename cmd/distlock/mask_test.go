@@ -104,17 +104,13 @@ func TestKnownParametersAreShown(t *testing.T) {
 // the files.
 func TestOneWayOut(t *testing.T) {
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, name := range files {
 		if name == "mask.go" || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for i, line := range strings.Split(string(text), "\n") {
 			direct := strings.Contains(line, "os.Stdout") || strings.Contains(line, "os.Stderr") ||
 				strings.Contains(line, "fmt.Print")
@@ -159,8 +155,6 @@ func hostile(t *testing.T) string {
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 }

@@ -40,9 +40,7 @@ func TestServers(t *testing.T) {
 // behind.
 func interruptedWait(t *testing.T, url string) {
 	l, err := backends.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
 		var left func()
@@ -62,9 +60,7 @@ func interruptWait(t *testing.T, url string, l distlock.Locker, sig syscall.Sign
 	}
 	waiters := func() int {
 		st, err := distlock.Inspect(t.Context(), l, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return st.Waiters
 	}
 	cmd := exec.CommandContext(t.Context(), "distlock", "run", "-v", "--url", url, name, "--", "true")
@@ -171,23 +167,15 @@ func breakEndsVictim(t *testing.T, url string) {
 // the name up, and another takes it. The answer is about the first.
 func breakWhatWasSeen(t *testing.T, url string) {
 	l, err := backends.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	first, err := l.Lock(t.Context(), "seen", distlock.Holder("the first"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c := newTerminalWith(t, "DISTLOCK_URL="+url, "sh", "-c", `distlock break seen; echo "status $?"`)
 	c.expect(`break "seen", held by the first, token \d+\? \[y/N\] `)
-	if err := first.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, first.Unlock(t.Context()))
 	second, err := l.Lock(t.Context(), "seen", distlock.Holder("the second"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.send("y\n")
 	c.expect(`not broken: "seen" is another's by now: held by the second, token ` + fmt.Sprint(second.Token()))
 	c.expect("status 1\r")
@@ -199,9 +187,7 @@ func breakWhatWasSeen(t *testing.T, url string) {
 // secrets: no password is in any output, nor does a command get one that it was not given.
 func secrets(t *testing.T, raw string) {
 	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	type secret struct{ password, url string }
 	var secrets []secret
 	if password, ok := u.User.Password(); ok {

@@ -26,20 +26,14 @@ func TestInheritedIgnoredSignals(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap "" `+name+`; exec distlock run job -- sh -c 'kill -`+
 				strings.Fields(name)[0]+` $$; touch "$1"; while [ -e "$1" ]; do sleep 0.02; done; exit 9' sh "$1"`, "sh", file)
 			cmd.Env = append(os.Environ(), "DISTLOCK_URL=alone://nohup")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, cmd.Start())
 			testkit.Until(t, "the command", func() bool { _, err := os.Stat(file); return err == nil })
 			for range 2 { // the second would end the program, should the first be heeded
 				for _, s := range signals {
-					if err := cmd.Process.Signal(s); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, cmd.Process.Signal(s))
 				}
 			}
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Remove(file))
 			_ = cmd.Wait() // its outcome is read from ProcessState
 			if status := cmd.ProcessState.ExitCode(); status != 9 {
 				t.Errorf("ended with %v", cmd.ProcessState)

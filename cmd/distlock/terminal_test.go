@@ -57,14 +57,10 @@ func newTerminalWith(t *testing.T, variable string, args ...string) *console {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
 		t.Skip("this machine gives no terminals, as a chroot without /dev/pts:", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.tty = tty
 	// A read that blocks would keep the terminal from being closed.
-	if err := syscall.SetNonblock(int(tty.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.SetNonblock(int(tty.Fd()), true))
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

@@ -18,9 +18,7 @@ import (
 func start(t *testing.T, url string) (base string, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, backends.Config{URL: url}, listener, 3*time.Second) }() // etcd cannot keep a second
@@ -31,9 +29,7 @@ func start(t *testing.T, url string) (base string, stop func()) {
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, <-ended)
 	}
 	t.Cleanup(stop)
 	return "http://" + listener.Addr().String(), stop
@@ -42,14 +38,10 @@ func start(t *testing.T, url string) (base string, stop func()) {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return response.StatusCode, string(body)
 }
 

@@ -33,9 +33,7 @@ func schedule(ctx context.Context, locker distlock.Locker, scheduler *asynq.Sche
 func TestRecipeIsTheReadmes(t *testing.T) {
 	page, err1 := os.ReadFile("../README.md")
 	code, err2 := os.ReadFile("recipe_test.go")
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(err1, err2))
 	_, recipe, _ := strings.Cut(string(page), "```go\n")
 	recipe, _, _ = strings.Cut(recipe, "  ```")
 	var lines []string
@@ -57,9 +55,7 @@ func TestOneSchedules(t *testing.T) {
 		queue := "queue-" + strings.ReplaceAll(t.Name(), "/", "-")
 		start := func() (stop func()) {
 			locker, err := backends.Open(t.Context(), url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			s := asynq.NewScheduler(redis, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 			if _, err := s.Register("@every 1s", asynq.NewTask("tick", nil), asynq.Queue(queue)); err != nil {
 				t.Fatal(err)
@@ -72,9 +68,7 @@ func TestOneSchedules(t *testing.T) {
 				if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
-				if err := locker.Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, locker.Close())
 			}
 		}
 		began := time.Now()

@@ -22,13 +22,9 @@ import (
 func open(t *testing.T, url string) distlock.Locker {
 	t.Helper()
 	l, err := backends.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 	})
 	return l
 }
@@ -36,13 +32,9 @@ func open(t *testing.T, url string) distlock.Locker {
 func scheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
 	t.Helper()
 	s, err := gocron.NewScheduler(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		if err := s.Shutdown(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, s.Shutdown())
 	})
 	return s
 }
@@ -83,9 +75,7 @@ func TestOncePerTick(t *testing.T) {
 				s := scheduler(t, gocron.WithDistributedLocker(tc.locker))
 				_, err := s.NewJob(gocron.DurationJob(every), gocron.NewTask(func() { tc.runs.Add(1) }),
 					gocron.WithName(name), gocron.WithStartAt(gocron.WithStartDateTime(start.Add(time.Duration(i)*every/10))))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				s.Start()
 			}
 		}
@@ -110,23 +100,17 @@ func TestUnlockAfterShutdown(t *testing.T) {
 		l := gocronlock.New(open(t, url), period)
 		ctx, cancel := context.WithCancel(t.Context())
 		lock, err := l.Lock(ctx, "job")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		cancel()
 		time.Sleep(period) // it is over, the job is not
 		if _, err := l.Lock(t.Context(), "job"); !errors.Is(err, gocronlock.ErrElsewhere) {
 			t.Errorf("a second run beside the first: %v", err)
 		}
-		if err := lock.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, lock.Unlock(ctx))
 		if lock, err = l.Lock(t.Context(), "job"); err != nil {
 			t.Fatal(err)
 		}
-		if err := lock.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, lock.Unlock(t.Context()))
 		if _, err := l.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
 			t.Errorf("a context that has ended: %v", err)
 		}
@@ -137,9 +121,7 @@ func TestUnlockAfterShutdown(t *testing.T) {
 func TestNamesHaveAPrefix(t *testing.T) {
 	locker := open(t, "mem://"+rand.Text()) // the name stays taken for a minute
 	lock, err := gocronlock.New(locker, time.Minute).Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer lock.Unlock(t.Context())
 	if st, err := distlock.Inspect(t.Context(), locker, "gocron/job"); err != nil || !st.Held {
 		t.Errorf("%+v, %v", st, err)
@@ -155,9 +137,7 @@ func TestElector(t *testing.T) {
 		for i := range electors {
 			electors[i] = gocronlock.NewElector(open(t, url), "leader")
 			t.Cleanup(func() {
-				if err := electors[i].Close(); err != nil {
-					t.Error(err)
-				}
+				testkit.Should(t, electors[i].Close())
 			})
 			s := scheduler(t, gocron.WithDistributedElector(electors[i]))
 			_, err := s.NewJob(gocron.DurationJob(20*time.Millisecond), gocron.NewTask(func() {
@@ -165,15 +145,11 @@ func TestElector(t *testing.T) {
 				defer mu.Unlock()
 				runs[i]++
 			}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			s.Start()
 		}
 		first := await(t, &mu, runs, -1)
-		if err := electors[first].Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, electors[first].Close())
 		if second := await(t, &mu, runs, first); electors[second].IsLeader(t.Context()) != nil {
 			t.Error("a scheduler runs jobs and does not lead")
 		}

@@ -45,9 +45,7 @@ func newProbe(t *testing.T, backend string, name func(string) string) *probe {
 		TracerProvider: p.tracer,
 		Name:           name,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p
 }
 
@@ -56,9 +54,7 @@ func newProbe(t *testing.T, backend string, name func(string) string) *probe {
 func (p *probe) metrics(t *testing.T) (units map[string]string, values map[string]int64, sums map[string]float64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := p.reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.reader.Collect(context.Background(), &all))
 	units, values, sums = make(map[string]string), make(map[string]int64), make(map[string]float64)
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -113,18 +109,14 @@ func open(t *testing.T, p *probe, s *memlock.Store) distlock.Locker {
 	o := &memlock.Options{}
 	o.Observer = p.Observer()
 	l, err := memlock.New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p.Locker(l)
 }
 
 func must(t *testing.T, l distlock.Locker, name string, opts ...distlock.Option) distlock.Lock {
 	t.Helper()
 	lock, err := l.Lock(context.Background(), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return lock
 }
 
@@ -158,16 +150,12 @@ func TestInstruments(t *testing.T) {
 		}
 		leave()
 		time.Sleep(time.Second)
-		if err := lock.Unlock(bg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Unlock(bg))
 
 		expired := must(t, l, "secret", distlock.TTL(time.Second), distlock.NoRenewal())
 		<-expired.Done()
 		gone := must(t, l, "secret", distlock.TTL(3*time.Second))
-		if err := distlock.Break(bg, l, "secret", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(bg, l, "secret", 0))
 		<-gone.Done()
 		time.Sleep(10 * time.Second)
 
@@ -187,9 +175,7 @@ func TestInstruments(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		f.fail()
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		synctest.Wait()
 
 		units, values, sums := p.metrics(t)
@@ -271,9 +257,7 @@ func TestMarginAfterExtend(t *testing.T) {
 		p := newProbe(t, "memory", nil)
 		l := open(t, p, memlock.NewStore(nil))
 		lock := must(t, l, "x", distlock.TTL(3*time.Second))
-		if err := lock.Extend(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, lock.Extend(t.Context(), time.Hour))
 		time.Sleep(10 * time.Second)
 		_ = l.Close()
 		_, values, sums := p.metrics(t)
@@ -289,25 +273,19 @@ func TestMarginAfterExtend(t *testing.T) {
 func TestSpans(t *testing.T) {
 	p := newProbe(t, "memory", otellock.Names("shown"))
 	inner, err := memlock.New(memlock.NewStore(nil), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	l := p.Locker(inner)
 	defer l.Close()
 	ctx, root := p.tracer.Tracer("test").Start(t.Context(), "root")
 	lock, err := l.Lock(ctx, "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, ok := distlock.As[interface {
 		distlock.Lock
 		StoreToken() int64
 	}](lock); !ok {
 		t.Error("the backend's lock cannot be reached")
 	}
-	if err := lock.Extend(ctx, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, lock.Extend(ctx, time.Minute))
 	_, held := l.TryLock(ctx, "secret")
 	ended, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
@@ -315,9 +293,7 @@ func TestSpans(t *testing.T) {
 	if held == nil || late == nil {
 		t.Fatal("a lock held twice")
 	}
-	if err := distlock.Break(ctx, l, "secret", 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, distlock.Break(ctx, l, "secret", 0))
 	if err := lock.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
 		t.Fatal(err)
 	}
@@ -357,14 +333,10 @@ func TestBackends(t *testing.T) {
 		backend, _, _ := strings.Cut(url, ":")
 		p := newProbe(t, backend, nil)
 		inner, err := backends.Open(t.Context(), url, backends.Observer(p.Observer()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		l := p.Locker(inner)
 		lock, err := l.Lock(t.Context(), "otellock", distlock.TTL(6*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := l.TryLock(t.Context(), "otellock"); !errors.Is(err, distlock.ErrHeld) {
 			t.Error(err)
 		}
@@ -373,13 +345,9 @@ func TestBackends(t *testing.T) {
 			return values["distlock.renewal.margin backend="+backend] > 0
 		}
 		testkit.Until(t, "a renewal that was measured", renewed)
-		if err := distlock.Break(t.Context(), l, "otellock", 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, distlock.Break(t.Context(), l, "otellock", 0))
 		<-lock.Done() // a broken lock is lost
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.Should(t, l.Close())
 		_, values, _ := p.metrics(t)
 		for series, want := range map[string]int64{
 			"distlock.acquire.duration backend=" + backend + " outcome=acquired": 1,

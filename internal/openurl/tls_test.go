@@ -73,9 +73,7 @@ func TestTLSHandshake(t *testing.T) {
 	cert, key := authority.Files()
 	u := parse(t, "rediss://h?tls_server_name=localhost&tls_ca="+ca+"&tls_cert="+cert+"&tls_key="+key)
 	config := u.TLS()
-	if err := u.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, u.Err())
 	server := &tls.Config{Certificates: config.Certificates, ClientCAs: config.RootCAs, ClientAuth: tls.RequireAndVerifyClientCert}
 	if err := handshake(t, server, config); err != nil {
 		t.Errorf("with the root: %v", err)
@@ -97,9 +95,7 @@ func TestTLSHandshake(t *testing.T) {
 func handshake(t *testing.T, server, client *tls.Config) error {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer listener.Close()
 	served := make(chan struct{})
 	go func() {
@@ -113,9 +109,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	}()
 	defer func() { <-served }()
 	conn, err := net.DialTimeout("tcp", listener.Addr().String(), 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	// With TLS 1.3 a client learns that its certificate is refused when it reads.

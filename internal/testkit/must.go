@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// Must ends the test if there is an error.
+// Must ends the test if there is an error. It is inconclusive if nobody has answered because the machine was late.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(words(err, machine.Between))
 	}
 }
 
-// Should fails the test if there is an error, and goes on.
+// Should fails the test if there is an error, and goes on. It words it as Must does.
 func Should(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Error(err)
+		t.Error(words(err, machine.Between))
 	}
 }
 
