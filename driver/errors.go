@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/distlock-go/distlock"
 )
@@ -82,6 +83,9 @@ var own = []error{distlock.ErrHeld, distlock.ErrLost, distlock.ErrUnlocked, dist
 // withCause adds to the end of a caller's context the cause that it was given. One that would say something of this call, of its
 // lock or of the Locker is added as text alone.
 func withCause(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && endOf(ctx) != nil {
+		await(context.Background(), ctx.Done(), time.Millisecond) // its timer is due, and tells the cause
+	}
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause):

@@ -111,9 +111,11 @@ func (c *Client) lease(ttl time.Duration, fixed bool) (time.Duration, error) {
 }
 
 func checkHolder(text string) error {
-	if len(text) > distlock.MaxHolder || !utf8.ValidString(text) {
-		return fmt.Errorf("%w: the holder text has %d bytes, allowed are 0 to %d of valid UTF-8",
-			distlock.ErrInvalid, len(text), distlock.MaxHolder)
+	switch {
+	case len(text) > distlock.MaxHolder:
+		return fmt.Errorf("%w: the holder text has %d bytes, allowed are 0 to %d", distlock.ErrInvalid, len(text), distlock.MaxHolder)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w: the holder text is not valid UTF-8", distlock.ErrInvalid)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func LockAll(ctx context.Context, l distlock.Locker, names []string, opts ...dis
 	mustHave("lockall", l)
 	sorted := slices.Sorted(slices.Values(names))
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) != len(sorted) {
-		return nil, opError("lockall", "", fmt.Errorf("%w: the names %q, allowed is at least one, each once", distlock.ErrInvalid, names))
+		return nil, opError("lockall", "", fmt.Errorf("%w: the names are %q, allowed are one or more, each once", distlock.ErrInvalid, names))
 	}
 	s := &LockSet{locks: make(map[string]distlock.Lock, len(sorted)), done: make(chan struct{})}
 	complete := false
