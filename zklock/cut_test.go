@@ -97,7 +97,7 @@ func TestOneCutCostsNothing(t *testing.T) {
 						return verdict
 					})
 					if err := f(t.Context()); err != nil {
-						t.Errorf("at request %d: %v", k, err)
+						testkit.Should(t, fmt.Errorf("at request %d: %w", k, err))
 					}
 					w.on(nil)
 					cut = struck.Load()
