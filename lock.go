@@ -85,9 +85,9 @@ type Locker interface {
 	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
 	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err and its cause,
 	// and also ErrHeld if another was seen to hold the name. Other errors: ErrInvalid (a name,
-	// TTL or option is not allowed), ErrClosed, or the backend's own. A cause that is ErrHeld,
-	// ErrInvalid or ErrClosed is told, but not matched. After any error nothing is held: what
-	// was in flight is undone, in the background if that takes longer than 10 ms.
+	// TTL or option is not allowed), ErrClosed, or the backend's own. A cause that is an error
+	// of this package is told, but not matched. After any error nothing is held: what was in
+	// flight is undone, in the background if that takes longer than 10 ms.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// TryLock is Lock without waiting for a holder: if the name is held, or others

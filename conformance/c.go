@@ -236,6 +236,11 @@ func (c *C) now() time.Duration { return c.recorder.Now() }
 // sleepUntil waits until the clock of the stamps shows at.
 func (c *C) sleepUntil(at time.Duration) { c.sleep(at - c.now()) }
 
+// sleepInto waits until so many sixty-fourths of the lease of h are over.
+func (c *C) sleepInto(h *lease, sixtyFourths time.Duration) {
+	c.sleepUntil(h.ret + (h.Ends()-h.ret)*sixtyFourths/64)
+}
+
 // skew is how much of d the server's clock may be off against ours in a correct store:
 // both run freely, and servers round instants to a millisecond.
 func (c *C) skew(d time.Duration) time.Duration {

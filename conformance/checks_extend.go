@@ -32,7 +32,7 @@ func extendFractions(c *C) {
 		}
 		a := c.openVia(fmt.Sprint("A", i+1))
 		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", distlock.TTL(first), distlock.NoRenewal())
-		c.sleepUntil(h.ret + (h.Ends()-h.ret)*moment/64)
+		c.sleepInto(h, moment)
 		e := c.extended(h, ttl)
 		how := fmt.Sprintf("%s had got it at %s for a fixed term of %v, and extended it at %s by %v", a.who, millis(h.ret), h.asked, millis(e.call), ttl)
 		c.approach(b, h, e.call+ttl, how)

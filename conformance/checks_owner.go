@@ -182,7 +182,7 @@ func unlockLate(c *C) {
 	}
 	for _, m := range moments {
 		h := a.mustTry(c.Name(fmt.Sprint(m)), "which is fresh", distlock.NoRenewal())
-		c.sleepUntil(h.ret + (h.Ends()-h.ret)*m/64)
+		c.sleepInto(h, m)
 		h.free()
 		b.mustTry(h.Name(), fmt.Sprintf("which A has unlocked before the end of its lease at %s", millis(h.Ends()))).free()
 	}

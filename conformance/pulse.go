@@ -195,13 +195,17 @@ func (c *C) watchStore() {
 // timeStore has p ask the store. What it waits for the answer counts for stood, also while it waits.
 func (p *client) timeStore() {
 	c := p.c
-	c.mu.Lock()
-	c.asking = c.now()
-	c.mu.Unlock()
+	began := c.now()
+	c.setAsking(began)
 	_ = p.pair(c.Name("timed"))
+	c.noteStall(c.now() - began)
+	c.setAsking(0)
+}
+
+func (c *C) setAsking(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stalls, c.asking = append(c.stalls, stall{c.now() - c.asking, c.now()}), 0
+	c.asking = since
 }
 
 // stall is a time for which the store has not answered, or the machine was late, and when that was over.

@@ -105,6 +105,16 @@ func TestOnServer(t *testing.T) {
 	}
 }
 
+// ownServer starts a server for one test, which may kill it, or change it for all of its clients.
+func ownServer(t testing.TB) *servers.Server {
+	t.Helper()
+	s := servers.ForTest(t, servers.Etcd)
+	if !s.Controlled() {
+		t.Skip("a server given by URL is not the test's to kill or to change")
+	}
+	return s
+}
+
 // newClient returns a client of the test's own, past the driver.
 func newClient(t testing.TB, addr string) *clientv3.Client {
 	t.Helper()

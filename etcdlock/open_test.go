@@ -89,10 +89,7 @@ func TestNewWithoutConnection(t *testing.T) {
 // that a user needs.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
-	if !s.Controlled() {
-		t.Skip("a server given by URL is not the test's to set passwords on")
-	}
+	s := ownServer(t)
 	admin := newClient(t, s.Addr())
 	must := func(_ any, err error) {
 		t.Helper()

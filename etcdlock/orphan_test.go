@@ -241,10 +241,7 @@ func testReleaseFillsStore(t *testing.T, s *servers.Server) {
 // lease cannot take, whether or not that lease is there, and so for waiters.
 func TestReleaseOnFullStore(t *testing.T) {
 	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
-	if !s.Controlled() {
-		t.Skip("a server given by URL is not the test's to set an alarm on")
-	}
+	s := ownServer(t)
 	st := newStore(t, s)
 	c := st.claim("x", nil)
 	st.unheard(c, loseReply)

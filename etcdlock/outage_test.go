@@ -23,10 +23,7 @@ import (
 // a client that pauses for an hour before it connects again: the next request ends the pause.
 func TestComesBack(t *testing.T) {
 	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
-	if !s.Controlled() {
-		t.Skip("a server given by URL is not the test's to kill")
-	}
+	s := ownServer(t)
 	for what, use := range map[string]func(st *fixture, held, waiter *claim){
 		"renewal": func(st *fixture, held, _ *claim) {
 			held.lease.heard(20 * time.Second) // of 32

@@ -8,7 +8,6 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
-	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -16,10 +15,7 @@ import (
 // server is back, the next call reaches it.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	s := servers.ForTest(t, servers.Etcd)
-	if !s.Controlled() {
-		t.Skip("a server given by URL is not the test's to kill")
-	}
+	s := ownServer(t)
 	l, err := Open(t.Context(), s.URL(), nil)
 	testkit.Must(t, err)
 	defer l.Close()

@@ -111,10 +111,11 @@ func again[T any](ctx context.Context, s *session, call func() (T, error)) (valu
 		if value, err = send(s, call); !unanswered(err) || ctx.Err() != nil {
 			break
 		}
-		unknown = unknown || driver.FateOf(err) == driver.Unknown
-		if driver.FateOf(err) == driver.NotSent && s.conn.Reason() != nil {
+		unsent := driver.FateOf(err) == driver.NotSent
+		if unsent && s.conn.Reason() != nil {
 			break
 		}
+		unknown = unknown || !unsent
 	}
 	if unknown && driver.FateOf(err) == driver.NotSent {
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}

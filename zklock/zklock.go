@@ -40,8 +40,7 @@ type Options struct {
 
 	// SessionTimeout is the longest session that Open asks the servers for. They may
 	// grant less or more. The longest TTL is a good half of what they grant. 0 means as
-	// long as they grant. A lock lives by a session of about twice its TTL. Open refuses a TTL that
-	// it does not allow.
+	// long as they grant. A lock lives by a session of about twice its TTL.
 	//
 	// New finds out the time-out of a connection by itself, if it is connected. If it
 	// is not, SessionTimeout must be given. It must not be more than the servers grant:
