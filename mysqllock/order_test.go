@@ -144,7 +144,7 @@ func holdsWithLock(t *testing.T, d *store) *claim {
 	t.Helper()
 	c := d.claimOn("n", time.Minute)
 	grants(t, c)
-	takesLocks(t, d.locks, 1)
+	takesLock(t, c)
 	return c
 }
 
@@ -313,7 +313,7 @@ func TestLateHolder(t *testing.T) {
 	polls(t, waiter) // and gives it back, in the background
 	testkit.Until(t, "the waiter has given the named lock back", func() bool { return len(d.locks.conns) == 0 })
 	resume()
-	takesLocks(t, slow.locks, 1)
+	takesLock(t, holder)
 	woken := goesToLock(t, t.Context(), waiter)
 	releases(t, holder)
 	isWoken(t, "the waiter", woken)

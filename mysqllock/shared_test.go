@@ -21,6 +21,23 @@ func takesLocks(t *testing.T, l *namedLocks, n int) {
 	})
 }
 
+// takesLock waits until the named lock of a claim that holds its name is taken. A server that did not answer for lockTimeout, as on a
+// machine that was late, is asked again: the driver would let waiters poll.
+func takesLock(t *testing.T, c *claim) {
+	t.Helper()
+	s := &c.driver.locks.shared
+	testkit.Until(t, "the named lock is taken", func() bool {
+		s.mu.Lock()
+		state, given := c.onShared, c.timer == nil && !s.works && len(s.takes) == 0
+		s.mu.Unlock()
+		if state == toBeTaken && given {
+			t.Log("the named lock was not taken: asked again")
+			s.enqueueTake(c)
+		}
+		return state == taken
+	})
+}
+
 // givesBack waits until the connection that named locks share is back in its pool.
 func givesBack(t *testing.T, l *namedLocks) {
 	t.Helper()

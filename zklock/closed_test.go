@@ -3,7 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
-	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,7 +155,7 @@ func TestCloseWhileMaking(t *testing.T) {
 // closedWhileMaking returns false if the connection broke before the node was made.
 func closedWhileMaking(t *testing.T) bool {
 	w, prefix := newProxy(t), freshPrefix()
-	s := openDriver(t, server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=10s&session_timeout=20s").main.session
+	s := openDriver(t, server(t).URLVia(w.addr)+prefix+"?tick_time=200ms&ttl=1m&session_timeout=2m").main.session
 	asked, answer := make(chan struct{}), make(chan struct{})
 	let := sync.OnceFunc(func() { close(answer) })
 	defer let() // the proxy cannot end before
@@ -166,8 +166,9 @@ func closedWhileMaking(t *testing.T) bool {
 	<-asked
 	go func() { s.conn.Close(time.Hour); close(closed) }()
 	testkit.Until(t, "Close waits for the container", func() bool {
-		stacks := make([]byte, 1<<20)
-		return len(made) > 0 || strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "endContainers")
+		var stacks strings.Builder
+		testkit.Must(t, pprof.Lookup("goroutine").WriteTo(&stacks, 1))
+		return len(made) > 0 || strings.Contains(stacks.String(), "endContainers")
 	})
 	if len(made) > 0 {
 		return false

@@ -106,8 +106,8 @@ func TestWhyNoServer(t *testing.T) {
 	ours := "zks://me:s3cret@" + addr + freshPrefix() + "?tls_ca=" + ca
 	plain := server(t).Addr()
 	for what, tc := range map[string]struct{ url, want string }{
-		"an unknown authority": {strings.Split(ours, "?")[0], "unknown authority"},
-		"another name":         {ours + "&tls_server_name=elsewhere", "elsewhere"},
+		"an unknown authority": {strings.Split(ours, "?")[0] + "?dial_timeout=1m", "unknown authority"},
+		"another name":         {ours + "&tls_server_name=elsewhere&dial_timeout=1m", "elsewhere"},
 		"no TLS at a TLS port": {"zk://" + addr + "?dial_timeout=2s", addr},
 		"TLS at a plain port":  {"zks://" + plain + "?dial_timeout=1s&tls_ca=" + ca, plain},
 		"nobody there":         {"zk://me:s3cret@127.0.0.1:1", "refused"},

@@ -148,7 +148,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 func TestCtrlCEndsTheScriptAround(t *testing.T) {
 	mute := testkit.Silent(t)
 	for name, command := range map[string]string{
-		"running":    `distlock run job -- sh -c "echo started; sleep 1000"`,
+		"running":    `distlock run job -- sh -c "echo started > f; exec tail -f f"`,
 		"connecting": `echo started; distlock run --url redis://` + mute + ` job -- true`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,10 +285,11 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 	}
 }
 
-// A script without "#!" is started in two attempts. It has the terminal like any other program.
+// A script without "#!" is started in two attempts. It has the terminal like any other program. Nothing forks when Ctrl-C comes: a
+// shell that starts a program by vfork just then loses it, and waits for that program.
 func TestScriptAtTheTerminal(t *testing.T) {
 	c := newConsole(t)
-	c.send("printf 'echo started; read x; echo \"got $x\"; sleep 1000\\n' > s; chmod +x s; distlock run job -- ./s\n")
+	c.send("printf 'echo started; read x; echo \"got $x\" > f; exec tail -f f\\n' > s; chmod +x s; distlock run job -- ./s\n")
 	c.expect("started")
 	c.send("some words\n")
 	c.expect("got some words")

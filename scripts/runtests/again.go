@@ -15,19 +15,25 @@ const inconclusive = "inconclusive: "
 // maxAgain bounds what is run again. A machine that is late for more of them will be late again.
 const maxAgain = 10
 
-// runAgain runs what was inconclusive once more, alone, when all else has ended. What it finds then counts.
+// runAgain runs what was inconclusive once more, alone, when all else has ended: first what has failed by that, as the whole then has.
+// What it finds then counts.
 func runAgain(ctx context.Context, o options, parts []*part) {
 	n := 0
-	for _, p := range parts {
-		for _, name := range slices.Clone(p.unsure) {
-			if n++; n > maxAgain || ctx.Err() != nil {
-				return
-			}
-			o.run = pattern(name)
-			r := runOne(ctx, o, p)
-			p.takeIn(name, r)
-			if ctx.Err() == nil {
-				report(o.out, o, &part{name: p.name + " " + name + ", once more", result: r})
+	for _, failed := range []bool{true, false} {
+		for _, p := range parts {
+			for _, name := range slices.Clone(p.unsure) {
+				if slices.Contains(p.tests, name) != failed {
+					continue
+				}
+				if n++; n > maxAgain || ctx.Err() != nil {
+					return
+				}
+				o.run = pattern(name)
+				r := runOne(ctx, o, p)
+				p.takeIn(name, r)
+				if ctx.Err() == nil {
+					report(o.out, o, &part{name: p.name + " " + name + ", once more", result: r})
+				}
 			}
 		}
 	}

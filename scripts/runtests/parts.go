@@ -34,9 +34,10 @@ type part struct {
 func (p *part) in(dir string) string { return filepath.Join(dir, path.Base(p.pkg)+".test") }
 
 // longFirst has the packages that take longest, in the order in which they start. The whole ends soonest if nothing
-// long begins late.
-var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "redislock", "pglock", "zklock", "etcdlock", "conformance",
-	"internal/chaos", "examples/ticks", "examples/account", "redislock/redlock", "internal/compare/measure"}
+// long begins late. The two that want most of the processors, pglock and zklock, are far from each other: side by side on a slow machine,
+// ZooKeeper takes seconds for a lock, and little is learnt.
+var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "pglock", "redislock", "etcdlock", "conformance", "redislock/redlock",
+	"zklock", "internal/chaos", "examples/ticks", "examples/account", "internal/compare/measure"}
 
 // heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer
 // than all tests without them.
