@@ -107,7 +107,11 @@ func (d *store) check(ctx context.Context) error {
 		return err
 	}
 	d.renewals.skip = err == nil
-	return errors.Join(d.checkSession(ctx), d.checkColumns(ctx), d.checkWaitDB(ctx))
+	if err := errors.Join(d.checkSession(ctx), d.checkColumns(ctx), d.checkWaitDB(ctx)); err != nil {
+		return err
+	}
+	d.sql.qualify()
+	return nil
 }
 
 // checkWaitDB refuses a pool of the user's on which renewals would not last, or be of another table.

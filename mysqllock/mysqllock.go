@@ -28,7 +28,7 @@ type Options struct {
 
 	// Table is where the locks are kept, as "table" or "schema.table"; letters,
 	// digits, _ and $ are allowed. Lockers contend if they share a table. Empty
-	// means DefaultTable, in the schema that the connections use.
+	// means DefaultTable, in the schema that the connections use at first.
 	Table string
 
 	// Create creates the table if it does not exist. Otherwise a missing table is

@@ -38,28 +38,42 @@ func newStatements(table string) (*statements, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &statements{table: table, text: sqltext.Read(files)}
 	quoted := "`" + name + "`"
 	if schema == "" {
 		schema = "DATABASE()"
 	} else {
 		quoted, schema = "`"+schema+"`."+quoted, "'"+schema+"'"
 	}
+	return &statements{table: table, text: texts(quoted, schema, name)}, nil
+}
+
+// qualify has the statements name the schema that was found, where the user has named none. On a pool of the user's, another
+// may USE a schema that has such a table as well; then a lock there and one here would both be granted. A schema with a
+// percent sign cannot be in a text for fill, and is left out.
+func (s *statements) qualify() {
+	if !strings.ContainsAny(s.table, ".") && s.schema != "" && !strings.ContainsRune(s.schema, '%') {
+		s.text = texts("`"+strings.ReplaceAll(s.schema, "`", "``")+"`.`"+s.table+"`", "DATABASE()", s.table)
+	}
+}
+
+// texts reads the statements for a table, as they name it, and for the names of its schema and of itself as values.
+func texts(quoted, schema, name string) map[string]string {
+	text := sqltext.Read(files)
 	// Fragments first: their text contains the words that come after them.
-	free := s.text["free"]
-	s.text["session-plain"] = strings.ReplaceAll(s.text["session"], "{named-locks}", "0")
-	expand := strings.NewReplacer("{takes}", strings.ReplaceAll(s.text["takes"], "{free}", free), "{free}", free, "{idle-row}", s.text["idle"],
-		"{named-locks}", s.text["named-locks"])
-	finish := strings.NewReplacer("{table}", quoted, "{now}", s.text["now"],
+	free := text["free"]
+	text["session-plain"] = strings.ReplaceAll(text["session"], "{named-locks}", "0")
+	expand := strings.NewReplacer("{takes}", strings.ReplaceAll(text["takes"], "{free}", free), "{free}", free, "{idle-row}", text["idle"],
+		"{named-locks}", text["named-locks"])
+	finish := strings.NewReplacer("{table}", quoted, "{now}", text["now"],
 		"{schema-text}", schema, "{table-text}", "'"+name+"'",
 		"{name}", "%[1]s", "{owner}", "%[2]s", "{holder}", "%[3]s",
 		"{ttl}", "%[4]s", "{token}", "%[4]s", "{renewed}", "%[4]s", "{idle}", "%[4]s",
 		"{via}", "%[5]s", "{seen}", "%[5]s", "{lock}", "%[6]s", "{lock-taken}", strconv.FormatInt(lockTaken.Microseconds(), 10),
 		"{max-late}", strconv.FormatInt(driver.MaxLate.Microseconds(), 10), "{reading-age}", strconv.FormatInt(maxReadingAge.Microseconds(), 10))
-	for name, text := range s.text {
-		s.text[name] = finish.Replace(expand.Replace(text))
+	for statement, t := range text {
+		text[statement] = finish.Replace(expand.Replace(t))
 	}
-	return s, nil
+	return text
 }
 
 // Schema returns the statement that creates the table, given as "table" or
