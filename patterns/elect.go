@@ -42,6 +42,8 @@ const (
 func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx context.Context, term int64) error, opts ...distlock.Option) *Election {
 	mustHave("elect", l)
 	mustRun("elect", fn != nil)
+	mustHaveContext("elect", ctx)
+	call{opts: opts}.options() // one that panics does so here, where its caller can recover
 	e := &Election{done: make(chan struct{})}
 	go func() {
 		defer close(e.done)

@@ -41,7 +41,10 @@ func LockAll(ctx context.Context, l distlock.Locker, names []string, opts ...dis
 			s.locks[name] = lock
 			go func() { s.watch(lock); stop() }()
 		}
-		if err = cmp.Or(s.Err(), err); err != nil { // a loss ends the waiting, and says why
+		if ended := s.Err(); err == nil || errors.Is(ended, distlock.ErrLost) { // a loss ends the waiting, and says why
+			err = cmp.Or(ended, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -97,6 +100,7 @@ func (s *LockSet) Err() error {
 
 // Unlock unlocks all. Its error joins those of the single locks.
 func (s *LockSet) Unlock(ctx context.Context) error {
+	mustHaveContext("unlock", ctx)
 	return s.each(func(lock distlock.Lock) error { return lock.Unlock(ctx) })
 }
 

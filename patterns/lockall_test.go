@@ -15,6 +15,48 @@ import (
 	"github.com/distlock-go/distlock/patterns"
 )
 
+// Close ends what waits, and not the names that were taken before.
+func TestLockAllClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
+		held := mustLock(t, bg, rival, "b")
+		time.AfterFunc(time.Minute, func() { testkit.Should(t, l.Close()) })
+		_, err := patterns.LockAll(bg, l, []string{"a", "b"})
+		wantErr(t, "LockAll", err, distlock.ErrClosed)
+		mustUnlock(t, bg, held)
+	})
+}
+
+// A panic in a goroutine of the package would end the process.
+func TestNilContext(t *testing.T) {
+	bubble(t, func(t *testing.T, l, _ *memlock.Locker) {
+		set, err := patterns.LockAll(bg, l, []string{"a"})
+		testkit.Must(t, err)
+		_, write := patterns.ReadWrite(l, 2)
+		lock := mustLock(t, bg, write, "x")
+		var none context.Context
+		for what, f := range map[string]func(){
+			"Elect": func() { patterns.Elect(none, l, "x", func(context.Context, int64) error { return nil }) },
+			"Elect's option": func() {
+				patterns.Elect(bg, l, "x", func(context.Context, int64) error { return nil }, func(*distlock.CallOptions) { panic(1) })
+			},
+			"LockSet.Unlock":    func() { _ = set.Unlock(none) },
+			"a writer's Unlock": func() { _ = lock.Unlock(none) },
+			"a writer's Extend": func() { _ = lock.Extend(none, time.Minute) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: the caller has not seen the panic", what)
+					}
+				}()
+				f()
+			}()
+		}
+		testkit.Should(t, set.Unlock(bg))
+		mustUnlock(t, bg, lock)
+	})
+}
+
 func TestLockAll(t *testing.T) {
 	bubble(t, func(t *testing.T, l, rival *memlock.Locker) {
 		_, err := patterns.LockAll(bg, l, []string{"a", "a"})

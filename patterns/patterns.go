@@ -65,6 +65,13 @@ func mustRun(op string, given bool) {
 	}
 }
 
+// mustHaveContext is the same for a context that is used in other goroutines, where a panic ends the process.
+func mustHaveContext(op string, ctx context.Context) {
+	if ctx == nil {
+		panic("distlock: " + op + " of a nil context: context.Background() is one that never ends")
+	}
+}
+
 // Lock implements Locker.
 func (w *wrapper) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
 	return w.acquire(ctx, call{op: "lock", name: name, opts: opts, take: w.Locker.Lock})

@@ -3,7 +3,6 @@ package patterns
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -34,7 +33,17 @@ import (
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	mustHave("readwrite", l)
 	s := slots{l, readers}
-	return &wrapper{l, tidied(s.behindNext(s.share))}, &wrapper{l, tidied(s.behindNext(s.exclude))}
+	return &wrapper{l, tidied(s.behindNext(s.share))}, &wrapper{l, tidied(renewed(s.behindNext(s.exclude)))}
+}
+
+// renewed refuses a fixed term before anything is asked.
+func renewed(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
+	return func(ctx context.Context, c call) (distlock.Lock, error) {
+		if c.options().NoRenewal {
+			return nil, c.invalid("the lock of a writer cannot have a fixed term")
+		}
+		return acquire(ctx, c)
+	}
 }
 
 // behindNext returns what takes a lock of one kind: by take, for the one that is next.
@@ -121,9 +130,6 @@ func (s slots) share(ctx context.Context, c call) (distlock.Lock, error) {
 
 // exclude takes all slots.
 func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
-	if c.options().NoRenewal {
-		return nil, fmt.Errorf("%w: the lock of a writer cannot have a fixed term", distlock.ErrInvalid)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	outcomes := s.each(c.name, func(name string) (distlock.Lock, error) { return c.take(ctx, name, c.opts...) })
@@ -164,5 +170,6 @@ func (a *all) Token() int64 { return 0 }
 
 // Extend implements Lock.
 func (a *all) Extend(ctx context.Context, ttl time.Duration) error {
+	mustHaveContext("extend", ctx)
 	return a.each(func(lock distlock.Lock) error { return lock.Extend(ctx, ttl) })
 }

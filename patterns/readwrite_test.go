@@ -62,8 +62,8 @@ func TestReadWrite(t *testing.T) {
 		wantErr(t, "Err", w.Err(), distlock.ErrUnlocked)
 		mustLock(t, bg, read, "x")
 
-		_, err = write.Lock(bg, "y", distlock.NoRenewal())
-		wantErr(t, "a writer with a fixed term", err, distlock.ErrInvalid)
+		_, err = write.TryLock(bg, "x", distlock.NoRenewal())
+		wantErr(t, "a writer with a fixed term, where the name is held", err, distlock.ErrInvalid)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // Semaphore returns a Locker that lets n acquisitions hold a name at a time. Each is a
 // permit: a lock on one of n slots, so the permit of a holder that has died comes
 // back with the end of its TTL. n must be the same in all processes: where it is not,
-// the largest counts. An n of less than 1 is ErrInvalid in every call.
+// the largest counts. An n of less than 1, or of more than 100,000, is ErrInvalid in every call.
 //
 // The token of a permit rises with every grant of its slot, and says nothing of other
 // slots: n holders are as it should be, and none of them is stale. A store that is to
@@ -91,14 +91,17 @@ func (s slots) check(c call) error {
 	// The slots are asked in goroutines, where a panic ends the process. An option that panics does so
 	// here first, and its caller can recover.
 	c.options()
-	if s.n < 1 {
-		return c.invalid("there are %d slots, allowed is at least 1", s.n)
+	if s.n < 1 || s.n > maxSlots {
+		return c.invalid("there are %d slots, allowed are 1 to %d", s.n, maxSlots)
 	}
 	if longest := distlock.MaxName - len("/") - max(len(next), len(strconv.Itoa(s.n-1))); len(c.name) > longest {
 		return c.invalid("the name has %d bytes, allowed are %d where it has slots and a queue", len(c.name), longest)
 	}
 	return notEmpty(c.op, c.name)
 }
+
+// maxSlots bounds what a call may ask for side by side: each slot is a lock.
+const maxSlots = 100_000
 
 // next is what the name of the queue ends in.
 const next = "next"
@@ -179,7 +182,7 @@ func (s slots) ask(name string, slot int, outcomes chan<- attempt, take func(nam
 }
 
 // each calls take for all slots, side by side.
-func (s slots) each(name string, take func(name string) (distlock.Lock, error)) <-chan attempt {
+func (s slots) each(name string, take func(name string) (distlock.Lock, error)) chan attempt {
 	outcomes := make(chan attempt, s.n) // so that nobody has to listen to the end
 	for slot := range s.n {
 		go s.ask(name, slot, outcomes, take)
@@ -195,6 +198,10 @@ const (
 
 	// lateEnd is the same for a caller with a context that has ended.
 	lateEnd = 10 * time.Millisecond
+
+	// failedAgain is how long after a failure the slots that have failed are asked again: seldom enough for a store that
+	// refuses, and soon beside a restart.
+	failedAgain = time.Second
 )
 
 // tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
@@ -253,22 +260,40 @@ func sooner(a, b error) error {
 }
 
 // waitAny waits for the first slot that is free. It waits in the queues of all of them,
-// and so is woken by any release, without asking again and again. It fails when all
+// and so is woken by any release, without asking again and again. One that has failed, as its server
+// restarts, is asked again after a while: it may be free when the others are not. waitAny fails when all
 // slots have failed.
 func (s slots) waitAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	outcomes := s.each(c.name, func(name string) (distlock.Lock, error) { return s.l.Lock(ctx, name, c.opts...) })
+	defer cancel()
+	take := func(name string) (distlock.Lock, error) { return s.l.Lock(ctx, name, c.opts...) }
+	outcomes, waiting := s.each(c.name, take), s.n
+	var failed []int
 	var err error
-	for i := range s.n {
-		won := <-outcomes
-		if won.err != nil {
-			err = won.err
-			continue
+	again := time.NewTimer(failedAgain)
+	defer again.Stop()
+	for waiting > 0 {
+		select {
+		case got := <-outcomes:
+			waiting--
+			if got.err == nil {
+				cancel()
+				c.giveBack(outcomes, waiting) // granted in the same moment
+				return got.lock, got.slot, nil
+			}
+			failed = append(failed, got.slot)
+			if err == nil || !errors.Is(err, distlock.ErrHeld) { // that another was seen to have a slot stays known
+				err = got.err
+			}
+			again.Reset(failedAgain)
+		case <-again.C:
+			if c.goesOn(ctx, err) {
+				for _, slot := range failed {
+					go s.ask(c.name, slot, outcomes, take)
+				}
+				waiting, failed = waiting+len(failed), nil
+			}
 		}
-		cancel()
-		c.giveBack(outcomes, s.n-1-i) // granted in the same moment
-		return won.lock, won.slot, nil
 	}
-	cancel()
 	return nil, 0, err
 }

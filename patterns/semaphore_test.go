@@ -3,6 +3,7 @@ package patterns_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -215,6 +216,60 @@ func TestSemaphoreOneSlotFails(t *testing.T) {
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
 		time.AfterFunc(time.Minute, func() { _ = held[0].Unlock(bg) })
 		mustLock(t, bg, s, "x")
+	})
+}
+
+// A slot whose server is away when a waiter comes is waited for again when that is back.
+func TestSemaphoreOneSlotRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if away.Load() && c.Name == "x/1" && c.Op == "try" {
+				return errWork
+			}
+			apply()
+			return nil
+		}})
+		s := patterns.Semaphore(open(t, store), 2)
+		read, _ := patterns.ReadWrite(open(t, store), 2)
+		for what, l := range map[string]distlock.Locker{"permit": s, "reader": read} {
+			held := []distlock.Lock{mustLock(t, bg, l, "x"), mustLock(t, bg, l, "x")}
+			if d, ok := distlock.As[*patterns.Permit](held[0]); ok && d.Slot() == 1 {
+				slices.Reverse(held)
+			}
+			away.Store(true)
+			time.AfterFunc(time.Minute, func() { away.Store(false) })
+			time.AfterFunc(2*time.Minute, func() { _ = held[1].Unlock(bg) })
+			began := time.Now()
+			next := mustLock(t, bg, l, "x")
+			if took := time.Since(began); took > 2*time.Minute+2*time.Second {
+				t.Errorf("the next %s took %v, want it soon after the slot that had failed was free, after 2m", what, took)
+			}
+			mustUnlock(t, bg, next)
+			mustUnlock(t, bg, held[0])
+		}
+	})
+}
+
+// That a slot was seen to be held is told also where another hangs.
+func TestSemaphoreHeldIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
+			if c.Name == "x/1" && c.Op != "release" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			apply()
+			return nil
+		}})
+		s := patterns.Semaphore(open(t, store), 2)
+		held := mustLock(t, bg, s, "x")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err := s.Lock(ctx, "x")
+		wantErr(t, "Lock", err, context.DeadlineExceeded)
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		mustUnlock(t, bg, held)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,7 @@ func TestErrorsNameTheCall(t *testing.T) {
 			{"Reentrant without time", patterns.Reentrant(healthy), past, "x", nil},
 			{"a writer's fixed term", write, bg, "x", []distlock.Option{distlock.NoRenewal()}},
 			{"no slots", patterns.Semaphore(healthy, 0), bg, "x", nil},
+			{"slots beyond count", patterns.Semaphore(healthy, math.MaxInt), bg, "x", nil},
 			{"a semaphore without a store", patterns.Semaphore(down, 2), bg, "x", nil},
 		} {
 			for op, call := range map[string]func(context.Context, string, ...distlock.Option) (distlock.Lock, error){
