@@ -51,7 +51,7 @@ func newStatements(table string) (*statements, error) {
 // may USE a schema that has such a table as well; then a lock there and one here would both be granted. A schema with a
 // percent sign cannot be in a text for fill, and is left out.
 func (s *statements) qualify() {
-	if !strings.ContainsAny(s.table, ".") && s.schema != "" && !strings.ContainsRune(s.schema, '%') {
+	if s.schema != "" && !strings.Contains(s.table, ".") && !strings.Contains(s.schema, "%") {
 		s.text = texts("`"+strings.ReplaceAll(s.schema, "`", "``")+"`.`"+s.table+"`", "DATABASE()", s.table)
 	}
 }

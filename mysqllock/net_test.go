@@ -213,7 +213,7 @@ func testWaiterSurvivesOutage(t *testing.T, s *servers.Server) {
 	}
 	held, err := lockers[0].Lock(t.Context(), "n")
 	testkit.Must(t, err)
-	takesLocks(t, lockers[0].driverOf(t).locks, 1)
+	takesLock(t, held.(*Lock).claim)
 	next := handOff(t, held, lockers[1], func() {
 		db := poolOf(t, config(t, s.URL()))
 		lock := lockers[1].driverOf(t).sql.namedLock("n").lock

@@ -60,7 +60,7 @@ func TestDocumentedRights(t *testing.T) {
 	held, err := l.Lock(t.Context(), "n")
 	testkit.Must(t, err)
 	locks := held.(*Lock).claim.driver.locks
-	takesLocks(t, locks, 1)
+	takesLock(t, held.(*Lock).claim)
 	next := handOff(t, held, l, func() {
 		testkit.Until(t, "the next waits for the named lock", func() bool { return statementsWith(t, admin, locks.sql.namedLock("n").lock) > 0 })
 	})

@@ -11,16 +11,6 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// takesLocks waits until a Locker has the named locks of n names that it took without them.
-func takesLocks(t *testing.T, l *namedLocks, n int) {
-	t.Helper()
-	testkit.Until(t, "the named locks are taken", func() bool {
-		l.shared.mu.Lock()
-		defer l.shared.mu.Unlock()
-		return l.shared.taken == n
-	})
-}
-
 // takesLock waits until the named lock of a claim that holds its name is taken. A server that did not answer for lockTimeout, as on a
 // machine that was late, is asked again: the driver would let waiters poll.
 func takesLock(t *testing.T, c *claim) {
@@ -86,7 +76,9 @@ func TestSharedConnIsCheap(t *testing.T) {
 		return strings.Count(all.String(), "(*sharedConn).")
 	})
 	resume()
-	takesLocks(t, locks, len(held))
+	for _, h := range held {
+		takesLock(t, h.(*Lock).claim)
+	}
 	resume = stalls(t, locks)
 	for _, h := range held {
 		testkit.Should(t, h.Unlock(t.Context()))

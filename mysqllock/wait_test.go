@@ -126,7 +126,7 @@ func TestWaitsAgain(t *testing.T) {
 	l, db := openLockers(t, 2, Options{}), pool(t, nil)
 	held, err := l[0].Lock(t.Context(), "n")
 	testkit.Must(t, err)
-	takesLocks(t, l[0].driverOf(t).locks, 1)
+	takesLock(t, held.(*Lock).claim)
 	lock := l[1].driverOf(t).sql.namedLock("n").lock
 	waits := func(after int) (id int) {
 		testkit.Until(t, "the next waits on another connection", func() bool {
@@ -192,7 +192,7 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	d := l.driverOf(t)
 	first, err := l.Lock(t.Context(), "n")
 	testkit.Must(t, err)
-	takesLocks(t, d.locks, 1)
+	takesLock(t, first.(*Lock).claim)
 	queued := atLock(t, d)
 	held := handOff(t, first, l, func() {
 		testkit.Until(t, "the next waits for the named lock", func() bool { return queued() == 1 })

@@ -219,7 +219,7 @@ func TestSemaphoreOneSlotFails(t *testing.T) {
 	})
 }
 
-// A slot whose server is away when a waiter comes is waited for again when that is back.
+// A slot of which the server is away at first is waited for again later.
 func TestSemaphoreOneSlotRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -234,7 +234,7 @@ func TestSemaphoreOneSlotRecovers(t *testing.T) {
 		read, _ := patterns.ReadWrite(open(t, store), 2)
 		for what, l := range map[string]distlock.Locker{"permit": s, "reader": read} {
 			held := []distlock.Lock{mustLock(t, bg, l, "x"), mustLock(t, bg, l, "x")}
-			if d, ok := distlock.As[*patterns.Permit](held[0]); ok && d.Slot() == 1 {
+			if slot := held[0].(interface{ Unwrap() distlock.Lock }).Unwrap(); slot.Name() == "x/1" {
 				slices.Reverse(held)
 			}
 			away.Store(true)
@@ -251,18 +251,22 @@ func TestSemaphoreOneSlotRecovers(t *testing.T) {
 	})
 }
 
+// hangingSlot returns a store where one slot hangs, as on a server that is frozen.
+func hangingSlot() *memlock.Store {
+	return memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
+		if c.Name == "x/1" && c.Op != "release" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		apply()
+		return nil
+	}})
+}
+
 // That a slot was seen to be held is told also where another hangs.
 func TestSemaphoreHeldIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
-			if c.Name == "x/1" && c.Op != "release" {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			apply()
-			return nil
-		}})
-		s := patterns.Semaphore(open(t, store), 2)
+		s := patterns.Semaphore(open(t, hangingSlot()), 2)
 		held := mustLock(t, bg, s, "x")
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
@@ -276,15 +280,7 @@ func TestSemaphoreHeldIsTold(t *testing.T) {
 // A slot that hangs, as on a server that is frozen, holds up no call that can have another.
 func TestSemaphoreOneSlotHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
-			if c.Name == "x/1" && c.Op != "release" {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			apply()
-			return nil
-		}})
-		s := patterns.Semaphore(open(t, store), 3)
+		s := patterns.Semaphore(open(t, hangingSlot()), 3)
 		began := time.Now()
 		held := []distlock.Lock{mustLock(t, bg, s, "x")}
 		second, err := s.TryLock(bg, "x")

@@ -18,24 +18,29 @@ const maxAgain = 10
 // runAgain runs what was inconclusive once more, alone, when all else has ended: first what has failed by that, as the whole then has.
 // What it finds then counts.
 func runAgain(ctx context.Context, o options, parts []*part) {
-	n := 0
-	for _, failed := range []bool{true, false} {
-		for _, p := range parts {
-			for _, name := range slices.Clone(p.unsure) {
-				if slices.Contains(p.tests, name) != failed {
-					continue
-				}
-				if n++; n > maxAgain || ctx.Err() != nil {
-					return
-				}
-				o.run = pattern(name)
-				r := runOne(ctx, o, p)
-				p.takeIn(name, r)
-				if ctx.Err() == nil {
-					report(o.out, o, &part{name: p.name + " " + name + ", once more", result: r})
-				}
+	type test struct {
+		*part
+		test string
+	}
+	var failed, skipped []test
+	for _, p := range parts {
+		for _, name := range p.unsure {
+			if slices.Contains(p.tests, name) {
+				failed = append(failed, test{p, name})
+			} else {
+				skipped = append(skipped, test{p, name})
 			}
 		}
+	}
+	all := append(failed, skipped...)
+	for _, t := range all[:min(len(all), maxAgain)] {
+		o.run = pattern(t.test)
+		r := runOne(ctx, o, t.part)
+		if ctx.Err() != nil {
+			return
+		}
+		t.takeIn(t.test, r)
+		report(o.out, o, &part{name: t.name + " " + t.test + ", once more", result: r})
 	}
 }
 
