@@ -54,7 +54,13 @@ func (c *Client) call(caller, until context.Context, limit time.Duration) *call 
 	}
 	ctx.Context, ctx.cancel = context.WithDeadline(until, ctx.deadline)
 	if caller.Done() != nil {
-		ctx.unhook = context.AfterFunc(caller, func() { time.AfterFunc(callGrace, ctx.cancel) })
+		ctx.unhook = context.AfterFunc(caller, func() {
+			// Else the deadline comes first. It alone must end the call then: on a busy machine two timers that are due
+			// may fire in any order, and a driver would see a cancellation where time was over.
+			if time.Until(ctx.deadline) > callGrace {
+				time.AfterFunc(callGrace, ctx.cancel)
+			}
+		})
 	}
 	return ctx
 }

@@ -184,3 +184,20 @@ func TestSchedulerTakesAPart(t *testing.T) {
 		testkit.Should(t, l.Close())
 	})
 }
+
+// A call that its caller's deadline ends is over by its deadline, and not cancelled: drivers word the two differently.
+func TestCallsEndByTheirDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{}
+		for range 1000 {
+			caller, cancel := context.WithTimeout(t.Context(), time.Second)
+			call := c.call(caller, t.Context(), time.Minute)
+			<-call.Done()
+			if err := call.Err(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("the call ended by %q", err)
+			}
+			call.end()
+			cancel()
+		}
+	})
+}
