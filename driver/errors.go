@@ -21,9 +21,10 @@ func withReason(over, told error) error {
 	return fmt.Errorf("%w: %w", over, told)
 }
 
-// withEnd adds to the error of a request that was repeated until the caller's context ended that it has.
+// withEnd adds to the error of a request that was repeated, or had no answer, until the caller's context ended that it has.
 func withEnd(caller context.Context, err error) error {
-	if end := endOf(caller); end != nil && FateOf(err) == Again {
+	_, silent := errors.AsType[*NoAnswer](err)
+	if end := endOf(caller); end != nil && (silent || FateOf(err) == Again) {
 		return fmt.Errorf("%w: %w", end, err)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -40,7 +41,14 @@ const tell = "CASE WHEN woken <> '' THEN concat(set_config('lock_timeout', '2s',
 
 // statements returns the texts of sql/*.sql for a table that was quoted. What they answer is of types that a session's
 // settings do not change: where nothing is prepared the server sends text, and of bytes and times that has many forms.
-func statements(table string) map[string]string {
+//
+// commit is what Capabilities rest on, the synchronous_commit of the session that was asked. Where somebody has turned it off
+// in another session of the pool, a crash would lose a grant: there the statements turn it on for themselves.
+func statements(table, commit string) map[string]string {
+	durable := ""
+	if commit != "off" {
+		durable = ", CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', '" + commit + "', true) END"
+	}
 	words := strings.NewReplacer(
 		"{table}", table,
 		"{now}", "clock_timestamp()",
@@ -48,7 +56,7 @@ func statements(table string) map[string]string {
 		"{token}", "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
 		"{acquired}", "(extract(epoch from acquired) * 1000000)::bigint",
 		"{remaining}", "greatest((extract(epoch from expires - clock_timestamp()) * 1000000)::bigint, 1)",
-		"{bounded}", fmt.Sprintf("set_config('lock_timeout', '%d', true) AS bounded", rowWait.Milliseconds()),
+		"{bounded}", fmt.Sprintf("concat(set_config('lock_timeout', '%d', true)%s) AS bounded", rowWait.Milliseconds(), durable),
 		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",
 		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
 			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",
@@ -65,7 +73,7 @@ func statements(table string) map[string]string {
 // fails with distlock.ErrInvalid if the name is not allowed.
 func Schema(table string) (string, error) {
 	quoted, err := quote(table)
-	return statements(quoted)["schema"], err
+	return statements(quoted, "off")["schema"], err
 }
 
 // columns are the types that correctness rests on.
@@ -84,21 +92,14 @@ func (d *store) start(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	d.text = statements(quoted)
-	s, err := d.session(ctx, quoted)
+	d.text = statements(quoted, "off")
+	s, err := d.session(ctx, quoted, o.Create)
 	if err == nil && !s.direct && d.own {
 		// The next request may go to another session: nothing is prepared there.
 		config := d.pool.Config()
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		d.disconnect()
 		err = d.connect(config)
-	}
-	if err == nil && s.table == "" && o.Create {
-		// Others may be creating it at this moment: then the next look finds it.
-		err = driver.Insist(ctx, func() error { return d.send(ctx, query{d.text["schema"], nil, nothing}) })
-		if err == nil || hasCode(err, "42P07", "42710") {
-			s, err = d.session(ctx, quoted)
-		}
 	}
 	if err != nil {
 		return explain(err)
@@ -114,7 +115,7 @@ func (d *store) start(ctx context.Context, o *Options) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table %s, DELETE for Sweep; see %s#permissions", o.Table, page)
 	}
 	// From here on, no search_path can lead to another table.
-	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize())
+	d.text = statements(pgx.Identifier{s.schema, s.table}.Sanitize(), s.commit)
 	// Without a wait for the log, a crash loses what was answered.
 	if d.durability = driver.Restart; s.commit == "off" {
 		d.durability = driver.Volatile
@@ -133,22 +134,62 @@ func nothing(pgx.Rows) error { return nil }
 
 const page = "https://github.com/distlock-go/distlock/blob/main/docs/postgres.md"
 
-// session asks the server. A pooler tells its clients a process number of its own.
-func (d *store) session(ctx context.Context, table string) (s session, err error) {
+// session asks the server, and makes the table if there is none and create says so: on the same connection, as a search_path
+// that somebody has set on another one may lead elsewhere. A pooler tells its clients a process number of its own.
+func (d *store) session(ctx context.Context, table string, create bool) (s session, err error) {
 	began := time.Now()
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return s, d.unlent(err, driver.NotNow, began) // what has an answer is told
 	}
 	defer conn.Release()
+	if err := endsInTime(conn.Conn()); err != nil {
+		return s, err
+	}
 	var pid uint32
-	err = driver.Insist(ctx, func() error {
-		return fault(conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
-			Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns), driver.Unknown)
-	})
+	look := func() error {
+		return driver.Insist(ctx, func() error {
+			return fault(conn.QueryRow(ctx, d.text["session"], pgx.QueryExecModeExec, table).
+				Scan(&s.schema, &s.table, &s.logged, &pid, &s.commit, &s.rights, &s.columns), driver.Unknown)
+		})
+	}
+	if err = look(); err == nil && s.table == "" && create {
+		// Others may be creating it at this moment: then the next look finds it.
+		err = driver.Insist(ctx, func() error {
+			_, err := conn.Exec(ctx, d.text["schema"], pgx.QueryExecModeExec)
+			return fault(err, driver.Unknown)
+		})
+		if err == nil || hasCode(err, "42P07", "42710") {
+			err = look()
+		}
+	}
 	s.direct = pid == conn.Conn().PgConn().PID()
 	return s, err
 }
+
+// endsInTime refuses a pool of the user's that has requests go on for a while after their context: calls would overrun
+// theirs, a renewal that hangs would leave no time for a second one, and Close would wait.
+func endsInTime(c *pgx.Conn) error {
+	var delay time.Duration
+	switch h := c.Config().BuildContextWatcherHandler(c.PgConn()).(type) {
+	case *pgconn.CancelRequestContextWatcherHandler:
+		delay = max(h.DeadlineDelay, afterCancel)
+	case *pgconn.DeadlineContextWatcherHandler:
+		delay = h.DeadlineDelay
+	}
+	if delay > maxDelay {
+		return fmt.Errorf("%w: the pool's BuildContextWatcherHandler has requests go on for %v after their context, allowed is %v: give pglock a pool of its own, or a URL",
+			distlock.ErrInvalid, delay, maxDelay)
+	}
+	return nil
+}
+
+const (
+	// maxDelay keeps a call that ends with its context within the 50 ms of the contract (A4).
+	maxDelay = 10 * time.Millisecond
+	// afterCancel is what the library waits after each request to cancel, whatever the delays are.
+	afterCancel = 100 * time.Millisecond
+)
 
 // probe takes a lock and undoes it, to see that the server takes writes, and the table has its key. The name is no UTF-8,
 // so that no lock can have it, and random: else clients that open at once would wait for each other's row.

@@ -152,9 +152,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 		if driver.FateOf(err) == driver.Unknown {
 			c.fresh, c.ambiguous = true, true
 		}
-		if d.listener != nil && !c.fresh && !c.listed {
-			d.listener.leave(c) // nobody releases a claim that has left nothing
-		}
+		c.leftNothing()
 		if c.refused && hasCode(err, noTable) { // it was there, so it may be being made anew
 			err = &driver.Fault{Fate: driver.NotNow, Err: err}
 		}
@@ -166,6 +164,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 		c.beginAnew()
 		return driver.Grant{}, false, errBroken
 	case refusal.Token == 0:
+		c.leftNothing()
 		return driver.Grant{}, false, errMoved
 	}
 	c.refused, c.listed, c.told = true, c.listed || listed, c.told && !listed
@@ -174,6 +173,13 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 	}
 	refusal.Remaining, refusal.Holder = time.Duration(remaining)*time.Microsecond, unhex(holder)
 	return driver.Grant{}, false, refusal
+}
+
+// leftNothing has the listener forget a claim that nobody releases, as it has left nothing at the server.
+func (c *claim) leftNothing() {
+	if c.store.listener != nil && !c.fresh && !c.listed {
+		c.store.listener.leave(c)
+	}
 }
 
 // beginAnew goes on as another owner: Break has ended a hold that the claim has not heard of, and what was sent for the

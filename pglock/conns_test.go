@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -142,14 +144,23 @@ func TestBusyPool(t *testing.T) {
 	t.Parallel()
 	pool := poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	l := locker(t, pool, table(t))
+	lock, err := l.TryLock(t.Context(), "held", distlock.TTL(time.Hour))
+	testkit.Must(t, err)
 	busy, err := pool.Acquire(t.Context())
 	testkit.Must(t, err)
 	defer busy.Release()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err = l.TryLock(ctx, "x")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer from the pool of connections (all 1 are in use) within") {
-		t.Errorf("TryLock on a pool that is in use: %v", err)
+	// The wait that is told is the whole, not that of a second attempt after the end.
+	told := regexp.MustCompile(`no answer from the pool of connections \(all 1 are in use\) within \d+(ms|\.\d+s)`)
+	for what, call := range map[string]func(context.Context) error{
+		"TryLock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "x"); return err },
+		"Extend":  func(ctx context.Context) error { return lock.Extend(ctx, time.Hour) },
+		"Inspect": func(ctx context.Context) error { _, err := distlock.Inspect(ctx, l, "x"); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !told.MatchString(err.Error()) {
+			t.Errorf("%s on a pool that is in use: %v", what, err)
+		}
+		cancel()
 	}
 	d := &store{pool: pool, renewals: pool}
 	_, err = open(t.Context(), d, Options{}, 200*time.Millisecond)

@@ -165,6 +165,27 @@ func TestRefusedClaimsAreForgotten(t *testing.T) {
 			t.Error("granted")
 		}
 	}
+	mustBeForgotten(t, d)
+}
+
+// Nor does a claim that is given up after the name was let go of between its two statements.
+func TestMovedClaimsAreForgotten(t *testing.T) {
+	t.Parallel()
+	name := table(t)
+	holder, l := locker(t, poolWith(t, nil), name), locker(t, poolWith(t, nil), name)
+	_, err := holder.TryLock(t.Context(), "x")
+	testkit.Must(t, err)
+	d := storeOf(t, l)
+	d.text["held"] += " LIMIT 0"
+	c := d.Claim(driver.Request{Name: "x", Owner: testkit.Owner(), TTL: time.Minute})
+	if _, err := c.Try(t.Context()); !errors.Is(err, errMoved) {
+		t.Errorf("got %v", err)
+	}
+	mustBeForgotten(t, d)
+}
+
+func mustBeForgotten(t *testing.T, d *store) {
+	t.Helper()
 	d.listener.mu.Lock()
 	defer d.listener.mu.Unlock()
 	if n := len(d.listener.waiting); n != 0 {

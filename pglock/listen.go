@@ -89,11 +89,18 @@ func (l *listener) tell(owner string) {
 	}
 }
 
-// set wakes all claims, which look then: those that would be told of releases, and those that polled. None of them was told.
+// set notes whether a connection listens, and has all claims look: those that would be told of releases, and those that polled.
 func (l *listener) set(live bool, drop context.CancelFunc) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.live, l.since, l.drop = live, time.Now(), drop
+	l.mu.Unlock()
+	l.wakeAll()
+}
+
+// wakeAll has all claims look. None of them was told.
+func (l *listener) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, c := range l.waiting {
 		c.wake()
 	}
@@ -171,7 +178,11 @@ func (l *listener) listen(ctx context.Context, conn *pgx.Conn) {
 		wait, cancel := context.WithTimeout(ctx, quiet)
 		n, err := conn.WaitForNotification(wait)
 		cancel()
-		if err == nil {
+		switch {
+		case err == nil && n == nil: // a handler of the user's pool, OnNotification, has taken it
+			l.wakeAll()
+			continue
+		case err == nil:
 			owner, _ := hex.DecodeString(n.Payload) // nobody is woken by what others may send
 			l.tell(string(owner))
 			continue

@@ -48,7 +48,7 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // attempt: nothing of one that was undone may count.
 func (d *store) sendRenewal(ctx context.Context, begin func() query) error {
 	err := d.sendOn(ctx, d.lend, committed(begin())...)
-	if fate := driver.FateOf(err); fate == driver.NotSent || fate == driver.NotNow {
+	if fate := driver.FateOf(err); ctx.Err() == nil && (fate == driver.NotSent || fate == driver.NotNow) {
 		err = d.send(ctx, committed(begin())...)
 	}
 	return err

@@ -134,11 +134,13 @@ func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 func (c *claim) refused(ctx context.Context, answer any) error {
 	list, err := answers(answer, 2)
 	if err != nil {
+		c.ambiguous = true // such as QUEUED, where somebody has begun a MULTI on the connection: it may be applied later
 		return err
 	}
 	left, ok1 := list[0].(int64)
 	text, ok2 := list[1].(string)
 	if !ok1 || !ok2 {
+		c.ambiguous = true
 		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
 	c.token = 0 // if there was a grant, it was not confirmed, and is over

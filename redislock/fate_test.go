@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 	"github.com/distlock-go/distlock/redislock/internal/endpoint"
@@ -336,4 +337,24 @@ func parseAnswer(text string) (val any, rest string) {
 		return n, rest
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(word, "'"), "_", " "), rest
+}
+
+// A Try that is only queued, as somebody has begun a MULTI on the connection, may be applied later: its claim is left with a
+// tombstone. A Break that is queued has not found the hold gone.
+func TestQueuedRequests(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: server(t).Addr(), PoolSize: 1, PipelinePoolSize: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	d := driverOn(t, c, freshPrefix())
+	a := d.tryOnly("x", long)
+	testkit.Must(t, c.Do(t.Context(), "MULTI").Err())
+	if _, err := a.Try(t.Context()); driver.FateOf(err) != driver.Unknown || !a.ambiguous {
+		t.Errorf("Try: %v, which is %v; ambiguous %v", err, driver.FateOf(err), a.ambiguous)
+	}
+	if err := d.Break(t.Context(), "x", 1); err == nil || errors.Is(err, distlock.ErrLost) {
+		t.Errorf("Break: %v", err)
+	}
+	testkit.Must(t, c.Do(t.Context(), "EXEC").Err())
+	testkit.Must(t, a.Release(t.Context()))
+	grants(t, d.tryOnly("x", long))
 }

@@ -196,6 +196,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	ran := pipe.Eval(ctx, probeScript.Source, []string{key}, d.publish, channel)
 	acks := d.replicas.ask(ctx, pipe, maxReplicaWait)
 	policy := pipe.ConfigGet(ctx, endpoint.EvictionPolicy)
+	role := pipe.Do(ctx, "role")
 	_, err := pipe.Exec(ctx)
 	if err != nil && !endpoint.Answered(err) {
 		return err
@@ -216,6 +217,10 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	}
 	if err := judge(ran.Val(), logger); err != nil {
 		return err
+	}
+	// One that takes no writes has said so to the script. If the user may not ask, this is not known.
+	if said, _ := role.Slice(); len(said) > 0 && said[0] == "slave" {
+		return fmt.Errorf("the server is a replica that takes writes (replica-read-only no): its master knows nothing of its locks (%s)", page)
 	}
 	if err := d.replicas.judge(acks); errors.Is(err, errUnreplicated) {
 		logger.Warn("this Redis has too few replicas: no lock is granted until it has more", "err", err)

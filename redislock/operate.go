@@ -59,8 +59,11 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 	if err != nil {
 		return err
 	}
-	if answer != int64(1) && !late { // or the first copy may have ended the hold
+	switch {
+	case answer == int64(1), answer == int64(0) && late: // the first copy may have ended the hold
+		return nil
+	case answer == int64(0):
 		return distlock.ErrLost
 	}
-	return nil
+	return fmt.Errorf("redislock: unexpected answer to a Break: %v", answer)
 }

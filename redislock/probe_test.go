@@ -203,3 +203,17 @@ func TestOpenRefusesWhatIsNoRedis(t *testing.T) {
 		})
 	}
 }
+
+// A replica that takes writes is refused like one that does not: its master knows nothing of what is locked there.
+func TestOpenRefusesAWritableReplica(t *testing.T) {
+	t.Parallel()
+	_, replica := newPair(t).servers()
+	testkit.Must(t, client(t, replica.URL()).ConfigSet(t.Context(), "replica-read-only", "no").Err())
+	l, err := Open(t.Context(), replica.URL(), nil)
+	if err == nil {
+		_ = l.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "a replica that takes writes") {
+		t.Errorf("Open: %v", err)
+	}
+}

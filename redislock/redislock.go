@@ -100,8 +100,9 @@ var (
 //
 // The client should have ContextTimeoutEnabled set, or its requests outlive their
 // contexts, though the calls of the Locker do not; and time-outs well below a third
-// of the TTL. New fails with distlock.ErrInvalid if the client is of another type or the
-// options are not allowed.
+// of the TTL. Nothing else may SELECT another database on its connections: the pool lends
+// them as they were left. New fails with distlock.ErrInvalid if the client is of another
+// type or the options are not allowed.
 func New(client redis.UniversalClient, o *Options) (*Locker, error) {
 	opts := o.clone()
 	d, err := newStore(client, opts, false)

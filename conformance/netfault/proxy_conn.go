@@ -78,7 +78,7 @@ func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
 func (c *proxyConn) pipe(direction int, from, to *net.TCPConn) {
 	// Deep enough that a held or delayed connection keeps accepting what a lock
 	// client sends in seconds.
-	queue := make(chan chunk, 1024)
+	queue := make(chan chunk, 256)
 	var reader sync.WaitGroup
 	reader.Go(func() { c.read(direction, from, queue) })
 	c.write(direction, to, queue)
@@ -86,7 +86,7 @@ func (c *proxyConn) pipe(direction int, from, to *net.TCPConn) {
 }
 
 func (c *proxyConn) read(direction int, from *net.TCPConn, queue chan<- chunk) {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 16<<10)
 	var f frames
 	passed := make(map[uint32]bool) // the streams on which a request or reply was begun that is not discarded
 	for {

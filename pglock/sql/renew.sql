@@ -4,6 +4,6 @@
 UPDATE {table} t SET expires = greatest(t.expires, {now} + {us} * mine.ttl) FROM (
   SELECT h.name, r.ttl, r.place
   FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS r (name, owner, since, ttl, place)
-  JOIN {table} h ON h.name = r.name AND h.owner = r.owner AND {acquired} = r.since
+  JOIN {table} h ON h.name = r.name AND h.owner = r.owner AND {acquired} = r.since, {bounded}
   WHERE NOT h.released AND h.expires > {now} FOR NO KEY UPDATE OF h SKIP LOCKED) AS mine
 WHERE t.name = mine.name RETURNING mine.place
