@@ -39,6 +39,7 @@ func batchEachRenewed(c *C) {
 	if c.Virtual() {
 		n = 1100
 	}
+	c.watchStore()
 	a, b := c.openPhased("A"), c.open("B")
 	ttl := c.fits(2 * c.Unit())
 	names := c.labels(n)

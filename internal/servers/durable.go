@@ -9,7 +9,7 @@ import (
 var withoutFsync = map[Kind][]string{
 	Redis:     redisArgs,
 	MySQL:     {"--innodb-flush-log-at-trx-commit=2"},
-	Postgres:  {"--fsync=off"},
+	Postgres:  {"--fsync=off", "--full-page-writes=off"},
 	ZooKeeper: {"-Dzookeeper.forceSync=no"},
 	Etcd:      {"--unsafe-no-fsync"},
 }
