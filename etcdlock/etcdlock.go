@@ -125,6 +125,8 @@ type store struct {
 	client    *clientv3.Client
 	granter   pb.LeaseClient // clientv3 does not let the caller choose the ID of a lease
 	kv        clientv3.KV
+	watcher   clientv3.Watcher
+	lessor    clientv3.Lease
 	prefix    string
 	owned     bool // the client is closed with the store
 	keys      *keys
@@ -171,6 +173,8 @@ func newDriver(client *clientv3.Client, prefix string, owned bool) (*store, erro
 		client:    client,
 		granter:   pb.NewLeaseClient(client.ActiveConnection()),
 		kv:        kvOf(client, owned),
+		watcher:   client.Watcher,
+		lessor:    client.Lease,
 		prefix:    prefix,
 		owned:     owned,
 		keys:      newKeys(),

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/distlock-go/distlock"
@@ -25,9 +26,9 @@ func (s *store) fault(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case s.client.Ctx().Err() != nil && contextEnded(err): // not the end of the caller's context
+	case s.closed() && contextEnded(err): // not the end of the caller's context
 		return fmt.Errorf("%w: %s", distlock.ErrClosed, closed)
-	case s.client.Ctx().Err() != nil:
+	case s.closed():
 		return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, closed, err)
 	case contextEnded(err):
 		return err
@@ -36,6 +37,12 @@ func (s *store) fault(err error) error {
 		return err
 	}
 	return &driver.Fault{Fate: fate(err), Err: err}
+}
+
+// closed reports whether the client was closed. The end of its context alone, which may be of the user's, closes nothing: a
+// program that is told to end still releases its locks.
+func (s *store) closed() bool {
+	return s.client.ActiveConnection().GetState() == connectivity.Shutdown
 }
 
 // contextEnded reports whether err is the end of a context.

@@ -58,6 +58,8 @@ var onServer = map[string]func(t *testing.T, s *servers.Server){
 	"LeaseDiesUnderHolders":         testLeaseDiesUnderHolders,
 	"TamperedKeys":                  testTamperedKeys,
 	"LostReplyOfGrant":              testLostReplyOfGrant,
+	"KeySpaceStays":                 testKeySpaceStays,
+	"EndOfTheClientsContext":        testEndOfTheClientsContext,
 	"GrantOfLeavers":                testGrantOfLeavers,
 	"GrantedTTL":                    testGrantedTTL,
 	"KeptOnClose":                   testKeptOnClose,

@@ -377,7 +377,7 @@ func (l *lease) revocable() bool { return !l.shared && (l.grants.Load() <= 1 || 
 // revoke ends the lease now, with all keys on it. A put that comes later is refused.
 func (l *lease) revoke(ctx context.Context) error {
 	err := send(ctx, l.store, l.store.steady(ctx), func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		return l.store.client.Revoke(ctx, l.id)
+		return l.store.lessor.Revoke(ctx, l.id)
 	}).err
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		l.dead.Store(true)

@@ -105,7 +105,7 @@ func (s *store) pages(ctx context.Context, prefix string) (kvs []*mvccpb.KeyValu
 // down to whole seconds.
 func (s *store) remaining(ctx context.Context, kv *mvccpb.KeyValue) (time.Duration, error) {
 	lease := send(ctx, s, s.steady(ctx), func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return s.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+		return s.lessor.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 	})
 	if lease.err != nil {
 		return 0, lease.err

@@ -84,8 +84,8 @@ func send[T any](ctx context.Context, s *store, interval time.Duration, request 
 	defer cancel()
 	c := &copying[T]{store: s, interval: interval, cancel: cancel, done: make(chan struct{})}
 	c.send = func() {
-		if err := s.fault(s.client.Ctx().Err()); err != nil {
-			c.took(*new(T), err) // the library would repeat the request for seconds
+		if s.closed() {
+			c.took(*new(T), s.fault(context.Canceled)) // the library would repeat the request for seconds
 			return
 		}
 		s.connected(bounded)
@@ -218,10 +218,11 @@ func (p promptly) Range(ctx context.Context, in *pb.RangeRequest, opts ...grpc.C
 	return p.KVClient.Range(ctx, in, opts...)
 }
 
-// kvOf returns what sends transactions and reads.
+// kvOf returns what sends transactions and reads. Of a client of the user's it is what that has now, as are the watcher and the
+// lessor: the program may put another key space into its client later on, and two would hold a name.
 func kvOf(client *clientv3.Client, owned bool) clientv3.KV {
 	if !owned {
-		return client
+		return client.KV
 	}
 	return clientv3.NewKVFromKVClient(promptly{clientv3.RetryKVClient(client), pb.NewKVClient(client.ActiveConnection())}, client)
 }

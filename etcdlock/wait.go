@@ -157,7 +157,7 @@ func (w *watch) begin(ctx context.Context, s *store, key string) (began, refused
 	defer stop()
 	limit := time.AfterFunc(s.watches.limit, cancel)
 	defer limit.Stop()
-	*w = watch{key: key, events: s.client.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel: cancel}
+	*w = watch{key: key, events: s.watcher.Watch(life, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel: cancel}
 	select {
 	case created, open := <-w.events:
 		if open && created.Created && limit.Stop() && stop() {

@@ -64,7 +64,9 @@ type Locker struct {
 var _ distlock.Locker = (*Locker)(nil)
 
 // New returns a Locker on db, a pool of github.com/go-sql-driver/mysql. Close does not
-// close db. Any DSN parameters and any pool limits will do. It asks the
+// close db. Pool limits, set before New, may be any. The pool lends connections as they were
+// left: one in an open transaction, or with another timestamp, autocommit or sql_log_bin, may
+// lead to two holders. It asks the
 // server, within ten seconds, whether the table can be used, and fails with an
 // error that says what is missing, or with distlock.ErrInvalid if an option is not
 // allowed.
@@ -104,7 +106,8 @@ var _ distlock.Lock = (*Lock)(nil)
 // Guard fences a transaction: it returns nil if the lock is held, and then keeps
 // the name from all others until tx has ended, also past the lease. Everything
 // that tx has written and will write is then written under the lock. tx must be on
-// the server that has the table.
+// the server that has the table, and open: a statement that commits implicitly, such as
+// TRUNCATE, has ended it.
 //
 // Call it last, just before Commit: the row of the lock cannot be renewed, nor
 // released, while tx is open, and renewals of other locks may have to wait with it.

@@ -202,14 +202,10 @@ func TestPipelineWithItsRepliesLost(t *testing.T) {
 				all.Go(func() {
 					for range 8 {
 						lock, err := l.Lock(t.Context(), fmt.Sprint("x", i))
-						if err != nil {
-							t.Error(err)
+						if testkit.Should(t, err); err != nil {
 							return
 						}
-						if err := lock.Unlock(t.Context()); err != nil {
-							t.Error(err)
-							return
-						}
+						testkit.Should(t, lock.Unlock(t.Context()))
 					}
 				})
 			}

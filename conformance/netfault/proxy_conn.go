@@ -86,7 +86,7 @@ func (c *proxyConn) pipe(direction int, from, to *net.TCPConn) {
 }
 
 func (c *proxyConn) read(direction int, from *net.TCPConn, queue chan<- chunk) {
-	buf := make([]byte, 16<<10)
+	buf := make([]byte, 64<<10)
 	var f frames
 	passed := make(map[uint32]bool) // the streams on which a request or reply was begun that is not discarded
 	for {
