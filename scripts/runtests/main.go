@@ -35,6 +35,7 @@ type options struct {
 	run, skip string
 	keep      string                           // folder for what stays for the next run; or nothing stays
 	free      func(dir string) (uint64, error) // what is left of the disk, in bytes
+	temp      string                           // the TMPDIR of the tests, if not that of this process
 	timeout   time.Duration
 	patterns  []string
 	out       io.Writer
@@ -56,6 +57,9 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for one program")
 	flag.Parse()
 	o.patterns, o.out, o.free = flag.Args(), os.Stdout, freeSpace
+	if os.Getenv("TMPDIR") == "" {
+		o.temp = memoryFolder()
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

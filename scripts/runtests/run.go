@@ -164,6 +164,9 @@ func runOne(ctx context.Context, o options, p *part) result {
 	cmd.Dir = p.dir
 	// A program with the race detector sleeps for a second at its end, and so does each child process of the tests.
 	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	if o.temp != "" {
+		cmd.Env = append(cmd.Env, "TMPDIR="+o.temp)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	// Its servers die with it, by the kernel.
 	began := time.Now()
