@@ -22,14 +22,13 @@ import (
 // Nothing can follow once the client is closed. The end of a context says nothing of the
 // request, and stays what it is.
 func (s *store) fault(err error) error {
-	const closed = "the etcd client was closed by its owner"
 	switch {
 	case err == nil:
 		return nil
 	case s.closed() && contextEnded(err): // not the end of the caller's context
-		return fmt.Errorf("%w: %s", distlock.ErrClosed, closed)
+		return errClientClosed
 	case s.closed():
-		return fmt.Errorf("%w: %s: %w", distlock.ErrClosed, closed, err)
+		return fmt.Errorf("%w: %w", errClientClosed, err)
 	case contextEnded(err):
 		return err
 	}
@@ -38,6 +37,8 @@ func (s *store) fault(err error) error {
 	}
 	return &driver.Fault{Fate: fate(err), Err: err}
 }
+
+var errClientClosed = fmt.Errorf("%w: the etcd client was closed by its owner", distlock.ErrClosed)
 
 // closed reports whether the client was closed. The end of its context alone, which may be of the user's, closes nothing: a
 // program that is told to end still releases its locks.

@@ -85,7 +85,7 @@ func send[T any](ctx context.Context, s *store, interval time.Duration, request 
 	c := &copying[T]{store: s, interval: interval, cancel: cancel, done: make(chan struct{})}
 	c.send = func() {
 		if s.closed() {
-			c.took(*new(T), s.fault(context.Canceled)) // the library would repeat the request for seconds
+			c.took(*new(T), errClientClosed) // the library would repeat the request for seconds
 			return
 		}
 		s.connected(bounded)

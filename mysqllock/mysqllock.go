@@ -66,10 +66,9 @@ var _ distlock.Locker = (*Locker)(nil)
 // New returns a Locker on db, a pool of github.com/go-sql-driver/mysql. Close does not
 // close db. Pool limits, set before New, may be any. The pool lends connections as they were
 // left: one in an open transaction, or with another timestamp, autocommit or sql_log_bin, may
-// lead to two holders. It asks the
-// server, within ten seconds, whether the table can be used, and fails with an
-// error that says what is missing, or with distlock.ErrInvalid if an option is not
-// allowed.
+// lead to two holders. New asks the server, within ten seconds, whether the table can be
+// used, and fails with an error that says what is missing, or with distlock.ErrInvalid if an
+// option is not allowed.
 //
 // What the rest of the program does with db is not in the Locker's hands: while it keeps
 // all connections busy, no lock can be renewed on them. WaitDB is for that, too.

@@ -111,14 +111,19 @@ func TestLockAllTellsOfLoss(t *testing.T) {
 // hanging is a store that answers, until hang is set.
 func hanging(t *testing.T, hang *atomic.Bool) *memlock.Locker {
 	t.Helper()
-	return open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, _ memlock.Call, apply func()) error {
-		if hang.Load() {
+	return open(t, hangingStore(func(memlock.Call) bool { return hang.Load() }))
+}
+
+// hangingStore returns a store that does not answer some calls.
+func hangingStore(hangs func(memlock.Call) bool) *memlock.Store {
+	return memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
+		if hangs(c) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		apply()
 		return nil
-	}}))
+	}})
 }
 
 // LockAll ends with its context, also if what it has taken cannot be freed at once.

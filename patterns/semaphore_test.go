@@ -253,14 +253,7 @@ func TestSemaphoreOneSlotRecovers(t *testing.T) {
 
 // hangingSlot returns a store where one slot hangs, as on a server that is frozen.
 func hangingSlot() *memlock.Store {
-	return memlock.NewStore(&memlock.StoreOptions{Intercept: func(ctx context.Context, c memlock.Call, apply func()) error {
-		if c.Name == "x/1" && c.Op != "release" {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		apply()
-		return nil
-	}})
+	return hangingStore(func(c memlock.Call) bool { return c.Name == "x/1" && c.Op != "release" })
 }
 
 // That a slot was seen to be held is told also where another hangs.

@@ -177,7 +177,7 @@ func (c *claim) try(ctx context.Context) (grant driver.Grant, inserted bool, err
 
 // leftNothing has the listener forget a claim that nobody releases, as it has left nothing at the server.
 func (c *claim) leftNothing() {
-	if c.store.listener != nil && !c.fresh && !c.listed {
+	if !c.fresh && !c.listed {
 		c.store.listener.leave(c)
 	}
 }
@@ -185,9 +185,7 @@ func (c *claim) leftNothing() {
 // beginAnew goes on as another owner: Break has ended a hold that the claim has not heard of, and what was sent for the
 // owner that it had is refused from now on.
 func (c *claim) beginAnew() {
-	if c.store.listener != nil {
-		c.store.listener.leave(c)
-	}
+	c.store.listener.leave(c)
 	owner := make([]byte, len(c.owner))
 	_, _ = rand.Read(owner) // it never fails
 	c.owner, c.fresh, c.ambiguous, c.listed, c.told = c.store.marked(owner), false, false, false, false
@@ -220,9 +218,7 @@ func (c *claim) Wait(ctx context.Context) error {
 // applied.
 func (c *claim) Release(ctx context.Context) error {
 	d := c.store
-	if d.listener != nil {
-		d.listener.leave(c)
-	}
+	d.listener.leave(c)
 	statement := "release"
 	switch {
 	case c.ambiguous:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock/driver"
@@ -72,11 +73,26 @@ func (l *listener) join(c *claim) (live bool) {
 // begin has a connection made, if there was none yet.
 func (l *listener) begin() { l.start.Do(func() { l.running.Go(l.run) }) }
 
+// leave undoes join. Where waiters poll, there is no listener.
 func (l *listener) leave(c *claim) {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, string(c.owner))
 	c.heard = false
+}
+
+// hear tells the claim that a notification names; or has all look, where a handler of the user's pool, OnNotification, has
+// taken that.
+func (l *listener) hear(n *pgconn.Notification) {
+	if n == nil {
+		l.wakeAll()
+		return
+	}
+	owner, _ := hex.DecodeString(n.Payload) // nobody is woken by what others may send
+	l.tell(string(owner))
 }
 
 // tell wakes the claim of an owner.
@@ -178,13 +194,8 @@ func (l *listener) listen(ctx context.Context, conn *pgx.Conn) {
 		wait, cancel := context.WithTimeout(ctx, quiet)
 		n, err := conn.WaitForNotification(wait)
 		cancel()
-		switch {
-		case err == nil && n == nil: // a handler of the user's pool, OnNotification, has taken it
-			l.wakeAll()
-			continue
-		case err == nil:
-			owner, _ := hex.DecodeString(n.Payload) // nobody is woken by what others may send
-			l.tell(string(owner))
+		if err == nil {
+			l.hear(n)
 			continue
 		}
 		wait, cancel = context.WithTimeout(ctx, alive)

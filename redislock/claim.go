@@ -130,18 +130,26 @@ func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 	return g, nil
 }
 
-// refused reads the answer that the name is held: when to look again, and the entry.
-func (c *claim) refused(ctx context.Context, answer any) error {
+// readHeld takes apart the answer that the name is held: in how many ms to look again, and the entry.
+func readHeld(answer any) (left int64, entry string, err error) {
 	list, err := answers(answer, 2)
+	if err != nil {
+		return 0, "", err
+	}
+	left, ok1 := list[0].(int64)
+	entry, ok2 := list[1].(string)
+	if !ok1 || !ok2 {
+		return 0, "", fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
+	}
+	return left, entry, nil
+}
+
+// refused returns the refusal that the answer tells of.
+func (c *claim) refused(ctx context.Context, answer any) error {
+	left, text, err := readHeld(answer)
 	if err != nil {
 		c.ambiguous = true // such as QUEUED, where somebody has begun a MULTI on the connection: it may be applied later
 		return err
-	}
-	left, ok1 := list[0].(int64)
-	text, ok2 := list[1].(string)
-	if !ok1 || !ok2 {
-		c.ambiguous = true
-		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
 	c.token = 0 // if there was a grant, it was not confirmed, and is over
 	held := &driver.Held{HeldError: distlock.HeldError{Remaining: time.Duration(left) * time.Millisecond}}
