@@ -31,6 +31,8 @@ type C struct {
 	recorder *oracle.Recorder
 	bounds   *bounds
 
+	openings *openings // of all checks; nil in virtual time
+
 	delays  func(from, to time.Time) time.Duration // of the machine; nil in virtual time
 	slowest func(from time.Time) time.Duration     // of the store, for another client, or a processor, for a thread; nil in virtual time
 

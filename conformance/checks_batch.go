@@ -132,9 +132,10 @@ func batchOldAndNew(c *C) {
 	for i := range n {
 		old = append(old, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh"))
 	}
-	since := c.now()
+	stripped := make([]time.Duration, n)
 	for i, h := range old {
 		c.strip(h, b)
+		stripped[i] = c.now()
 		next := c.pollFor(a, h.Name(), c.soon(), "the entry of A's lock was removed from the store")
 		if next.Token() <= h.Token() {
 			c.Failf("the entry of %q, with token %d, was removed and A was granted the name again, with token %d; it must be greater", h.Name(), h.Token(), next.Token())
@@ -146,8 +147,8 @@ func batchOldAndNew(c *C) {
 		next.free()
 		left = append(left, next)
 	}
-	for _, h := range old {
-		h.mustLearn(since, fmt.Sprintf("the entry of A's lock of %q, with token %d, was removed from the store and A acquired the name anew", h.Name(), h.Token()))
+	for i, h := range old {
+		h.mustLearn(stripped[i], fmt.Sprintf("the entry of A's lock of %q, with token %d, was removed from the store and A acquired the name anew", h.Name(), h.Token()))
 		if err := h.unlock(); !errors.Is(err, distlock.ErrLost) {
 			c.Failf("A's lock of %q with token %d was lost, but its Unlock returned %s; it must match ErrLost", h.Name(), h.Token(), describe(err))
 		}
@@ -155,7 +156,7 @@ func batchOldAndNew(c *C) {
 	for _, h := range left {
 		b.mustTry(h.Name(), "whose entry was removed, and which A took and unlocked after that: has a renewal of the first brought it back?").free()
 	}
-	c.sleepUntil(since + c.Unit()*3/2)
+	c.sleepUntil(stripped[n-1] + c.Unit()*3/2)
 	c.mustKeep(kept, b, "another lock of A on the same name had been lost before")
 	c.freeAll(kept)
 }

@@ -197,10 +197,10 @@ func pairLock(s *pairScene, ctx context.Context) (*lease, error) { return s.clai
 // pairHanded has B let go of the name when A waits, and another behind it, which lets go of what it gets.
 func pairHanded(s *pairScene, ctx context.Context) (*lease, error) {
 	c := s.c
-	next, left := c.open("W"+s.a.who), make(chan struct{})
+	left := make(chan struct{})
 	c.Go(func() {
 		c.sleep(quiet)
-		behind := next.begin(s.name, distlock.TTL(s.ttl))
+		behind := s.behind.begin(s.name, distlock.TTL(s.ttl))
 		c.sleep(quiet)
 		s.arm()
 		s.vacate()

@@ -32,7 +32,11 @@ type client struct {
 // open returns a new client. It is closed when the check is over.
 func (c *C) open(who string) *client {
 	return c.openWith(who, func(ctx context.Context) (distlock.Locker, netfault.Link, error) {
+		began := time.Now()
 		l, err := c.harness.Open(ctx, c)
+		if err == nil {
+			c.openings.opened(began)
+		}
 		return l, nil, err
 	})
 }
@@ -63,9 +67,14 @@ func (c *C) openIn(who, label string) *client {
 
 // openWith returns the client that open makes.
 func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, netfault.Link, error)) *client {
-	ctx, cancel := c.patiently()
-	defer cancel()
-	l, link, err := open(ctx)
+	var l distlock.Locker
+	var link netfault.Link
+	var err error
+	c.openings.inTurn(c.ctx, func() {
+		ctx, cancel := c.patiently()
+		defer cancel()
+		l, link, err = open(ctx)
+	})
 	if !c.Virtual() && timedOut(err) { // which says nothing of what the check is about
 		c.Inconclusivef("%s could not be opened in time: %v", who, err)
 	}

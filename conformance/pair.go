@@ -53,6 +53,7 @@ type pairScene struct {
 	op          pairing
 	k           int
 	a, b, third *client
+	behind      *client // waits behind A for what is handed over
 	gate        gate
 	steps       *stepGate // of B; nil over a wire
 	name        string

@@ -69,8 +69,9 @@ func (c *C) fated(f fate) {
 	}
 	every := c.Virtual() || os.Getenv(pairsVariable) == "all"
 	var met, tried atomic.Int64
+	b, third, behind := c.open("B"), c.open("C"), c.open("D")
 	c.together(len(ops), func(i int, rng *rand.Rand) {
-		a, b, third := c.openVia(fmt.Sprint("A", i+1)), c.open(fmt.Sprint("B", i+1)), c.open(fmt.Sprint("C", i+1))
+		a := c.openVia(fmt.Sprint("A", i+1))
 		left := rng.IntN(2)
 		for k := range fateDepth {
 			for j, w := range f.ways {
@@ -80,7 +81,7 @@ func (c *C) fated(f fate) {
 				for m, manner := range c.fateManners(f, ops[i], k) {
 					c.warm(a)
 					before := a.link.Fired()
-					s := &pairScene{c: c, op: ops[i], a: a, b: b, third: third, gate: &wireGate{link: a.link}, k: k + 1,
+					s := &pairScene{c: c, op: ops[i], a: a, b: b, third: third, behind: behind, gate: &wireGate{link: a.link}, k: k + 1,
 						name: c.Name(fmt.Sprintf("n%d-%d-%d-%d", i, k, j, m)), ttl: c.long(), told: make(chan struct{}), manner: manner}
 					s.suffer(f, w)
 					tried.Add(1)

@@ -134,7 +134,12 @@ func (p *pulse) slowest(from time.Time) (took time.Duration) {
 	if !p.asking.IsZero() {
 		took = time.Since(p.asking)
 	}
-	for _, s := range p.slow {
+	return max(took, longestSince(p.slow, from))
+}
+
+// longestSince returns how long the longest took of those that were not over by then.
+func longestSince(of []silence, from time.Time) (took time.Duration) {
+	for _, s := range of {
 		if s.to.After(from) {
 			took = max(took, s.to.Sub(s.from))
 		}

@@ -41,6 +41,8 @@ type suite struct {
 
 	heavy chan struct{} // has an element for every heavy check that runs
 
+	openings *openings // nil in virtual time
+
 	pulse  pulse
 	canary *canary.Canary // nil in virtual time, and before the first check
 }
@@ -51,6 +53,8 @@ func newSuite(ctx context.Context, h Harness, o *Options) *suite {
 	if s.opts.VirtualTime {
 		// What is outside of a bubble must not end what is inside.
 		s.ctx = context.WithoutCancel(ctx)
+	} else {
+		s.openings = newOpenings()
 	}
 	s.artifacts = sync.OnceValues(func() (string, error) { return os.MkdirTemp(s.opts.Artifacts, "distlock-conformance-") })
 	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.opts.Seed) }
@@ -72,6 +76,7 @@ func (s *suite) calibrate() {
 		ctx, cancel := context.WithTimeout(c.ctx, 2*patience)
 		defer cancel()
 		p := c.open("A")
+		s.Open = c.timeOpenings()
 		var err error
 		s.SleepOver, s.Pair, err = calibrate(ctx, func(ctx context.Context) error {
 			l, err := p.locker.TryLock(ctx, c.Name("pair"), distlock.TTL(c.fits(2*patience)))
@@ -123,7 +128,8 @@ func (s *suite) newC(k Check) *C {
 		}),
 	}
 	if !s.opts.VirtualTime {
-		c.slowest = s.slowest
+		c.openings = s.openings
+		c.slowest = func(from time.Time) time.Duration { return max(s.slowest(from), s.openings.slowest(from)) }
 	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)

@@ -109,6 +109,7 @@ type Calibration struct {
 
 	SleepOver time.Duration `json:"sleep_overshoot_p99"` // of sleeping for 10 ms
 	Pair      time.Duration `json:"lock_unlock_p99"`     // of TryLock and Unlock on a free name
+	Open      time.Duration `json:"open"`                // of a client, beside as many others as are opened at a time
 	Virtual   bool          `json:"virtual,omitempty"`
 }
 
@@ -117,8 +118,9 @@ func (k Calibration) String() string {
 	if k.Virtual {
 		return fmt.Sprintf("virtual time, unit %v, slack %v", k.Unit, k.Slack)
 	}
-	return fmt.Sprintf("unit %v, short %v, slack %v (p99: sleep overshoot %v, lock and unlock %v)",
-		k.Unit, k.Short.Round(time.Millisecond), k.Slack, k.SleepOver.Round(10*time.Microsecond), k.Pair.Round(10*time.Microsecond))
+	return fmt.Sprintf("unit %v, short %v, slack %v (p99: sleep overshoot %v, lock and unlock %v; %d clients opened side by side in %v)",
+		k.Unit, k.Short.Round(time.Millisecond), k.Slack, k.SleepOver.Round(10*time.Microsecond), k.Pair.Round(10*time.Microsecond),
+		maxOpening, k.Open.Round(time.Millisecond))
 }
 
 // calibrate measures how late this machine wakes up a goroutine and how long the
@@ -158,7 +160,7 @@ func p99(ds []time.Duration) time.Duration {
 	return ds[(len(ds)*99+99)/100-1]
 }
 
-// derive sets Unit and Slack from the measurements.
+// derive sets Unit, Short and Slack from the measurements.
 func (k *Calibration) derive(t Timing) {
 	if k.Virtual {
 		// Nothing is late but the driver, if it sleeps.
@@ -170,7 +172,8 @@ func (k *Calibration) derive(t Timing) {
 	if raceEnabled || os.Getenv("CI") == "true" {
 		k.Slack *= 4 // the detector costs up to ten times the CPU; shared runners stall
 	}
-	k.Unit = t.fitUnit(max(minUnit, 20*k.Pair/2))
+	// A client that was cut off connects anew within the two thirds of a lease that are left when a renewal fails.
+	k.Unit = t.fitUnit(max(minUnit, 10*k.Pair, 4*k.Open))
 	k.follow(k.Pair)
 }
 

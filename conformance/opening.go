@@ -1,0 +1,79 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxOpening is how many clients of all checks are opened at a time. A server that starts a process for each
+	// connection needs 40 ms of a processor for that on a slow machine: if forty clients open at once, none is through
+	// before two seconds, nor is a client that is judged and has to connect anew within its lease.
+	maxOpening = 4
+
+	// openingShare is how long a client that does not get through keeps others from being opened.
+	openingShare = 2 * time.Second
+)
+
+// openings are the clients that are opened, and how long that takes.
+type openings struct {
+	places chan struct{}
+
+	mu   sync.Mutex
+	slow []silence
+}
+
+func newOpenings() *openings { return &openings{places: make(chan struct{}, maxOpening)} }
+
+// inTurn runs f when fewer than maxOpening others run, or the check is over. In virtual time there are no turns.
+func (o *openings) inTurn(ctx context.Context, f func()) {
+	if o == nil {
+		f()
+		return
+	}
+	select {
+	case o.places <- struct{}{}:
+		leave := sync.OnceFunc(func() { <-o.places })
+		defer leave()
+		defer time.AfterFunc(openingShare, leave).Stop()
+	case <-ctx.Done():
+	}
+	f()
+}
+
+// opened notes that a client was opened, since then, over no link that may have been slow.
+func (o *openings) opened(began time.Time) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := time.Now(); now.Sub(began) >= slowLook {
+		o.slow = append(o.slow, silence{from: began, to: now})
+	}
+}
+
+// slowest returns the longest that a client has taken to open since from.
+func (o *openings) slowest(from time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return longestSince(o.slow, from)
+}
+
+// timeOpenings returns the longest that one of maxOpening clients takes that are opened at once. In virtual time they take none.
+func (c *C) timeOpenings() time.Duration {
+	if c.Virtual() {
+		return 0
+	}
+	took := make([]time.Duration, maxOpening)
+	c.together(maxOpening, func(i int, _ *rand.Rand) {
+		began := time.Now()
+		c.open(fmt.Sprint("A", i+1))
+		took[i] = time.Since(began)
+	})
+	return slices.Max(took)
+}
