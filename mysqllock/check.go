@@ -26,8 +26,12 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		return d.explainPool(err)
 	}
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
-		if *p, err = d.sql.prepare(ctx, d.db, statement); err != nil {
+		if *p, err = d.parse(ctx, statement); err != nil {
 			return err
+		}
+		if d.lent {
+			(*p).close()
+			(*p).stmt = nil
 		}
 	}
 	return d.probe(ctx)
@@ -62,7 +66,7 @@ func (d *store) Close() error {
 	}
 	for _, p := range []*prepared{d.acquire, d.take, d.release} {
 		if p != nil {
-			_ = p.stmt.Close()
+			p.close()
 		}
 	}
 	for _, p := range d.pools {
@@ -76,7 +80,10 @@ func (d *store) ensure(ctx context.Context, create bool) error {
 	err := d.check(ctx)
 	if create && hasNumber(err, errNoTable) {
 		// Others may be creating it at this moment: IF NOT EXISTS makes that no error.
-		if _, err := d.insists(ctx, plain(d.db, d.sql.text["schema"])); err != nil {
+		switch _, err := d.insists(ctx, d.plain(d.db, d.sql.text["schema"])); {
+		case hasNumber(err, errWrongValue):
+			return errNoAutocommit
+		case err != nil:
 			return d.sql.explain(d.explainReadOnly(ctx, err))
 		}
 		err = d.check(ctx)
@@ -137,12 +144,14 @@ func (d *store) checkWaitDB(ctx context.Context) error {
 
 // prepares reports whether the server can prepare a statement.
 func (d *store) prepares(ctx context.Context, statement string) error {
-	p, err := d.sql.prepare(ctx, d.db, statement)
+	p, err := d.parse(ctx, statement)
 	if err == nil {
-		_ = p.stmt.Close() // the connection's end, if not this, drops it
+		p.close()
 	}
 	return err
 }
+
+var errNoAutocommit = fmt.Errorf("%w: autocommit is off on the connections of this pool, it must be on", distlock.ErrInvalid)
 
 // session is what session.sql answers.
 type session struct {
@@ -178,7 +187,7 @@ func (d *store) checkSession(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !s.autocommit:
-		return fmt.Errorf("%w: autocommit is off on the connections of this pool, it must be on", distlock.ErrInvalid)
+		return errNoAutocommit
 	case s.engine != "InnoDB":
 		return fmt.Errorf("%w: the table %s is stored by %q, it must be by InnoDB", distlock.ErrInvalid, d.sql.table, s.engine)
 	}

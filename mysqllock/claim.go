@@ -36,6 +36,7 @@ const silentAfter = 3 * time.Second
 type store struct {
 	db                     *sql.DB
 	pools                  []*sql.DB // that were opened here
+	lent                   bool      // none was: see on
 	sql                    *statements
 	acquire, take, release *prepared
 	locks                  *namedLocks // nil if waiters poll
@@ -121,7 +122,7 @@ func (c *claim) regrant(ctx context.Context, seen int64) (driver.Grant, error) {
 	ttl := roundUp(c.request.TTL)
 	v := c.values()
 	v.number, v.seen = strconv.FormatInt(ttl.Microseconds(), 10), strconv.FormatInt(seen, 10)
-	send := plain(c.driver.db, c.driver.sql.fill("regrant", v))
+	send := c.driver.plain(c.driver.db, c.driver.sql.fill("regrant", v))
 	var token int64
 	// Not repeated by the engine, for which Again means that the claim has left nothing: the
 	// grant stands.
@@ -234,7 +235,7 @@ func (c *claim) Release(ctx context.Context) error {
 		}
 		return distlock.ErrLost
 	}
-	answer, _, err := c.exec(ctx, turns.Releasing, plain(d.db, d.sql.fill("undo", c.values())))
+	answer, _, err := c.exec(ctx, turns.Releasing, d.plain(d.db, d.sql.fill("undo", c.values())))
 	switch {
 	case err != nil:
 		return err
@@ -305,8 +306,11 @@ func alive(ctx context.Context, conn *sql.Conn) error {
 type request func(context.Context) (sql.Result, error)
 
 // plain is a request of a statement as text.
-func plain(db *sql.DB, text string) request {
-	return func(ctx context.Context) (sql.Result, error) { return db.ExecContext(ctx, text) }
+func (d *store) plain(db *sql.DB, text string) request {
+	return func(ctx context.Context) (result sql.Result, err error) {
+		err = d.on(ctx, db, func(s sender) error { result, err = s.ExecContext(ctx, text); return err })
+		return result, err
+	}
 }
 
 // exec sends a request about the name of the claim, when it is the claim's turn.
@@ -381,19 +385,4 @@ func (d *store) closeIdle() {
 func closeIdle(p *sql.DB) {
 	p.SetMaxIdleConns(0)
 	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
-}
-
-// query sends a statement and calls scan for every row of the result.
-func query(ctx context.Context, db *sql.DB, text string, scan func(*sql.Rows) error) error {
-	rows, err := db.QueryContext(ctx, text)
-	if err != nil {
-		return fault(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return fault(err)
-		}
-	}
-	return fault(rows.Err())
 }

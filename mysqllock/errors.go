@@ -43,6 +43,9 @@ const (
 	errReadOnly        = 1290
 	errTableChanged    = 1412
 	errStatementLimit  = 1461 // of prepared statements on the server
+	errWrongValue      = 1231
+	errInXA            = 1399
+	errInTransaction   = 1568
 	errPrepareAgain    = 1615
 	errReadOnlySession = 1792
 	errReadOnlyEngine  = 1836

@@ -102,7 +102,7 @@ func TestReleaseTwice(t *testing.T) {
 		v := c.values()
 		v.lock = d.sql.namedLock("n").lock
 		for range 2 {
-			answer, rows, err := d.exec(t.Context(), plain(d.db, d.sql.fill(statement, v)))
+			answer, rows, err := d.exec(t.Context(), d.plain(d.db, d.sql.fill(statement, v)))
 			if answer != 1 || rows != 1 || err != nil {
 				t.Errorf("%s answered %d, with %d rows, %v, want 1 and a row", statement, answer, rows, err)
 			}
@@ -128,7 +128,7 @@ func TestLateRegrantIsRefused(t *testing.T) {
 	testkit.Must(t, err)
 	v := c.values()
 	v.number, v.seen = fmt.Sprint(time.Minute.Microseconds()), fmt.Sprint(token)
-	late := plain(d.db, d.sql.fill("regrant", v))
+	late := d.plain(d.db, d.sql.fill("regrant", v))
 	c.ambiguous = true
 	g := grants(t, c)
 	if answer, _, err := d.exec(t.Context(), late); answer != 0 || err != nil {

@@ -175,7 +175,7 @@ func fedStore(t *testing.T, server *feed) *store {
 	d := &store{db: db, sql: statements, turns: turns.New(4, time.Second, func(error) bool { return false }), renewals: newRenewals(db, db, renewConns)}
 	d.renewals.skip = server.number()%2 == 0
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
-		if *p, err = statements.prepare(t.Context(), db, statement); err != nil {
+		if *p, err = d.parse(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,8 +65,8 @@ var _ distlock.Locker = (*Locker)(nil)
 
 // New returns a Locker on db, a pool of github.com/go-sql-driver/mysql. Close does not
 // close db. Pool limits, set before New, may be any. The pool lends connections as they were
-// left: one in an open transaction, or with another timestamp, autocommit or sql_log_bin, may
-// lead to two holders. New asks the server, within ten seconds, whether the table can be
+// left, so a request is two round trips: those in an open transaction or without autocommit are
+// passed over, and a timestamp that was set is reset. New asks the server, within ten seconds, whether the table can be
 // used, and fails with an error that says what is missing, or with distlock.ErrInvalid if an
 // option is not allowed.
 //
@@ -76,7 +76,7 @@ var _ distlock.Locker = (*Locker)(nil)
 // https://github.com/distlock-go/distlock/blob/main/docs/mysql.md#guarantees-and-limits
 func New(db *sql.DB, o *Options) (*Locker, error) {
 	o = cmp.Or(o, new(Options))
-	d := &store{db: db}
+	d := &store{db: db, lent: true}
 	err := o.check(db)
 	if db == nil {
 		err = fmt.Errorf("%w: the *sql.DB is nil", distlock.ErrInvalid)

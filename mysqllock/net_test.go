@@ -191,7 +191,7 @@ func TestDeadConnectionsAreLeft(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.wait)
 			defer cancel()
 			one := d.Claim(driver.Request{Name: "x", TTL: time.Minute}).(*claim)
-			if _, _, err := one.exec(ctx, turns.Trying, plain(d.db, "DO 1")); err == nil || p.Fired() != 1 {
+			if _, _, err := one.exec(ctx, turns.Trying, d.plain(d.db, "DO 1")); err == nil || p.Fired() != 1 {
 				t.Fatalf("a statement without an answer: %v", err)
 			}
 			if n := d.db.Stats().Idle; (n == 0) != c.leaves {
@@ -233,7 +233,7 @@ type standIn struct {
 	sqldriver.Connector
 	refuse   func(statement string) error
 	noInsert bool        // loses LAST_INSERT_ID
-	failed   func(error) // is told why prepared statements fail
+	failed   func(error) // is told why statements fail
 	rewrite  func(statement string) string
 }
 
@@ -262,7 +262,7 @@ func (c *standInConn) ExecContext(ctx context.Context, text string, args []sqldr
 	if err := c.s.refuses(text); err != nil {
 		return nil, err
 	}
-	return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args)
+	return c.s.answer(c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args))
 }
 
 func (c *standInConn) PrepareContext(ctx context.Context, text string) (sqldriver.Stmt, error) {
@@ -286,11 +286,15 @@ type standInStmt struct {
 }
 
 func (s *standInStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	r, err := s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
-	if err != nil && s.s.failed != nil {
-		s.s.failed(err)
+	return s.s.answer(s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args))
+}
+
+// answer is what the server says to a statement that has had this answer.
+func (s *standIn) answer(r sqldriver.Result, err error) (sqldriver.Result, error) {
+	if err != nil && s.failed != nil {
+		s.failed(err)
 	}
-	if err == nil && s.s.noInsert {
+	if err == nil && s.noInsert {
 		return noInsertID{r}, nil
 	}
 	return r, err

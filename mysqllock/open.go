@@ -160,6 +160,7 @@ func (d *store) prepare(o *Options) error {
 			limit = max(min(limit, open-1-renewing), 0) // one has the named locks that need no connection of their own
 		}
 		d.locks = newNamedLocks(o.WaitDB, d.sql, limit)
+		d.locks.lent = d.lent
 	}
 	d.log = o.Logger
 	return driver.CheckOptions(d, &o.Options)

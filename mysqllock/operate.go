@@ -19,13 +19,30 @@ const (
 
 // ask is query on the common pool, with a bound of its own.
 func (d *store) ask(ctx context.Context, limit time.Duration, text string, scan func(*sql.Rows) error) error {
-	return driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return query(ctx, d.db, text, scan) })
+	return driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return d.query(ctx, d.db, text, scan) })
+}
+
+// query sends a statement and calls scan for every row of the result.
+func (d *store) query(ctx context.Context, db *sql.DB, text string, scan func(*sql.Rows) error) error {
+	return fault(d.on(ctx, db, func(s sender) error {
+		rows, err := s.QueryContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}))
 }
 
 // change is exec on the common pool, with a bound of its own.
 func (d *store) change(ctx context.Context, limit time.Duration, statement string, v values) (rows int64, err error) {
 	err = driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error {
-		_, rows, err = d.exec(ctx, plain(d.db, d.sql.fill(statement, v)))
+		_, rows, err = d.exec(ctx, d.plain(d.db, d.sql.fill(statement, v)))
 		return err
 	})
 	return rows, err

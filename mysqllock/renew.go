@@ -81,7 +81,7 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	v := renewValues(batch)
 	pool := d.renewals.pool()
 	began := time.Now()
-	at, rows, err := d.exec(ctx, plain(pool, d.sql.fill("renew", v)))
+	at, rows, err := d.exec(ctx, d.plain(pool, d.sql.fill("renew", v)))
 	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
 		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
@@ -137,7 +137,7 @@ func renewValues(batch []driver.Renewal) values {
 // lease that was renewed then lasts for its TTL at the least.
 func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration, error) {
 	ends := make(map[string]time.Duration)
-	err := query(ctx, d.renewals.pool(), d.sql.fill("renewed", v), func(row *sql.Rows) error {
+	err := d.query(ctx, d.renewals.pool(), d.sql.fill("renewed", v), func(row *sql.Rows) error {
 		var owner []byte
 		var left int64
 		err := row.Scan(&owner, &left)
@@ -153,12 +153,12 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 	v := claimed.(*claim).values()
 	ttl = roundUp(ttl)
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
-	send := d.renewals.plain(d.sql.fill("renew-alone", v))
+	text := d.sql.fill("renew-alone", v)
 	at, rows, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		select {
 		case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
 			defer func() { <-d.renewals.alone }()
-			return send(ctx)
+			return d.plain(d.renewals.pool(), text)(ctx)
 		case <-ctx.Done():
 			return nil, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 		}
@@ -185,11 +185,6 @@ func (n *renewals) pool() *sql.DB {
 	}
 	n.connect()
 	return n.common
-}
-
-// plain is a request of a statement as text.
-func (n *renewals) plain(text string) request {
-	return func(ctx context.Context) (sql.Result, error) { return n.pool().ExecContext(ctx, text) }
 }
 
 // connect makes a connection for the next renewal, in the background: the call that

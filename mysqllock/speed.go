@@ -14,8 +14,8 @@ import (
 
 // prepared is a statement that the server parses once per connection.
 type prepared struct {
-	stmt  *sql.Stmt
-	slots []byte // which of the values each parameter is, as '1' to '5'
+	stmt  *sql.Stmt // nil on a pool of the user's: no statement can be kept for a connection that is settled first
+	slots []byte    // which of the values each parameter is, as '1' to '5'
 
 	plain func(values) request // the same as text
 }
@@ -23,9 +23,9 @@ type prepared struct {
 // slot is where a value goes in a statement.
 var slot = regexp.MustCompile(`%\[[1-5]\]s`)
 
-func (s *statements) prepare(ctx context.Context, db *sql.DB, statement string) (*prepared, error) {
-	p := &prepared{plain: func(v values) request { return plain(db, s.fill(statement, v)) }}
-	text := slot.ReplaceAllStringFunc(s.text[statement], func(found string) string {
+func (d *store) parse(ctx context.Context, statement string) (*prepared, error) {
+	p := &prepared{plain: func(v values) request { return d.plain(d.db, d.sql.fill(statement, v)) }}
+	text := slot.ReplaceAllStringFunc(d.sql.text[statement], func(found string) string {
 		p.slots = append(p.slots, found[2])
 		switch found[2] {
 		case '4', '5': // a number
@@ -36,10 +36,17 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB, statement string) 
 		return "UNHEX(?)"
 	})
 	var err error
-	if p.stmt, err = db.PrepareContext(ctx, text); err != nil {
+	if p.stmt, err = d.db.PrepareContext(ctx, text); err != nil {
 		return nil, err // not one without a statement: Close closes those that are there
 	}
 	return p, nil
+}
+
+// close has the server forget the statement. The connection's end, if not this, does so.
+func (p *prepared) close() {
+	if p.stmt != nil {
+		_ = p.stmt.Close()
+	}
 }
 
 // with is a request of a prepared statement, or of its text on a new connection of a server that prepares no more.
@@ -57,9 +64,11 @@ func (p *prepared) with(v values, numbers ...int64) request {
 		number, seen = numbers[0], numbers[1]
 	}
 	return func(ctx context.Context) (sql.Result, error) { // what it uses is not changed: else it would be on the heap
-		result, err := p.stmt.ExecContext(ctx, arguments...)
-		if !hasNumber(err, errStatementLimit) {
-			return result, err
+		if p.stmt != nil {
+			result, err := p.stmt.ExecContext(ctx, arguments...)
+			if !hasNumber(err, errStatementLimit) {
+				return result, err
+			}
 		}
 		filled := v
 		filled.number, filled.seen = strconv.FormatInt(number, 10), strconv.FormatInt(seen, 10)

@@ -41,6 +41,7 @@ import (
 // is kept for claims with its named lock; see free.sql.
 type namedLocks struct {
 	db    *sql.DB
+	lent  bool // the pool is the user's
 	sql   *statements
 	conns chan struct{} // one element per claim that has a connection
 
@@ -85,6 +86,14 @@ func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
 	l.shared.db, l.shared.sql, l.shared.released = db, s, l.handOvers.begin
 	return l
+}
+
+// conn returns a connection to wait on. The release of a name goes over it, too.
+func (l *namedLocks) conn(ctx context.Context) (*sql.Conn, error) {
+	if l.lent {
+		return settled(ctx, l.db, l.sql.text["settle"])
+	}
+	return l.db.Conn(ctx)
 }
 
 // ask sends a statement about a named lock. Each answers with a number.
@@ -228,7 +237,7 @@ func (l *namedLocks) join(name string) *waiter {
 
 func (w *waiter) wait(ctx context.Context) {
 	defer close(w.done)
-	conn, err := w.locks.db.Conn(ctx)
+	conn, err := w.locks.conn(ctx)
 	if err == nil {
 		var got int
 		if got, err = w.locks.sql.ask(ctx, conn, "await-lock", w.name); err == nil && got > 0 {

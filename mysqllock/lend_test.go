@@ -1,0 +1,141 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/internal/testkit"
+)
+
+// lentDriver returns the driver of a Locker on a pool of the user's.
+func lentDriver(t *testing.T, db *sql.DB, table string) *store {
+	t.Helper()
+	l, err := New(db, &Options{Table: table, Create: true})
+	testkit.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l.driverOf(t)
+}
+
+// TestLentAsLeft takes a lock, renews it and gives it back on a pool with one connection that somebody has left in some state:
+// others are told of it at once, and the server still knows of it when that connection is gone.
+func TestLentAsLeft(t *testing.T) {
+	t.Parallel()
+	table := freshTable(t)
+	for what, text := range map[string]string{
+		"read-only":           "SET SESSION TRANSACTION READ ONLY",
+		"an early clock":      "SET timestamp = UNIX_TIMESTAMP() - 3600",
+		"a late clock":        "SET timestamp = UNIX_TIMESTAMP() + 3600",
+		"chained":             "SET completion_type = 'CHAIN'",
+		"a clock that stands": "SET timestamp = UNIX_TIMESTAMP()",
+	} {
+		t.Run(what, func(t *testing.T) {
+			db := pool(t, nil)
+			d, other := lentDriver(t, db, table), testDriver(t, adminPool(t), table)
+			db.SetMaxOpenConns(1)
+			spoil := func() { _, err := db.Exec(text); testkit.Must(t, err) }
+			name := testkit.Owner()
+			held, rival := d.claimOn(name, time.Minute), other.claimOn(name, time.Minute)
+			spoil()
+			grants(t, held)
+			_, err := rival.Try(t.Context())
+			wantError(t, "Try of a held name", err, distlock.ErrHeld)
+			spoil()
+			_, err = held.Renew(t.Context(), time.Minute)
+			testkit.Must(t, err)
+			spoil()
+			st, err := d.Inspect(t.Context(), name)
+			if err != nil || !st.Held || st.Remaining > time.Minute || st.Remaining < 30*time.Second {
+				t.Errorf("Inspect says %+v, %v", st, err)
+			}
+			spoil()
+			releases(t, held)
+			grants(t, rival)
+			releases(t, rival)
+		})
+	}
+}
+
+// TestOpenTransaction has somebody leave a transaction open on a connection of the pool, or autocommit off. It is passed over, and stays open;
+// where there is no other, the error says so.
+func TestOpenTransaction(t *testing.T) {
+	t.Parallel()
+	table := freshTable(t)
+	for _, begin := range []string{"BEGIN", "XA START 'distlock'", "SET autocommit = 0"} {
+		t.Run(begin, func(t *testing.T) {
+			db := pool(t, nil)
+			d, other := lentDriver(t, db, table), testDriver(t, adminPool(t), table)
+			db.SetMaxOpenConns(1)
+			_, err := db.Exec(begin)
+			testkit.Must(t, err)
+			var left, now int
+			testkit.Must(t, db.QueryRow("SELECT CONNECTION_ID()").Scan(&left))
+
+			name := testkit.Owner()
+			held, rival := d.claimOn(name, time.Minute), other.claimOn(name, time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err = held.Try(ctx)
+			if wantError(t, "Try on the only connection", err, context.DeadlineExceeded); driver.FateOf(err) != driver.NotSent || !strings.Contains(fmt.Sprint(err), "left open") {
+				t.Errorf("it says %v, of the fate %v", err, driver.FateOf(err))
+			}
+			db.SetMaxOpenConns(2)
+			grants(t, held)
+			_, err = rival.Try(t.Context())
+			wantError(t, "Try of a held name", err, distlock.ErrHeld)
+			_, err = held.Renew(t.Context(), time.Minute)
+			testkit.Must(t, err)
+			releases(t, held)
+			grants(t, rival)
+			releases(t, rival)
+			// Each was given back in the order in which it was lent.
+			for range 2 {
+				if testkit.Must(t, db.QueryRow("SELECT CONNECTION_ID()").Scan(&now)); now == left {
+					break
+				}
+				conn, err := db.Conn(t.Context())
+				testkit.Must(t, err)
+				defer conn.Close()
+			}
+			_, err = db.Exec(d.sql.text["settle"])
+			if now != left || !hasNumber(err, errInTransaction, errInXA, errWrongValue) {
+				t.Errorf("connection %d, left open on %d, answers %v", now, left, err)
+			}
+		})
+	}
+}
+
+// TestWaitDBAsLeft has a claim wait, and hold, on connections of which one is in an open transaction: its release is seen by others.
+func TestWaitDBAsLeft(t *testing.T) {
+	t.Parallel()
+	table, wait := freshTable(t), pool(t, nil)
+	l, err := New(pool(t, nil), &Options{Table: table, Create: true, WaitDB: wait})
+	testkit.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	wait.SetMaxOpenConns(1)
+	_, err = wait.Exec("BEGIN")
+	testkit.Must(t, err)
+	wait.SetMaxOpenConns(0)
+
+	other, err := Open(t.Context(), server(t).URL(), &Options{Table: table})
+	testkit.Must(t, err)
+	t.Cleanup(func() { other.Close() })
+	name := testkit.Owner()
+	first, err := other.Lock(t.Context(), name)
+	testkit.Must(t, err)
+	held := handOff(t, first, l, func() { time.Sleep(50 * time.Millisecond) })
+	testkit.Must(t, held.Extend(t.Context(), time.Minute))
+	if _, err := other.TryLock(t.Context(), name); !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("TryLock of a held name: %v", err)
+	}
+	testkit.Must(t, held.Unlock(t.Context()))
+	last, err := other.TryLock(t.Context(), name)
+	testkit.Must(t, err)
+	testkit.Must(t, last.Unlock(t.Context()))
+}
