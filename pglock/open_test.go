@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,5 +58,31 @@ func TestOpenOfAnotherServer(t *testing.T) {
 	_, err := Open(t.Context(), "postgres://me:s3cret@"+addr+"/shop", nil)
 	if err == nil || !strings.Contains(err.Error(), "what listens there does not answer like a Postgres") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// What the environment says of the server, the database and the session does not count: two processes with one URL would have
+// two tables. What it says of the user does.
+func TestEnvironment(t *testing.T) {
+	service := filepath.Join(t.TempDir(), "services")
+	testkit.Must(t, os.WriteFile(service, []byte("[other]\ndbname=other\nsearch_path=other\nsslmode=require\n"), 0o600))
+	for name, value := range map[string]string{"PGOPTIONS": "-c search_path=other", "PGDATABASE": "other", "PGTZ": "Asia/Tokyo", "PGAPPNAME": "other",
+		"PGTARGETSESSIONATTRS": "standby", "PGSSLMODE": "require", "PGSSLROOTCERT": "system", "PGSSLNEGOTIATION": "direct", "PGHOST": "other", "PGPORT": "1",
+		"PGSERVICEFILE": service, "PGSERVICE": "other", "PGUSER": "me", "PGPASSWORD": "s3cret"} {
+		t.Setenv(name, value)
+	}
+	for url, want := range map[string]string{"postgres://db1/shop": "shop", "postgres://db1": "me", "postgres://you:pw@db1": "you"} {
+		config, _, err := parseURL(url, Options{})
+		testkit.Must(t, err)
+		c := config.ConnConfig
+		if c.Host != "db1" || c.Port != 5432 || c.Database != want || c.TLSConfig != nil || c.ValidateConnect != nil || len(c.Fallbacks) > 0 ||
+			!maps.Equal(c.RuntimeParams, map[string]string{"application_name": "distlock"}) || c.Password == "" || c.SSLNegotiation != "" {
+			t.Errorf("%s: %s, port %d, database %q, TLS %v, parameters %v, fallbacks %v", url, c.Host, c.Port, c.Database, c.TLSConfig, c.RuntimeParams, c.Fallbacks)
+		}
+	}
+	config, _, err := parseURL("postgres://db1,db2/shop", Options{})
+	testkit.Must(t, err)
+	if c := config.ConnConfig; c.ValidateConnect == nil || len(c.Fallbacks) != 1 {
+		t.Errorf("of two hosts: %v", c.Fallbacks)
 	}
 }
