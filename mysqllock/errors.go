@@ -83,6 +83,8 @@ func fateOf(err error) driver.Fate {
 	switch answered := errors.As(err, &e); {
 	case errors.Is(err, distlock.ErrClosed):
 		return driver.Answered
+	case leftOpen(err):
+		return driver.NotSent
 	case answered && slices.Contains(undone, e.Number):
 		return driver.Again
 	case answered && (slices.Contains(readOnly, e.Number) || slices.Contains(passing, e.Number)):

@@ -1,11 +1,13 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -14,8 +16,14 @@ import (
 // granted here would be undone later; by another clock, a lease would be over too soon. So each is settled first, for one
 // round trip. Our own pools do without.
 
-// maxLent bounds how many connections a request looks at: a pool without a limit would take all that the server has.
-const maxLent = 8
+const (
+	// maxLent bounds how many connections a request looks at: a pool without a limit would take all that the server has.
+	maxLent = 8
+
+	// lendWait is how long it waits for another one while it keeps some. It may keep the only one, which somebody needs for
+	// his COMMIT.
+	lendWait = 50 * time.Millisecond
+)
 
 // sender is a pool, or a connection of one.
 type sender interface {
@@ -36,38 +44,60 @@ func (d *store) on(ctx context.Context, db *sql.DB, f func(sender) error) error 
 	return f(conn)
 }
 
-// settled returns a connection that is in no transaction, and commits each statement. Others stay as they are: somebody may go
-// on with them. They are given back at the end, because the pool would lend them again.
-func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err error) {
-	var passed []*sql.Conn
-	defer func() {
-		for _, conn := range passed {
-			_ = conn.Close()
+// renewal sends a renewal over the connections of renewals, or, where none of these is fit for that, over the common ones.
+func (d *store) renewal(text string) request {
+	return func(ctx context.Context) (sql.Result, error) {
+		pool := d.renewals.pool()
+		result, err := d.plain(pool, text)(ctx)
+		if pool != d.renewals.common && leftOpen(err) {
+			result, err = d.plain(d.renewals.common, text)(ctx)
 		}
-		if err != nil && len(passed) > 0 {
-			err = fmt.Errorf("%d connections of the pool are in a transaction that somebody has left open, or without autocommit: %w", len(passed), err)
+		return result, err
+	}
+}
+
+// leftOpen reports whether err says that connections are in a transaction, or without autocommit. Nothing was sent on them.
+func leftOpen(err error) bool {
+	return errors.As(err, new(*connectError)) && hasNumber(err, errInTransaction, errInXA, errWrongValue)
+}
+
+// settled returns a connection that is in no transaction, and commits each statement. It has looked at others, if these do not:
+// they are given back at the end, as they are, because the pool would lend them again, and somebody may go on with them.
+func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err error) {
+	var lent []*sql.Conn // that are refused
+	defer func() {
+		for _, conn := range lent {
+			_ = conn.Close()
 		}
 	}()
-	for n := 1; ; n++ {
-		conn, err := db.Conn(ctx)
+	var refusal error
+	for range maxLent {
+		conn, err := another(ctx, db, refusal != nil)
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(refusal, err)
 		}
-		if _, err = conn.ExecContext(ctx, settle); err == nil {
+		switch _, err = conn.ExecContext(ctx, settle); {
+		case err == nil:
 			return conn, nil
-		}
-		another := n < maxLent && ctx.Err() == nil
-		switch {
 		case hasNumber(err, errInTransaction, errInXA, errWrongValue):
-			passed = append(passed, conn)
-		case errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn):
-			_ = conn.Close() // for good: the server had ended it
-		default:
-			_ = conn.Close()
-			another = false
+			lent = append(lent, conn)
+			refusal = fmt.Errorf("%d connections of the pool are in a transaction that somebody has left open, or without autocommit: %w", len(lent), err)
+			continue
 		}
-		if !another {
+		_ = conn.Close()
+		if !errors.Is(err, sqldriver.ErrBadConn) && !errors.Is(err, mysql.ErrInvalidConn) { // which the server had ended
 			return nil, err
 		}
 	}
+	return nil, cmp.Or(refusal, error(sqldriver.ErrBadConn))
+}
+
+// another returns a connection of the pool, at once or soon if that keeps some of it already.
+func another(ctx context.Context, db *sql.DB, soon bool) (*sql.Conn, error) {
+	if !soon {
+		return db.Conn(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lendWait)
+	defer cancel()
+	return db.Conn(ctx)
 }

@@ -20,8 +20,8 @@ import (
 // A claim costs no request if it is released before its timer fires. The connection carries one
 // request at a time, so one goroutine sends them all, and ends when there is none to send.
 type sharedConn struct {
-	db  *sql.DB
-	sql *statements
+	connect func(context.Context) (*sql.Conn, error)
+	sql     *statements
 
 	released func(name string) // is told when a named lock has been released
 
@@ -161,7 +161,7 @@ func (s *sharedConn) send(statement, name, owner string) bool {
 	defer cancel()
 	var err error
 	if s.conn == nil {
-		s.conn, err = s.db.Conn(ctx)
+		s.conn, err = s.connect(ctx)
 	}
 	answer := 0
 	if err == nil {

@@ -84,7 +84,7 @@ const (
 // newNamedLocks returns the named locks of a table. At most limit claims wait at a time.
 func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
-	l.shared.db, l.shared.sql, l.shared.released = db, s, l.handOvers.begin
+	l.shared.connect, l.shared.sql, l.shared.released = l.conn, s, l.handOvers.begin
 	return l
 }
 
