@@ -46,6 +46,7 @@ func (s *suite) examine(k Check) Result {
 	}
 	began := time.Now()
 	cal := s.Calibration
+	var before []string // why it was run again
 	for n := 1; ; n++ {
 		c := s.newC(k)
 		cal.follow(s.slowest(time.Now().Add(-lately)))
@@ -55,9 +56,10 @@ func (s *suite) examine(k Check) Result {
 		s.excuse(c, started)
 		if c.status != Inconclusive || n == maxAttempts || s.ctx.Err() != nil {
 			r := s.result(c)
-			r.Attempts, r.Took = n, time.Since(began)
+			r.Attempts, r.Took, r.Log = n, time.Since(began), append(before, r.Log...)
 			return s.pinned(r)
 		}
+		before = append(before, fmt.Sprintf("attempt %d, with a unit of %v, was inconclusive: %s", n, cal.Unit, c.shorten(c.reason)))
 		cal.Unit, cal.Short = s.timing.fitUnit(2*cal.Unit), 2*cal.Short
 	}
 }

@@ -70,7 +70,9 @@ func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, ne
 	var l distlock.Locker
 	var link netfault.Link
 	var err error
+	asked := c.now()
 	c.openings.inTurn(c.ctx, func() {
+		c.noteStall(c.now() - asked) // others may wait for this client meanwhile
 		ctx, cancel := c.patiently()
 		defer cancel()
 		l, link, err = open(ctx)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -59,21 +60,28 @@ func (o *openings) opened(began time.Time) {
 
 // slowest returns the longest that a client has taken to open since from.
 func (o *openings) slowest(from time.Time) time.Duration {
+	if o == nil {
+		return 0
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return longestSince(o.slow, from)
 }
 
-// timeOpenings returns the longest that one of maxOpening clients takes that are opened at once. In virtual time they take none.
-func (c *C) timeOpenings() time.Duration {
-	if c.Virtual() {
-		return 0
+// timeOpenings returns the longest that one of maxOpening clients takes that are opened at once: of two times the shorter, which
+// leaves out a hiccup. In virtual time they take none.
+func (c *C) timeOpenings() (longest time.Duration) {
+	for range 2 {
+		if c.Virtual() {
+			break
+		}
+		took := make([]time.Duration, maxOpening)
+		c.together(maxOpening, func(i int, _ *rand.Rand) {
+			began := time.Now()
+			c.open(fmt.Sprint("A", i+1))
+			took[i] = time.Since(began)
+		})
+		longest = min(cmp.Or(longest, slices.Max(took)), slices.Max(took))
 	}
-	took := make([]time.Duration, maxOpening)
-	c.together(maxOpening, func(i int, _ *rand.Rand) {
-		began := time.Now()
-		c.open(fmt.Sprint("A", i+1))
-		took[i] = time.Since(began)
-	})
-	return slices.Max(took)
+	return longest
 }

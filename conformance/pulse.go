@@ -243,10 +243,15 @@ func (c *C) stood(since time.Duration) time.Duration {
 	return worst
 }
 
+// late is stood, or the longest that a client has taken to connect: so may one that was cut off.
+func (c *C) late(since time.Duration) time.Duration {
+	return max(c.stood(since), c.openings.slowest(time.Now().Add(since-c.now())))
+}
+
 // excuse makes the check inconclusive if the machine or the store has stood still since then for an eighth of ttl: a lock that
 // is renewed may be lost then.
 func (c *C) excuse(since, ttl time.Duration, name string, lost error) {
-	if stood := c.stood(since); stood > ttl/8 {
+	if stood := c.late(since); stood > ttl/8 {
 		c.Inconclusivef("%q was lost, but the machine or the store stood still for %v meanwhile: %v", name, stood, lost)
 	}
 }
@@ -258,7 +263,7 @@ func (s *suite) excuse(c *C, began time.Time) {
 	if s.opts.VirtualTime {
 		return
 	}
-	stood := c.stood(c.now() - time.Since(began))
+	stood := c.late(c.now() - time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.convicted || c.status != Failed && c.status != Inconclusive {

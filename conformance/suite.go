@@ -128,8 +128,7 @@ func (s *suite) newC(k Check) *C {
 		}),
 	}
 	if !s.opts.VirtualTime {
-		c.openings = s.openings
-		c.slowest = func(from time.Time) time.Duration { return max(s.slowest(from), s.openings.slowest(from)) }
+		c.openings, c.slowest = s.openings, s.slowest
 	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)
