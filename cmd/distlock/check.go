@@ -49,8 +49,12 @@ func checkCommand() *cobra.Command {
 		Long:  checkHelp,
 		Args:  atMostOne("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.json == "-" && o.junit == "-" {
+			outliveReaders() // it has things to remove
+			switch {
+			case o.json == "-" && o.junit == "-":
 				return usage(errors.New("only one of --json and --junit can go to standard output"))
+			case o.soak > 0 && (o.json == "-" || o.junit == "-"):
+				return usage(errors.New("--soak makes a report for each round, and only one can go to standard output: name a file, which has the last"))
 			}
 			if len(args) == 1 {
 				if err := cmd.Flags().Set("url", args[0]); err != nil {

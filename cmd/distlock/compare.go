@@ -63,6 +63,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
   distlock compare --profile checkout --rate 500 redis://localhost:6379 etcd://localhost:2379`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, urls []string) error {
+			outliveReaders() // it has things to remove
 			p, err := c.resolve(cmd.Flags())
 			if err != nil {
 				return usage(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/providers/rawbytes"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -127,11 +127,11 @@ func loadServer(cmd *cobra.Command) (backends.Config, error) {
 // loadFile reads a file into k. The error completes "the configuration FILE". It quotes
 // nothing of the file: whatever is not understood may be a password.
 func loadFile(k *koanf.Koanf, name string) error {
-	text, err := os.ReadFile(name)
+	text, err := os.ReadFile(name) // once: it may be a pipe
 	if err != nil {
 		return fmt.Errorf(": %w", err)
 	}
-	if err := k.Load(file.Provider(name), yaml.Parser()); err != nil {
+	if err := k.Load(rawbytes.Provider(text), yaml.Parser()); err != nil {
 		return fmt.Errorf(" is not YAML with fields like \"url: redis://localhost\"%s", yamlLine.FindString(err.Error()))
 	}
 	if err := oneDocument(text); err != nil {

@@ -53,7 +53,7 @@ func inspectCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.prefix, "prefix", "", "list only names that start with `text`")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object per lock and line")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object per lock and line, and nothing if there is none")
 	f.BoolVar(&o.watch, "watch", false, "print again whenever something changes, until interrupted")
 	f.BoolVar(&o.base, "token-base", false, "print the token_base for the URL of a store to move to")
 	f.DurationVar(&o.every, "every", time.Second, "how often --watch looks")
@@ -91,8 +91,11 @@ func (o *inspectOptions) inspect(cmd *cobra.Command, args []string) error {
 		return sts, err
 	}
 	show := showTable
-	if o.asJSON {
+	switch {
+	case o.asJSON:
 		show = showJSON
+	case o.watch:
+		show = showWhen
 	}
 	return b.watch(cmd.Context(), cmd.OutOrStdout(), look, show, len(args) == 1, o.watch, o.every)
 }
@@ -106,6 +109,12 @@ func lookAt(ctx context.Context, l distlock.Locker, args []string, prefix string
 	return []distlock.Status{st}, err
 }
 
+// showWhen is showTable with the time before it.
+func showWhen(w io.Writer, sts []distlock.Status) error {
+	fmt.Fprintf(w, "-- %s\n", time.Now().Format(time.TimeOnly))
+	return showTable(w, sts)
+}
+
 type shower func(io.Writer, []distlock.Status) error
 
 // watch shows what look returns, once, or whenever it has changed. Once and of one name, it also tells
@@ -116,17 +125,16 @@ func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Cont
 	for first := true; ; first = false {
 		sts, err := look(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && watch:
 			return nil
+		case ctx.Err() != nil: // nothing is known of the name
+			return ctx.Err()
 		case errors.Is(err, distlock.ErrInvalid):
 			return usage(err)
 		case err != nil:
 			return b.failed(err)
 		}
 		if now := essence(sts); first || now != last {
-			if watch {
-				fmt.Fprintf(w, "-- %s\n", time.Now().Format(time.TimeOnly))
-			}
 			if err := show(w, sts); err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -294,7 +295,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 	if err != nil {
 		return tellAndClose(b.locker, notRun(err)) // unlocks
 	}
-	after := kept{lost: out.Lost}
+	after := kept{lost: out.Lost, left: out.Running} // then the name stays taken until the lease ends
 	if out.Lost == nil && out.Status == 0 {
 		after = o.keep(ctx, b, lock, start)
 	}
@@ -317,8 +318,8 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 		return &exit{status: statusLost}
 	case out.Interrupted:
 		return &exit{status: out.Status, interrupted: true, group: true}
-	case out.Status != 0:
-		return &exit{status: out.Status}
+	case out.Status != 0: // a signal may have come by way of this process, which a script around has seen as well
+		return &exit{status: out.Status, interrupted: out.Status == 128+int(syscall.SIGINT)}
 	}
 	return nil
 }

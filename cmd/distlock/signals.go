@@ -20,11 +20,17 @@ type interrupts struct {
 
 	mu      sync.Mutex
 	first   os.Signal
-	at      time.Time // of the first
+	last    os.Signal // that was forwarded
+	at      time.Time // of the first, or of that
 	forward chan os.Signal
 }
 
-const repeatWithin = time.Second
+const (
+	repeatWithin = time.Second
+
+	// pairWithin is for how long a signal that is passed on is the same: programs take a second one for "at once".
+	pairWithin = 100 * time.Millisecond
+)
 
 func interruptible(ctx context.Context) (context.Context, *interrupts) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -56,7 +62,9 @@ func (i *interrupts) deliver(s os.Signal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
+	case i.forward != nil && s == i.last && slices.Contains(ending, s) && time.Since(i.at) < pairWithin:
 	case i.forward != nil:
+		i.last, i.at = s, time.Now()
 		select {
 		case i.forward <- s:
 		default: // sixteen signals wait already; one more says nothing new

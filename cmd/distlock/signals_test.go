@@ -4,6 +4,8 @@ import (
 	"context"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // A signal that comes between the grant and the start of the command was meant to end
@@ -32,4 +34,19 @@ func TestSignalsArePassedOn(t *testing.T) {
 	if e := i.exit(); ctx.Err() == nil || !e.interrupted || e.status != 130 {
 		t.Errorf("context %v, exit %+v", ctx.Err(), e)
 	}
+}
+
+// timeout(1) sends its signal to the process and to its group: the command gets it once. One that comes later is a second one.
+func TestPairIsOneSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &interrupts{cancel: func() {}}
+		received := i.passOn()
+		i.deliver(syscall.SIGTERM)
+		i.deliver(syscall.SIGTERM)
+		time.Sleep(pairWithin)
+		i.deliver(syscall.SIGTERM)
+		if len(received) != 2 {
+			t.Errorf("the command gets %d signals, want 2", len(received))
+		}
+	})
 }

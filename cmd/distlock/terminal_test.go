@@ -150,10 +150,11 @@ func TestCtrlCEndsTheScriptAround(t *testing.T) {
 	for name, command := range map[string]string{
 		"running":    `distlock run job -- sh -c "echo started > f; exec tail -f f"`,
 		"connecting": `echo started; distlock run --url redis://` + mute + ` job -- true`,
+		"redirected": `distlock run job -- sh -c "echo started > /dev/tty; exec tail -f /dev/null" > f`, // so it has not got the terminal
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t)
-			c.send("sh -c '" + command + "; echo went on'\n")
+			c.send("bash -c '" + command + "; echo went on'\n") // dash ends whatever becomes of the command
 			c.expect("started")
 			time.Sleep(100 * time.Millisecond) // for the one that connects; sooner is no different
 			c.send(ctrlC)

@@ -152,14 +152,23 @@ func (g *group) exitStatus() int {
 	return g.ws.ExitStatus()
 }
 
-// job acts on a signal for this process as a job of a shell.
-func (g *group) job(s os.Signal) {
-	switch s {
-	case syscall.SIGTSTP:
-		_ = g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
-	case syscall.SIGCONT:
-		g.resume()
+// stays reports whether processes of another user are left of the group a moment after it was killed.
+func (g *group) stays() bool {
+	for end := time.Now().Add(maxSettle); errors.Is(g.system(-g.pid, 0), syscall.EPERM); time.Sleep(maxSettle / 20) {
+		if time.Now().After(end) {
+			return true
+		}
 	}
+	return false
+}
+
+// job acts on a signal for this process as a job of a shell, and reports whether the job is continued: the group must then be
+// resumed, or killed.
+func (g *group) job(s os.Signal) (continued bool) {
+	if s == syscall.SIGTSTP {
+		_ = g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
+	}
+	return s == syscall.SIGCONT
 }
 
 // suspend acts on the program having been stopped, and reports whether this process

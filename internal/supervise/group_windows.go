@@ -35,7 +35,9 @@ func (g *group) restore() (interrupted bool) { return false }
 // signal does nothing: the console delivers Ctrl-C to the program by itself.
 func (g *group) signal(os.Signal) error { return nil }
 
-func (g *group) job(os.Signal) {}
+func (g *group) job(os.Signal) bool { return false }
+
+func (g *group) stays() bool { return false }
 
 func (g *group) suspend(syscall.Signal) bool { return false }
 

@@ -56,6 +56,8 @@ type Outcome struct {
 	// Interrupted says that Ctrl-C has ended the program, and that the parent of this
 	// process, like a script, has not seen it.
 	Interrupted bool
+	// Running says that the program had to end, and that processes that it has started run on: they are another user's.
+	Running bool
 }
 
 // maxSettle is what the kernel and a slow machine may need until the last process is gone.
@@ -89,7 +91,7 @@ func Run(lock distlock.Lock, c Command) (Outcome, error) {
 	}
 	w.group = g
 	w.until(g.done)
-	return Outcome{Status: g.exitStatus(), Lost: w.lost, Interrupted: g.restore()}, nil
+	return Outcome{Status: g.exitStatus(), Lost: w.lost, Interrupted: g.restore(), Running: w.running}, nil
 }
 
 func startError(name string, err error) error {
@@ -110,6 +112,7 @@ type watch struct {
 	group   *group
 	lost    error
 	refused bool // the user knows that the command cannot be ended
+	running bool // what is left of the group runs on
 	told    messages
 }
 
@@ -125,7 +128,10 @@ func (w *watch) until(done <-chan struct{}) {
 		case s := <-w.command.Signals:
 			w.sent(w.group.signal(s))
 		case s := <-w.group.jobs:
-			w.group.job(s)
+			if w.group.job(s) && w.awake(done) {
+				return
+			}
+			timer.Reset(w.untilTerm())
 		case s := <-w.group.stopped:
 			if w.group.suspend(s) && w.awake(done) {
 				return
@@ -157,8 +163,7 @@ func (w *watch) awake(done <-chan struct{}) bool {
 	if err := w.lock.Err(); err != nil && !w.command.KeepRunning {
 		refused := w.group.kill()
 		w.lose(err)
-		w.sent(refused)
-		<-done
+		w.killed(done, refused)
 		return true
 	}
 	w.group.resume()
@@ -251,8 +256,21 @@ func (m *messages) wait() {
 	}
 }
 
-// end asks the whole group to end, and makes it, after grace.
+// killed waits until what was killed has ended. Of a group with processes of several users, the system ends those of this one.
+func (w *watch) killed(done <-chan struct{}, refused error) {
+	w.sent(refused)
+	<-done
+	if w.running = w.group.stays(); w.running {
+		w.sent(os.ErrPermission)
+	}
+}
+
+// end asks the whole group to end, and makes it, after grace. What may be stopped is not woken up without time to end.
 func (w *watch) end(done <-chan struct{}, grace time.Duration) {
+	if grace <= 0 {
+		w.killed(done, w.group.kill())
+		return
+	}
 	w.sent(w.group.terminate())
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -263,8 +281,7 @@ func (w *watch) end(done <-chan struct{}, grace time.Duration) {
 		case s := <-w.command.Signals:
 			w.sent(w.group.signal(s))
 		case <-timer.C:
-			w.sent(w.group.kill())
-			<-done
+			w.killed(done, w.group.kill())
 			return
 		case <-tick.C:
 			// The program itself may end before what it has started: a shell

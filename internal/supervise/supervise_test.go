@@ -164,6 +164,36 @@ func TestProgramOfAnotherUser(t *testing.T) {
 	<-over
 }
 
+// Of a group with processes of another user, the system ends the others, and says of the rest that it may not be signalled.
+func TestGroupOfTwoUsers(t *testing.T) {
+	_, lock := hold(t, time.Minute)
+	o := &overslept{Lock: lock, done: make(chan struct{})}
+	g, err := start(exec.Command("sleep", "1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.restore()
+	g.system = func(pid int, s syscall.Signal) error {
+		if s == 0 {
+			return syscall.EPERM
+		}
+		return syscall.Kill(pid, s)
+	}
+	told := make(chan string, 10)
+	w := &watch{lock: o, group: g, command: Command{Tell: func(format string, args ...any) { told <- fmt.Sprintf(format, args...) }}}
+	o.over.Store(true)
+	close(o.done)
+	w.until(g.done)
+	w.told.Wait()
+	close(told)
+	last := ""
+	for last = range told {
+	}
+	if !w.running || !strings.HasSuffix(last, "it keeps running WITHOUT the lock") {
+		t.Errorf("running is %t, the last word is %q", w.running, last)
+	}
+}
+
 // The grace is what was asked for, within the lease.
 func TestGraceIsWithinTheLease(t *testing.T) { synctest.Test(t, testGraceIsWithinTheLease) }
 
