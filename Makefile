@@ -36,11 +36,11 @@ RUNTESTS = DISTLOCK_REQUIRE=$${DISTLOCK_REQUIRE-all} $(GO) run ./scripts/runtest
 # A garbage collector that comes four times less often: the compiler and -race take a fifth less of the processors, the
 # mutants almost half. The limit is above the 1.7 GB that the tests of zklock keep, in buffers of its client: below that, the
 # collector takes as much as the tests.
-test test-short mutants matrix flakes: export GOGC ?= 400
-test test-short mutants matrix flakes: export GOMEMLIMIT ?= 2GiB
+test test-short mutants matrix flakes lint: export GOGC ?= 400
+test test-short mutants matrix flakes lint: export GOMEMLIMIT ?= 2GiB
 # A cold build takes a tenth less if the compiler makes no DWARF. This program, the tests without -race and etcd have the same
 # flags, so that the library of Go is compiled once for all.
-test test-short mutants flakes: export GOFLAGS += -gcflags=all=-dwarf=false
+test test-short mutants flakes lint: export GOFLAGS += -gcflags=all=-dwarf=false
 .PHONY: test
 test: tools ## all tests of all modules under -race, with every backend required (15 minutes on 2 cores, 25 where nothing is compiled yet; PKG='./redislock ./bench/...' only these; ARGS=-v)
 	$(RUNTESTS) $(ARGS) $(PKG)

@@ -7,11 +7,15 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 actionlint=github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 misspell=github.com/golangci/misspell/cmd/misspell@v0.8.0
 
+# The packages are looked at as the tests are built, so that what both import is compiled once.
+export RACE=
+command -v "$($GO env CC)" >/dev/null && RACE=-race
+
 # Nested modules have their own dependencies and are checked on their own. What one says appears in one piece.
 if [ "${1-}" = --module ]; then
 	cd "$2"
 	said=$({ $GO mod tidy -diff || { echo "$2 is not tidy: run go mod tidy there"; exit 1; }; } 2>&1 &&
-		$GO vet ./... 2>&1 && $GO run "$staticcheck" ./... 2>&1) || { printf '== %s\n%s\n' "$2" "$said"; exit 1; }
+		$GO vet $RACE ./... 2>&1 && $GO run -exec "env 'GOFLAGS=${GOFLAGS-} $RACE'" "$staticcheck" ./... 2>&1) || { printf '== %s\n%s\n' "$2" "$said"; exit 1; }
 	exit 0
 fi
 
