@@ -128,7 +128,7 @@ func waiterCut(c *C) {
 		if i > 0 {
 			c.eventually(looks+c.Slack(), func() bool { return b.link.Fired() > before })
 		}
-		if queue[0].within(quiet) {
+		if c.comes(queue[0].done, quiet) {
 			c.mustLive(h, "B waiting for it")
 			c.Failf("B waited for %q, its connections broke, and it could connect again at once; Lock returned: %v", h.Name(), queue[0].a.err)
 		}

@@ -119,7 +119,7 @@ func (c *C) herds(processes int, waits bool) {
 }
 
 func (s *stampede) round(n int, unlocks bool) {
-	ttl := s.fits(s.Unit() / 8)
+	ttl := s.ending(s.Unit() / 8)
 	if unlocks {
 		ttl = s.long()
 	}

@@ -63,7 +63,7 @@ func waitForDays(c *C) {
 	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(ttl))
 	w := b.begin(h.Name(), distlock.TTL(ttl))
 	c.awaitQueued(h.Name(), 1)
-	if w.within(total) {
+	if c.comes(w.done, total) {
 		c.mustLive(h, "while B waited for it") // B is served once A has lost it
 		if w.a.err != nil {
 			c.unheard(w.a.err, "B", h.Name()) // a waiter gives up on a store that is silent for its TTL

@@ -95,7 +95,7 @@ func onceLongRun(c *C) {
 		_, err := a.oncePer(c.ctx, name, period, func(ctx context.Context) error {
 			run = ctx
 			close(began)
-			c.within(ctx.Done(), period*3/2)
+			c.comes(ctx.Done(), period*3/2)
 			close(over)
 			return context.Cause(ctx)
 		})

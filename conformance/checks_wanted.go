@@ -58,7 +58,7 @@ func wantedByNobody(c *C) {
 		}
 	}
 	c.sleep(quiet)
-	if c.within(a.wanted(h.Lock, c.Unit()/8), c.Unit()) {
+	if c.comes(a.wanted(h.Lock, c.Unit()/8), c.Unit()) {
 		c.Failf("A holds %q, and was told at %s that it is wanted; nobody waits for it: B has only tried, and had given up before A came",
 			name, millis(c.now()))
 	}

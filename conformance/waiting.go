@@ -106,6 +106,20 @@ func (c *C) within(ch <-chan struct{}, d time.Duration) bool {
 	return came
 }
 
+// comes reports whether ch is closed before so long from now. It is for what need not come: that the machine was late excuses
+// nothing, and the wait is no longer for it. It ends the goroutine if the check is over before.
+func (c *C) comes(ch <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ch:
+	case <-timer.C:
+	case <-c.ctx.Done():
+		runtime.Goexit()
+	}
+	return isDone(ch)
+}
+
 // awaitQueued returns when n clients wait for name in the store, or it has been
 // likely for long enough. It reports whether they were seen there.
 func (c *C) awaitQueued(name string, n int) bool {
