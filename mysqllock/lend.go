@@ -20,7 +20,7 @@ const (
 	// maxLent bounds how many connections a request looks at: a pool without a limit would take all that the server has.
 	maxLent = 8
 
-	// lendWait is how long it waits for another one while it keeps some. It may keep the only one, which somebody needs for
+	// lendWait is how long it waits for a place in the pool while it keeps some. It may keep the only one, which somebody needs for
 	// his COMMIT.
 	lendWait = 50 * time.Millisecond
 )
@@ -64,7 +64,7 @@ func leftOpen(err error) bool {
 // settled returns a connection that is in no transaction, and commits each statement. It has looked at others, if these do not:
 // they are given back at the end, as they are, because the pool would lend them again, and somebody may go on with them.
 func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err error) {
-	var lent []*sql.Conn // that are refused
+	var lent []*sql.Conn // but for the one that is returned
 	defer func() {
 		for _, conn := range lent {
 			_ = conn.Close()
@@ -76,11 +76,12 @@ func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err e
 		if err != nil {
 			return nil, cmp.Or(refusal, err)
 		}
+		lent = append(lent, conn) // already: what the user has put around his driver may panic
 		switch _, err = conn.ExecContext(ctx, settle); {
 		case err == nil:
+			lent = lent[:len(lent)-1]
 			return conn, nil
 		case hasNumber(err, errInTransaction, errInXA, errWrongValue):
-			lent = append(lent, conn)
 			refusal = fmt.Errorf("%d connections of the pool are in a transaction that somebody has left open, or without autocommit: %w", len(lent), err)
 			continue
 		}
@@ -92,10 +93,10 @@ func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err e
 	return nil, cmp.Or(refusal, error(sqldriver.ErrBadConn))
 }
 
-// another returns a connection of the pool, at once or soon if that keeps some of it already.
-func another(ctx context.Context, db *sql.DB, soon bool) (*sql.Conn, error) {
-	if !soon {
-		return db.Conn(ctx)
+// another returns a connection of the pool. Where the request keeps some, and the pool has no place for more, it comes soon or not.
+func another(ctx context.Context, db *sql.DB, keeps bool) (*sql.Conn, error) {
+	if s := db.Stats(); !keeps || s.MaxOpenConnections <= 0 || s.OpenConnections < s.MaxOpenConnections {
+		return db.Conn(ctx) // it may have to be dialled, far away
 	}
 	ctx, cancel := context.WithTimeout(ctx, lendWait)
 	defer cancel()
