@@ -44,10 +44,9 @@ func (d *store) on(ctx context.Context, db *sql.DB, f func(sender) error) error 
 	return f(conn)
 }
 
-// renewal sends a renewal over the connections of renewals, or, where none of these is fit for that, over the common ones.
-func (d *store) renewal(text string) request {
+// renewal sends a renewal over a pool, or, where no connection of that is fit for it, over the common one.
+func (d *store) renewal(pool *sql.DB, text string) request {
 	return func(ctx context.Context) (sql.Result, error) {
-		pool := d.renewals.pool()
 		result, err := d.plain(pool, text)(ctx)
 		if pool != d.renewals.common && leftOpen(err) {
 			result, err = d.plain(d.renewals.common, text)(ctx)

@@ -79,9 +79,10 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 // found none at all, it has no reading of the clock to answer with.
 func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	v := renewValues(batch)
+	pool := d.renewals.pool()
 	began := time.Now()
-	at, rows, err := d.exec(ctx, d.renewal(d.sql.fill("renew", v)))
-	if err != nil && ctx.Err() != nil && d.renewals.db != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
+	at, rows, err := d.exec(ctx, d.renewal(pool, d.sql.fill("renew", v)))
+	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
 		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
 		d.closeIdle()
@@ -157,7 +158,7 @@ func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.D
 		select {
 		case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
 			defer func() { <-d.renewals.alone }()
-			return d.renewal(text)(ctx)
+			return d.renewal(d.renewals.pool(), text)(ctx)
 		case <-ctx.Done():
 			return nil, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
 		}
