@@ -125,7 +125,7 @@ clean: ## remove the test programs that test and test-short keep for their next 
 	$(GO) run ./scripts/runtests -clean
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, go mod tidy, actionlint, misspell (1 to 3 minutes)
+lint: ## gofmt, go vet, staticcheck, go mod tidy, actionlint, misspell (4 minutes, 8 where nothing is compiled yet)
 	@scripts/lint.sh
 
 .PHONY: fmt

@@ -23,9 +23,7 @@ const (
 // openings are the clients that are opened, and how long that takes.
 type openings struct {
 	places chan struct{}
-
-	mu   sync.Mutex
-	slow []silence
+	slow   latencies
 }
 
 func newOpenings() *openings { return &openings{places: make(chan struct{}, maxOpening)} }
@@ -48,13 +46,8 @@ func (o *openings) inTurn(ctx context.Context, f func()) {
 
 // opened notes that a client was opened, since then, over no link that may have been slow.
 func (o *openings) opened(began time.Time) {
-	if o == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := time.Now(); now.Sub(began) >= slowLook {
-		o.slow = append(o.slow, silence{from: began, to: now})
+	if o != nil {
+		o.slow.since(began)
 	}
 }
 
@@ -63,18 +56,16 @@ func (o *openings) slowest(from time.Time) time.Duration {
 	if o == nil {
 		return 0
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return longestSince(o.slow, from)
+	return o.slow.longest(from)
 }
 
 // timeOpenings returns the longest that one of maxOpening clients takes that are opened at once: of two times the shorter, which
 // leaves out a hiccup. In virtual time they take none.
 func (c *C) timeOpenings() (longest time.Duration) {
+	if c.Virtual() {
+		return 0
+	}
 	for range 2 {
-		if c.Virtual() {
-			break
-		}
 		took := make([]time.Duration, maxOpening)
 		c.together(maxOpening, func(i int, _ *rand.Rand) {
 			began := time.Now()

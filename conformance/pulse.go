@@ -25,7 +25,7 @@ const (
 type pulse struct {
 	mu      sync.Mutex
 	silence []silence
-	slow    []silence // looks that took long enough to count for a lock of a short TTL
+	slow    latencies // of looks
 	asking  time.Time // when the look that is under way began; zero without one
 }
 
@@ -37,6 +37,34 @@ const slowLook = 50 * time.Millisecond
 type silence struct {
 	from, to time.Time
 	why      string
+}
+
+// latencies are the times that took slowLook or longer.
+type latencies struct {
+	mu   sync.Mutex
+	long []silence
+}
+
+// since notes a time that ends now, and returns its end.
+func (l *latencies) since(from time.Time) (now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now = time.Now(); now.Sub(from) >= slowLook {
+		l.long = append(l.long, silence{from: from, to: now})
+	}
+	return now
+}
+
+// longest returns how long the longest took of those that were not over by then.
+func (l *latencies) longest(by time.Time) (took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.long {
+		if s.to.After(by) {
+			took = max(took, s.to.Sub(s.from))
+		}
+	}
+	return took
 }
 
 // watch starts the pulse and the canary of a suite in real time. The function returned
@@ -120,11 +148,8 @@ func (p *pulse) ask() time.Time {
 func (p *pulse) answered(began time.Time) (ended time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asking, ended = time.Time{}, time.Now()
-	if ended.Sub(began) >= slowLook {
-		p.slow = append(p.slow, silence{from: began, to: ended})
-	}
-	return ended
+	p.asking = time.Time{}
+	return p.slow.since(began)
 }
 
 // slowest returns the longest look that was under way since from.
@@ -134,17 +159,7 @@ func (p *pulse) slowest(from time.Time) (took time.Duration) {
 	if !p.asking.IsZero() {
 		took = time.Since(p.asking)
 	}
-	return max(took, longestSince(p.slow, from))
-}
-
-// longestSince returns how long the longest took of those that were not over by then.
-func longestSince(of []silence, from time.Time) (took time.Duration) {
-	for _, s := range of {
-		if s.to.After(from) {
-			took = max(took, s.to.Sub(s.from))
-		}
-	}
-	return took
+	return max(took, p.slow.longest(from))
 }
 
 func (p *pulse) note(s silence) {

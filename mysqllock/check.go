@@ -26,12 +26,11 @@ func (d *store) start(ctx context.Context, create bool) (err error) {
 		return d.explainPool(err)
 	}
 	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
+		if *p = d.unprepared(statement); d.lent {
+			continue
+		}
 		if *p, err = d.parse(ctx, statement); err != nil {
 			return err
-		}
-		if d.lent {
-			(*p).close()
-			(*p).stmt = nil
 		}
 	}
 	return d.probe(ctx)

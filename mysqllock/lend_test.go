@@ -22,6 +22,28 @@ func lentDriver(t *testing.T, db *sql.DB, table string) *store {
 	return l.driverOf(t)
 }
 
+// testSeen takes a lock, renews it, looks at it and gives it back; before is called before each of these. Another is told of it at
+// once.
+func testSeen(t *testing.T, held, rival *claim, before func()) {
+	t.Helper()
+	before()
+	grants(t, held)
+	_, err := rival.Try(t.Context())
+	wantError(t, "Try of a held name", err, distlock.ErrHeld)
+	before()
+	_, err = held.Renew(t.Context(), time.Minute)
+	testkit.Must(t, err)
+	before()
+	st, err := held.driver.Inspect(t.Context(), held.request.Name)
+	if err != nil || !st.Held || st.Remaining > time.Minute || st.Remaining < 30*time.Second {
+		t.Errorf("Inspect says %+v, %v", st, err)
+	}
+	before()
+	releases(t, held)
+	grants(t, rival)
+	releases(t, rival)
+}
+
 // TestLentAsLeft takes a lock, renews it and gives it back on a pool with one connection that somebody has left in some state:
 // others are told of it at once, and the server still knows of it when that connection is gone.
 func TestLentAsLeft(t *testing.T) {
@@ -41,22 +63,7 @@ func TestLentAsLeft(t *testing.T) {
 			spoil := func() { _, err := db.Exec(text); testkit.Must(t, err) }
 			name := testkit.Owner()
 			held, rival := d.claimOn(name, time.Minute), other.claimOn(name, time.Minute)
-			spoil()
-			grants(t, held)
-			_, err := rival.Try(t.Context())
-			wantError(t, "Try of a held name", err, distlock.ErrHeld)
-			spoil()
-			_, err = held.Renew(t.Context(), time.Minute)
-			testkit.Must(t, err)
-			spoil()
-			st, err := d.Inspect(t.Context(), name)
-			if err != nil || !st.Held || st.Remaining > time.Minute || st.Remaining < 30*time.Second {
-				t.Errorf("Inspect says %+v, %v", st, err)
-			}
-			spoil()
-			releases(t, held)
-			grants(t, rival)
-			releases(t, rival)
+			testSeen(t, held, rival, spoil)
 		})
 	}
 }
@@ -83,14 +90,7 @@ func TestOpenTransaction(t *testing.T) {
 				t.Errorf("Try on the only connection says %v, of the fate %v", err, driver.FateOf(err))
 			}
 			db.SetMaxOpenConns(2)
-			grants(t, held)
-			_, err = rival.Try(t.Context())
-			wantError(t, "Try of a held name", err, distlock.ErrHeld)
-			_, err = held.Renew(t.Context(), time.Minute)
-			testkit.Must(t, err)
-			releases(t, held)
-			grants(t, rival)
-			releases(t, rival)
+			testSeen(t, held, rival, func() {})
 			// Each was given back in the order in which it was lent.
 			for range 2 {
 				if testkit.Must(t, db.QueryRow("SELECT CONNECTION_ID()").Scan(&now)); now == left {

@@ -23,8 +23,13 @@ type prepared struct {
 // slot is where a value goes in a statement.
 var slot = regexp.MustCompile(`%\[[1-5]\]s`)
 
+// unprepared is a statement that is sent as text.
+func (d *store) unprepared(statement string) *prepared {
+	return &prepared{plain: func(v values) request { return d.plain(d.db, d.sql.fill(statement, v)) }}
+}
+
 func (d *store) parse(ctx context.Context, statement string) (*prepared, error) {
-	p := &prepared{plain: func(v values) request { return d.plain(d.db, d.sql.fill(statement, v)) }}
+	p := d.unprepared(statement)
 	text := slot.ReplaceAllStringFunc(d.sql.text[statement], func(found string) string {
 		p.slots = append(p.slots, found[2])
 		switch found[2] {

@@ -106,11 +106,12 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 		return nil, opts, fmt.Errorf("%w: pgx cannot parse the URL %s, or what PGSERVICE, PGPASSFILE or PGSSLROOTCERT names", distlock.ErrInvalid, u)
 	}
 	c := config.ConnConfig
-	fromURL(c, strings.TrimPrefix(u.Path(), "/"), len(hosts))
+	fromURL(c, strings.TrimPrefix(u.Path(), "/"))
 	if len(hosts) == 1 {
 		// Else each address of the host, such as the two of localhost, would have dial_timeout for itself. The dialer
 		// gives each address a part of it.
 		c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+		c.ValidateConnect = nil // of several, the URL says that it wants the one that accepts writes
 	}
 	c.ConnectTimeout = timeout
 	if secure != nil {
@@ -125,16 +126,13 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 }
 
 // fromURL undoes what the library has taken from the environment and from files, such as PGOPTIONS with another search_path:
-// two processes with one URL must have one table. Who it is, by PGUSER, PGPASSWORD and ~/.pgpass, stays.
-func fromURL(c *pgx.ConnConfig, database string, hosts int) {
+// two processes with one URL must have one table. The user and the password, by PGUSER, PGPASSWORD and ~/.pgpass, stay.
+func fromURL(c *pgx.ConnConfig, database string) {
 	c.RuntimeParams = map[string]string{"application_name": "distlock"}
 	c.Database = cmp.Or(database, c.User)
 	c.TLSConfig, c.SSLNegotiation = nil, ""
 	for _, f := range c.Fallbacks {
 		f.TLSConfig = nil
-	}
-	if hosts == 1 { // of several, the URL says that it wants the one that accepts writes
-		c.ValidateConnect = nil
 	}
 }
 

@@ -8,7 +8,7 @@ actionlint=github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 misspell=github.com/golangci/misspell/cmd/misspell@v0.8.0
 
 # The packages are looked at as the tests are built, so that what both import is compiled once.
-export RACE=
+RACE=
 command -v "$($GO env CC)" >/dev/null && RACE=-race
 
 # Nested modules have their own dependencies and are checked on their own. What one says appears in one piece.

@@ -123,16 +123,22 @@ func TestNoGraceAfterTheLease(t *testing.T) {
 	}
 }
 
-// A program may run as another user, as with sudo: then the system lets nobody but that user end it. A fake system, because the
-// tests may run as root, whom none refuses.
-func TestProgramOfAnotherUser(t *testing.T) {
+// sleeper starts a program under a lock that a test can lose.
+func sleeper(t *testing.T) (*overslept, *group) {
+	t.Helper()
 	_, lock := hold(t, time.Minute)
-	o := &overslept{Lock: lock, done: make(chan struct{})}
 	g, err := start(exec.Command("sleep", "1000"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.restore()
+	t.Cleanup(func() { g.restore() })
+	return &overslept{Lock: lock, done: make(chan struct{})}, g
+}
+
+// A program may run as another user, as with sudo: then the system lets nobody but that user end it. A fake system, because the
+// tests may run as root, whom none refuses.
+func TestProgramOfAnotherUser(t *testing.T) {
+	o, g := sleeper(t)
 	g.system = func(int, syscall.Signal) error { return syscall.EPERM }
 	signals, told := make(chan os.Signal), make(chan string, 10)
 	w := &watch{lock: o, group: g, command: Command{Signals: signals, Tell: func(format string, args ...any) { told <- fmt.Sprintf(format, args...) }}}
@@ -166,13 +172,7 @@ func TestProgramOfAnotherUser(t *testing.T) {
 
 // Of a group with processes of another user, the system ends the others, and says of the rest that it may not be signalled.
 func TestGroupOfTwoUsers(t *testing.T) {
-	_, lock := hold(t, time.Minute)
-	o := &overslept{Lock: lock, done: make(chan struct{})}
-	g, err := start(exec.Command("sleep", "1000"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.restore()
+	o, g := sleeper(t)
 	g.system = func(pid int, s syscall.Signal) error {
 		if s == 0 {
 			return syscall.EPERM
