@@ -108,7 +108,7 @@ func (c *C) situations(p *client) []situation {
 	return table
 }
 
-// lookTakes is how long a call of Inspect takes.
+// lookTakes is how long a call to Inspect takes.
 func (c *C) lookTakes(p *client) time.Duration {
 	ctx, cancel := c.patiently()
 	defer cancel()

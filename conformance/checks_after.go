@@ -108,8 +108,11 @@ func inOrder(s *scene) {
 	}
 	for i := range 3 { // their texts are in another order
 		opts := []distlock.Option{distlock.Holder(fmt.Sprint(3 - i))}
-		if i == 0 {
+		switch {
+		case i == 0:
 			opts = append(opts, distlock.NoRenewal())
+		case i == 1 && s.Virtual(): // its place is shorter than a clock of seconds can tell
+			opts = append(opts, distlock.TTL(s.fits(fraction)))
 		}
 		s.queue = append(s.queue, s.waits(s.openPhased(fmt.Sprintf("W%d-%d", s.n, i+1)), opts...))
 		if !s.awaitQueued(s.name, len(s.queue)) {
@@ -196,6 +199,8 @@ func (s *scene) succeeded(next *lease, least time.Duration, how string) {
 	if err := s.h.Err(); !errors.Is(err, distlock.ErrLost) {
 		s.breach("H4", "%s was granted %q at %s, and A's Err is %s; it had to be ErrLost before that: %s", next.p.who, s.name, millis(next.ret), describe(err), how)
 	}
+	token := s.h.Token()
+	s.under("F1", func() { s.rises(&token, next, "that of A, whose lease was over,") })
 	late := s.Slack() // Err looks at the clock, but a goroutine closes Done, and a busy machine may wake that too late
 	if s.Virtual() {
 		late = 0
@@ -222,8 +227,11 @@ func (s *scene) succeeded(next *lease, least time.Duration, how string) {
 	if err := s.h.Err(); !errors.Is(err, distlock.ErrLost) {
 		s.breach("H4", "A's lease of %q was over, and its Err was ErrLost; after Unlock it is %s", s.name, describe(err))
 	}
+	if s.n%3 == 0 { // it may still have a note of what it had
+		_ = s.a.close()
+	}
 	s.sleep(quiet)
-	s.third.mustBeBusyAfter(s.name, next, "A, whose lease was over, has called Extend and Unlock")
+	s.third.mustBeBusyAfter(s.name, next, "A, whose lease was over, has called Extend, Unlock and perhaps Close")
 	s.drain(next)
 }
 
@@ -370,6 +378,9 @@ func closesAfter(s *scene) {
 	if len(s.queue) == 0 && s.n%2 == 1 {
 		s.queue = append(s.queue, s.waits(s.b))
 	}
+	token := s.h.Token()
 	s.a.mustClose()
-	s.drain(s.next(0, "the client of A, which held it, was closed"))
+	next := s.next(0, "the client of A, which held it, was closed")
+	s.under("F1", func() { s.rises(&token, next, "that of A, which was closed,") })
+	s.drain(next)
 }

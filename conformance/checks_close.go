@@ -37,7 +37,7 @@ func closeIdempotent(c *C) {
 	c.takeAll(a, names, "which is fresh", ttl)
 	c.together(len(names), func(i int, _ *rand.Rand) {
 		if err := a.close(); err != nil {
-			c.Failf("one of five calls of Close, made at the same time, returned: %v", err)
+			c.Failf("one of five calls to Close, made at the same time, returned: %v", err)
 		}
 		b.mustTry(names[i], "which A held; one of five calls of A's Close, made at the same time, has returned", ttl).free()
 	})

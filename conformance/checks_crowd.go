@@ -50,7 +50,7 @@ func handoverCrowd(c *C) {
 // orderKept has waiters of short and of long TTLs. They look again and again while the
 // queue grows and moves; one leaves, and one dies in it.
 func orderKept(c *C) {
-	const leaver, deceased = 2, 4
+	const leaver, deceased = 0, 4
 	a := c.open("A")
 	name := c.Name("x")
 	n, pause := 7, min(c.Unit()*3/5, 11*time.Second) // longer than a waiter goes without a look
@@ -93,7 +93,8 @@ func orderKept(c *C) {
 }
 
 func lockDoesNotBarge(c *C) {
-	a, b, third := c.open("A"), c.openPhased("B"), c.openPhased("C")
+	a, b, third, eye := c.open("A"), c.openPhased("B"), c.openPhased("C"), c.open("D")
+	c.breaksLocks()
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	rng := c.Rand()
 	for i := range c.rounds(20) {
@@ -105,9 +106,11 @@ func lockDoesNotBarge(c *C) {
 		if i%2 == 1 { // the one that has had it, just after
 			p, late = a, early+late/8
 		}
+		ended := make(chan struct{})
 		c.Go(func() {
+			defer close(ended)
 			c.sleep(early)
-			h.free()
+			h.ended(eye, i%3 == 2)
 		})
 		c.sleep(late)
 		rival := p.begin(name, ttl)
@@ -116,7 +119,9 @@ func lockDoesNotBarge(c *C) {
 			c.Failf("%s asked for %q at %s and got it at %s, in round %d, although B had been queued for it before, and is waiting still",
 				rival.p.who, name, millis(rival.a.call), millis(rival.a.ret), i+1)
 		}
-		w.woken(c.soon(), "A had unlocked it").free()
+		w.woken(c.soon(), "A had unlocked it, or its lock was broken").free()
 		rival.woken(c.soon(), "B had unlocked it").free()
+		c.within(ended, patience)
+		_ = h.unlock() // ErrLost if it was broken
 	}
 }

@@ -42,7 +42,7 @@ func extendFractions(c *C) {
 	})
 }
 
-// extension is a call of Extend that has succeeded.
+// extension is a call to Extend that has succeeded.
 type extension struct{ call, ret time.Duration }
 
 // extended extends h and demands that the Deadline shows it.

@@ -75,9 +75,13 @@ func (c *C) serveInOrder(h *lease, queue []*pending, rivals ...*client) {
 			if p == first.p {
 				continue // it overtakes nobody else
 			}
-			if a := p.try(first.name, opts[:1+i%2]...); a.err == nil && !isDone(first.done) {
+			a := p.try(first.name, opts[:1+i%2]...)
+			switch {
+			case a.err == nil && !isDone(first.done):
 				c.doubt(first.began, first.began+c.Unit()/2)
 				c.breach("W3", "%s has unlocked %q, and the TryLock of %s got it at %s, before %s, who came before it", h.p.who, first.name, p.who, millis(a.ret), first.p.who)
+			case a.busy() && a.heldError(p, first.name).Token == h.Token():
+				c.breach("A6", "%s has unlocked %q, and after that %s was told that the holder has token %d still", h.p.who, first.name, p.who, h.Token())
 			}
 		}
 		h, queue = c.serve(queue, "W3", c.soon(), h.p.who+" has unlocked it")

@@ -21,7 +21,7 @@ func serverFaultChecks() []Check {
 		{ID: "fault/long-outage", Clause: "H6", Needs: []Cap{capProxy}, Alone: true, Run: longOutage,
 			Rule: "after an outage longer than a TTL and the lag, every name that was given up meanwhile, by Unlock, a loss, a cancelled wait or Close, is free within a TTL and the lag, and no entry is left"},
 		{ID: "fault/failover", Clause: "H1", Needs: []Cap{capFailover}, Alone: true, Run: failover,
-			Rule: "a fail-over to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case"},
+			Rule: "a failover to a server that the latest writes have not reached loses no lock, if the driver declares so, and lets no token fall in any case"},
 	}
 }
 
@@ -207,7 +207,7 @@ func failover(c *C) {
 	f, _ := c.harness.(Failover)
 	survives := c.harness.Caps().Quorum == Yes
 	if !survives {
-		c.unjudged("locks may be lost in a fail-over, as the driver declares")
+		c.unjudged("locks may be lost in a failover, as the driver declares")
 	}
 	a, b := c.open("A"), c.open("B")
 	name := c.Name("x")
@@ -249,12 +249,12 @@ func failover(c *C) {
 		})
 	}
 	if next.Token() <= h.Token() {
-		c.breach("F1", "the token fell over the fail-over, from %d to %d", h.Token(), next.Token())
+		c.breach("F1", "the token fell over the failover, from %d to %d", h.Token(), next.Token())
 	}
 	_ = next.unlock()
 	c.warm(a)
 	if !survives {
-		c.Skipf("the driver does not declare that its locks survive a fail-over; here: %s. Tokens have risen, from %d to %d",
+		c.Skipf("the driver does not declare that its locks survive a failover; here: %s. Tokens have risen, from %d to %d",
 			seen, h.Token(), next.Token())
 	}
 }

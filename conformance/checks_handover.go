@@ -46,6 +46,9 @@ func handoverLease(c *C) {
 		{holder: u, waiter: u, wait: u * 3 / 2},
 		{holder: u, waiter: c.fits(2 * u), wait: u * 3 / 4},
 	}
+	if g := c.timing.TTLGranularity; g > 0 {
+		relays = append(relays, relay{holder: u, waiter: min(u+g*9/10, c.longest())})
+	}
 	if c.Virtual() {
 		relays = append(relays, relay{holder: u, waiter: c.fits(50*day + 59*time.Second)})
 		relays = append(relays, relay{holder: c.fits(time.Hour), waiter: u, wait: 20 * u}, relay{holder: u, waiter: c.fits(20 * u), wait: 20 * u})
@@ -117,7 +120,7 @@ func (c *C) takenFrom(h *lease, third *client, freed time.Duration, r relay, how
 
 // handoverManyNames has names of every kind, and as many as the store takes in a second. Every other waiter asks for a fixed term.
 func handoverManyNames(c *C) {
-	a, b := c.open("A"), c.open("B")
+	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	ttl := distlock.TTL(c.long())
 	names := c.labels(300)
 	if !c.Virtual() {
@@ -148,11 +151,27 @@ func handoverManyNames(c *C) {
 			break // waiters are not seen
 		}
 	}
-	c.sleep(quiet)
+	left := names[:min(len(names), 80)] // more than are queued for a few workers
+	third.leavesAll(left)
 	freed := c.now()
 	c.together(len(held), func(i int, _ *rand.Rand) { held[i].free() })
 	for _, w := range queue {
 		w.lease(max(freed+2*c.soon()-c.now(), 0), fmt.Sprintf("A had unlocked it, together with %d others", len(held)-1)).free()
+	}
+	for _, name := range left {
+		c.pollFor(a, name, c.timing.CleanupBound+c.soon(), fmt.Sprintf("B has unlocked it, and C, which waited for %d names, has given up", len(left)), ttl).free()
+	}
+}
+
+// leavesAll has p wait for all names, and give up all at a time.
+func (p *client) leavesAll(names []string) {
+	var all []*pending
+	for _, name := range names {
+		all = append(all, p.begin(name, distlock.TTL(p.c.long())))
+	}
+	p.c.sleep(quiet)
+	for _, w := range all {
+		w.cancel()
 	}
 }
 

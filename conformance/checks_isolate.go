@@ -78,11 +78,39 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 	}
 }
 
+// mustWaitAndLeave demands that a client that gives up leaves nothing behind, and that one that waits is woken, as ever.
+func (p *client) mustWaitAndLeave(name string, holder *client, while string) {
+	c, ttl := p.c, distlock.TTL(p.c.long())
+	h := holder.mustTry(name, "which is fresh", ttl)
+	w := p.begin(name, ttl)
+	c.sleep(quiet)
+	w.giveUp()
+	h.unlocksSoon(while)
+	h = c.pollFor(holder, name, c.timing.CleanupBound+c.soon(), fmt.Sprintf("%s had given up, and %s had unlocked it, while %s", p.who, holder.who, while), ttl)
+	w = p.begin(name, ttl)
+	c.awaitQueued(name, 1)
+	h.unlocksSoon(while)
+	w.woken(c.soon(), fmt.Sprintf("%s had unlocked it, while %s", holder.who, while)).free()
+}
+
+// unlocksSoon unlocks h, as quickly as ever.
+func (h *lease) unlocksSoon(while string) {
+	c := h.p.c
+	ctx, cancel := context.WithTimeout(c.ctx, c.soon())
+	defer cancel()
+	began := c.now()
+	if err := h.Unlock(ctx); err != nil {
+		c.doubt(began, began+c.Slack()/4)
+		c.Failf("%s; meanwhile %s unlocked %q, and within %v was told: %v", while, h.p.who, h.Name(), c.soon(), err)
+	}
+}
+
 // mustGoOn demands for so long that every lock is renewed and that the client works.
 func (c *C) mustGoOn(p *client, held []*lease, probe *client, until time.Duration, while string) {
 	for i := 0; ; i++ {
 		p.mustWork(fmt.Sprint("w", i), while)
 		probe.mustWork(fmt.Sprint("v", i), while)
+		p.mustWaitAndLeave(c.Name(fmt.Sprint("u", i)), probe, while)
 		for _, h := range held {
 			c.mustLive(h, "while "+while)
 		}

@@ -113,7 +113,7 @@ func driverAgrees(c *C) {
 func clientsIndependent(c *C) {
 	a, b := c.open("A"), c.open("B")
 	if reflect.ValueOf(a.locker).Comparable() && a.locker == b.locker {
-		c.Failf("two calls of Open returned the same Locker; each must be a client of its own")
+		c.Failf("two calls to Open returned the same Locker; each must be a client of its own")
 	}
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))

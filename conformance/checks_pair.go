@@ -142,8 +142,9 @@ func takenBefore(s *pairScene) {
 }
 
 func awaitedBefore(s *pairScene) {
+	w := s.c.open("W" + s.a.who) // before A has a lease that ends: to open a client may take as long
 	takenBefore(s)
-	s.waiter = s.c.open("W"+s.a.who).begin(s.name, distlock.TTL(s.c.long()))
+	s.waiter = w.begin(s.name, distlock.TTL(s.c.long()))
 	s.c.awaitQueued(s.name, 1)
 }
 

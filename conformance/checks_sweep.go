@@ -53,6 +53,7 @@ func sweepHeld(c *C) {
 		waited,
 	}
 	held[2].mustExtend(c.fits(4 * c.Unit()))
+	held = append(held, c.takenOver(a))
 	for i := range 4 {
 		c.sleepUntil(held[0].ret + time.Duration(i)*c.Unit()/2)
 		for _, idle := range []time.Duration{time.Nanosecond, time.Millisecond, c.Unit() / 4} {
@@ -66,8 +67,17 @@ func sweepHeld(c *C) {
 		c.Failf("A held %q with token %d; the store was swept meanwhile, and B was granted it with token %d", waited.Name(), waited.Token(), next.Token())
 	}
 	next.free()
-	c.freeAll(held[:3])
+	c.freeAll(append(held[:3:3], held[4:]...))
 	c.sweepsAlike(a, third)
+}
+
+// takenOver has p take a name whose dead holder's lease is over: its entry may have been free for a moment.
+func (c *C) takenOver(p *client) *lease {
+	dead := c.openMortal("D")
+	h := dead.mustTry(c.Name("inherited"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))
+	dead.cutOff()
+	c.sleepUntil(h.gone() + c.skew(h.asked))
+	return c.pollFor(p, h.Name(), c.soon(), "the lease of its dead holder was over")
 }
 
 // sweepsAlike sweeps names that are free while others are held that look like them: first the names that are like the others, then

@@ -38,7 +38,7 @@ func waitedApart(c *C) {
 	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
 	w := b.begin(h.Name(), ttl)
 	c.awaitQueued(h.Name(), 1)
-	for _, like := range []string{"X", "x ", " x", "x/", "x/y", "/x", "x%", "%", "_", "x\x00", "xx", "", "ẋ", "x:1"} {
+	for _, like := range append([]string{"X", "x ", " x", "x/", "x/y", "/x", "x%", "%", "_", "x\x00", "xx", "", "ẋ", "x:1"}, queueKeys("x")...) {
 		why := fmt.Sprintf("which nobody holds; B waits for %q", h.Name())
 		third.mustTry(c.Name(like), why, ttl).free()
 		third.mustUse(oracle.OpLock, c.Name(like), why)
@@ -50,13 +50,21 @@ func waitedApart(c *C) {
 	w.woken(c.soon(), "A had unlocked it").free()
 }
 
+// queueKeys are names by which a driver may call the queue of a name in its store.
+func queueKeys(name string) (keys []string) {
+	for _, end := range []string{":queue", ":q", ":wait", ":waiters", ":notify", "/0", "#1"} {
+		keys = append(keys, name+end)
+	}
+	return append(keys, "{"+name+"}:queue", "queue:"+name)
+}
+
 func leftApart(c *C) {
 	a, b, third := c.open("A"), c.open("B"), c.open("C")
 	ttl := distlock.TTL(c.long())
 	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
 	var held []*lease
 	var waiting []*pending
-	for _, like := range []string{"X", "x/", "x/y", "xx", "x:1", ""} {
+	for _, like := range append([]string{"X", "x/", "x/y", "xx", "x:1", ""}, queueKeys("x")...) {
 		l := b.mustTry(c.Name(like), "which is fresh", ttl)
 		held, waiting = append(held, l), append(waiting, b.begin(l.Name(), ttl), third.begin(l.Name(), ttl))
 	}
@@ -96,6 +104,7 @@ func (c *C) queueOutlivesHolder(what string, between func()) {
 // outlivesHolder does so for one name, and reports whether anybody has looked at it in that time.
 func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 	dead, b, third := c.openVia("A-"+name), c.openVia("B-"+name), c.open("C-"+name)
+	fourth, rival := c.open("D-"+name), (*pending)(nil) // a Lock must not overtake B either
 	ttl, latency := distlock.TTL(c.long()), c.Unit()/4
 	latency /= time.Duration(b.requestsOfTry()) // of a request
 	h := dead.mustTry(c.Name(name), "which is fresh", distlock.NoRenewal())
@@ -117,6 +126,12 @@ func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 			c.breach("O1", "the lease of the dead A on %q, with token %d, was over at %s at the latest; B, who waits for it, has not come yet, and Inspect says %+v", h.Name(), h.Token(), millis(freed), st)
 		}
 		seen = seen || unheard && !w.within(0)
+		if rival == nil && looked > freed {
+			rival = fourth.begin(h.Name(), ttl)
+		}
+		if rival != nil && rival.within(0) && rival.a.err == nil && !w.within(0) {
+			c.Failf("the lease of the dead A on %q ended; D's Lock was granted it at %s, although B had been queued for it for long; a request of B takes %v%s", h.Name(), millis(rival.a.ret), latency, what)
+		}
 		switch got := third.try(h.Name(), ttl); {
 		case w.within(0):
 		case got.err == nil:
@@ -133,6 +148,9 @@ func (c *C) outlivesHolder(name, what string, between func()) (seen bool) {
 	}
 	b.link.Heal()
 	next.free()
+	if rival != nil {
+		rival.woken(c.soon(), "B had unlocked it").free()
+	}
 	return seen
 }
 

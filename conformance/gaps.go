@@ -34,7 +34,7 @@ var unexamined = []struct {
 	{capChild, "between processes, and where one is killed or stopped", "the harness has no child"},
 	{capProcess, "where the server is stopped, killed or restarted", "the harness has no process"},
 	{capServerClock, "where the clock of the server jumps", "the harness has no server-clock"},
-	{capFailover, "over a fail-over", "the harness has no failover"},
+	{capFailover, "over a failover", "the harness has no failover"},
 	{capInspector, "in what the store keeps", "the harness has no inspector"},
 	{capNamespaces, "between namespaces", "the harness has no namespaces"},
 	{capFair, "as to the order of waiters", "the driver does not promise fair"},

@@ -151,7 +151,7 @@ const (
 	capFair        Cap = "fair"         // first come, first served across clients
 	capPush        Cap = "push"         // waiters are told of a release, and do not poll
 	capDurable     Cap = "durable"      // locks and tokens survive a restart of the server
-	capQuorum      Cap = "quorum"       // they survive a fail-over to another server as well
+	capQuorum      Cap = "quorum"       // they survive a failover to another server as well
 	capInspector   Cap = "inspector"    // the harness implements Inspector, the driver driver.Inspector
 	capProxy       Cap = "proxy"        // the harness implements Proxy
 	capProcess     Cap = "process"      // the harness implements Process

@@ -173,6 +173,7 @@ func (s *pairScene) play() outcome {
 		return s.over(blocked)
 	}
 	if next == nil {
+		s.mustBeReleased()
 		return s.over(toldBefore)
 	}
 	wrong := s.goesOn()

@@ -24,7 +24,7 @@ const unlocking = 5 * time.Second
 const pairText = "the text of A"
 
 // pairsVariable is the environment variable that, as "all", has every message of every
-// operation lost in silence. Each of them waits for a time-out: without it every second is,
+// operation lost in silence. Each of them waits for a timeout: without it every second is,
 // and the seed says which.
 const pairsVariable = "DISTLOCK_CONFORMANCE_PAIRS"
 
@@ -100,7 +100,7 @@ func (c *C) fateManners(f fate, op pairing, k int) []manner {
 	all := []manner{{}}
 	if c.Virtual() && k == 0 && !f.late {
 		for _, m := range c.manners(op) {
-			if m.renewed || m.extends {
+			if m.renewed || m.extends || m.waited {
 				all = append(all, m)
 			}
 		}
@@ -232,8 +232,13 @@ func (s *pairScene) mustShowText(because string) {
 	}
 	ctx, cancel := s.c.patiently()
 	defer cancel()
-	if st, err := s.third.inspect(ctx, s.name); err == nil && st.Held && st.Token == s.got.Token() && st.Holder != pairText {
+	st, err := s.third.inspect(ctx, s.name)
+	switch token := s.got.Token(); {
+	case err != nil || !st.Held || s.got.Err() != nil:
+	case st.Token == token && st.Holder != pairText:
 		s.c.breach("O1", "A has %q, taken with the text %q, and Inspect shows the text %q: %s", s.name, pairText, st.Holder, because)
+	case st.Token != token && st.Holder == pairText:
+		s.c.breach("F1", "A has %q, which nobody else takes with the text %q, by token %d, and Inspect shows token %d: %s", s.name, pairText, token, st.Token, because)
 	}
 }
 

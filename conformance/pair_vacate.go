@@ -81,3 +81,16 @@ func (s *pairScene) served() bool {
 	s.kept = s.kept && s.waiter.a.ret >= s.held.Ends() // it may have been woken just before
 	return true
 }
+
+// mustBeReleased demands that the name is free if A, which is stopped still, was told that its Unlock has succeeded.
+func (s *pairScene) mustBeReleased() {
+	if s.op.id != "unlock" || !s.kept || s.waiter != nil {
+		return
+	}
+	switch a := s.third.try(s.name, distlock.NoRenewal()); {
+	case a.err == nil:
+		a.free()
+	case a.busy():
+		s.c.breach("H6", "A unlocked %q and was told ok, although its request or step %d is stopped; C is told that it is held still", s.name, s.k)
+	}
+}

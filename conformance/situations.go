@@ -141,6 +141,10 @@ func crowdSituations() []situation {
 			}
 			s.sleep(s.timing.CleanupBound)
 		}},
+		{what: "given up by its own client", during: func(s *scene) {
+			s.waits(s.a).giveUp()
+			s.sleep(s.timing.CleanupBound)
+		}},
 		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
 			p := s.openVia(fmt.Sprint("D", s.n))
 			s.waits(p, distlock.TTL(s.earlier()))
@@ -191,6 +195,19 @@ func besideSituations() []situation {
 		{what: "beside one extended", during: func(s *scene) {
 			beside := s.fresh(s.a, "")
 			beside.mustExtend(s.extends(s.Unit(), 2*s.Unit()))
+		}},
+		{what: "extended and renewed beside another", during: func(s *scene) {
+			s.fresh(s.a, "")
+			s.extend(3)
+			s.sleep(s.ttl * 3 / 4)
+		}},
+		{what: "handed over beside others", before: func(s *scene) {
+			for i := range 2 {
+				s.fresh(s.a, fmt.Sprint(i))
+			}
+			first := s.had(s.b)
+			s.apart()
+			s.gave(func() { first.free() }, 0, "B had unlocked it")
 		}},
 		{what: "beside one that A waits for", during: func(s *scene) {
 			other := s.fresh(s.third, "", distlock.TTL(s.long()))
@@ -244,10 +261,10 @@ func mixedSituations() []situation {
 		}},
 		{what: "waited for by the last of some goroutines", during: (*scene).changesGoroutines},
 		{what: "asked for by clients that were cut off before", needs: capProxy, before: func(s *scene) {
-			for _, p := range []**client{&s.b, &s.third} {
+			for i, p := range []**client{&s.b, &s.third} {
 				*p = s.openVia(fmt.Sprintf("%s%d", (*p).who, s.n))
 				s.warm(*p)
-				(*p).link.CutRequest(1)
+				[]func(int){(*p).link.CutRequest, (*p).link.DropRequest}[i](1)
 				_ = (*p).pair(s.Name("cut off " + s.what))
 				(*p).link.Heal()
 				s.warm(*p)

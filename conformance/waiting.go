@@ -20,7 +20,7 @@ import (
 // than it meant to, and that can only make it pass.
 const quiet = 150 * time.Millisecond
 
-// pending is a call of Lock under way.
+// pending is a call to Lock under way.
 type pending struct {
 	c      *C
 	p      *client

@@ -9,7 +9,7 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// Driver returns d behind the link: every call of Renew, and of a claim's Try or
+// Driver returns d behind the link: every call to Renew, and of a claim's Try or
 // Release, is one request. What d can do besides, it can do still.
 func (l *Link) Driver(d driver.Driver) driver.Driver { return &linkedDriver{l, d} }
 

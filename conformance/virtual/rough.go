@@ -5,7 +5,7 @@ import "context"
 // The faults of calls without an equivalent on a wire.
 
 // Repeat arms a fault: the k-th request from now arrives twice, as if the client
-// library had sent it again after a time-out. The copy arrives when Release or Heal is
+// library had sent it again after a timeout. The copy arrives when Release or Heal is
 // called, whatever has happened in between; nobody hears its answer.
 func (l *Link) Repeat(k int) { l.set(func() { l.repeatIn = k }) }
 

@@ -13,7 +13,7 @@ import (
 
 func failoverMutants() []Mutant {
 	return []Mutant{{
-		Name: "AsyncReplica", Flaw: "declares that its locks survive a fail-over, and answers before a replica has the write",
+		Name: "AsyncReplica", Flaw: "declares that its locks survive a failover, and answers before a replica has the write",
 		Seen:     "locks on one Redis with replicas, and on MySQL with asynchronous ones, sold as highly available",
 		KilledBy: []Kill{{"fault/failover", "had two holders at once"}},
 		design: design{

@@ -15,7 +15,7 @@ func roughMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "CopyFrees", Flaw: "removes the entry when it is told a second time that its own was unlocked",
-			Seen:     "DEL as the answer to a time-out",
+			Seen:     "DEL as the answer to a timeout",
 			KilledBy: []Kill{{"fault/repeated-request", "Unlock of its lock before had arrived a second time"}},
 			MayTrip:  []string{"stress/*", "owner/*", "close/*", "cancel/*"}, Why: "releases are repeated in them",
 			design: inside(flaw{try: tryAndNote, release: releaseAgain}),

@@ -169,10 +169,13 @@ func waitUnlessBroken(ctx context.Context, c *claim) error {
 	return c.inner.Wait(ctx)
 }
 
+// seconds declares TTLs of whole seconds, and up rounds up to them.
+func seconds(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = time.Second, time.Second }
+
+func up(ttl time.Duration) time.Duration { return (ttl + time.Second - 1).Truncate(time.Second) }
+
 // unevenMutants go wrong with terms that few ask for, and with names that are long together.
 func unevenMutants() []Mutant {
-	seconds := func(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = time.Second, time.Second }
-	up := func(ttl time.Duration) time.Duration { return (ttl + time.Second - 1).Truncate(time.Second) }
 	return []Mutant{
 		{
 			Name: "ExtendsNearest", Flaw: "rounds TTLs up to whole seconds, as it declares, and an extension to the nearest",

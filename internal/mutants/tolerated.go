@@ -157,7 +157,7 @@ func toleratedAnswers() []Tolerated {
 			design: outside(flaw{release: releaseTwice}),
 		},
 		{
-			Name: "Survivor", Unusual: "declares that its locks survive a fail-over, which they do",
+			Name: "Survivor", Unusual: "declares that its locks survive a failover, which they do",
 			design: inside(flaw{caps: claimsQuorum}),
 		},
 		{

@@ -36,7 +36,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestFailover: a driver that claims to survive a fail-over and does is not accused;
+// TestFailover: a driver that claims to survive a failover and does is not accused;
 // one that claims nothing is not let off with a pass, but reported with what was seen.
 func TestFailover(t *testing.T) {
 	all := mutants.AllTolerated()
@@ -48,7 +48,7 @@ func TestFailover(t *testing.T) {
 		says   string
 	}{
 		"survives":       {survivor.Harness(), conformance.Passed, ""},
-		"claims nothing": {mutants.Mutant{}.Harness(), conformance.Skipped, "does not declare that its locks survive a fail-over; here: B was refused"},
+		"claims nothing": {mutants.Mutant{}.Harness(), conformance.Skipped, "does not declare that its locks survive a failover; here: B was refused"},
 	} {
 		r, _ := examine(t, want.h, only).Result("fault/failover")
 		if r.Status != want.status || !strings.Contains(r.Reason, want.says) {

@@ -62,7 +62,7 @@ func loadMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "PoolHog", Flaw: "keeps a connection from a pool of ten for as long as it waits",
-			Seen:     "GET_LOCK with a time-out",
+			Seen:     "GET_LOCK with a timeout",
 			KilledBy: []Kill{{"stress/pool-starvation", "waiters keep pooled connections"}},
 			MayTrip:  []string{"isolate/*"}, Why: "what it gets wrong is met in them",
 			design: design{driver: hogging},

@@ -79,7 +79,7 @@ func wrapperMutants() []Mutant {
 		},
 		{
 			Name: "ZeroIsForever", Flaw: "takes a TTL that is not positive for none at all",
-			Seen:     "options in which 0 stands for no time-out",
+			Seen:     "options in which 0 stands for no timeout",
 			KilledBy: []Kill{{"expiry/odd-ttl", "must be refused with ErrInvalid"}},
 			MayTrip:  []string{"core/error-taxonomy"}, Why: "it asks for a TTL that is not allowed",
 			design: both(lockForever),

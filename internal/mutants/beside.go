@@ -1,0 +1,265 @@
+package mutants
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
+)
+
+// besideMutants are right for a lock alone, and for one that nobody has waited for.
+func besideMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "BatchShortensMany", Flaw: "sets the expiry of each lock of a batch of two or more to its TTL from now, also where it was extended beyond that",
+			Seen:     "a pipeline of PEXPIRE, beside a script for single renewals",
+			KilledBy: []Kill{{"after/expires", "extended and renewed beside another"}}, MayTrip: []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
+			design: batched(func(ctx context.Context, d *flawed, batch []driver.Renewal) {
+				if len(batch) > 1 {
+					batchResets(ctx, d, batch)
+				} else {
+					renewEach(ctx, batch)
+				}
+			}),
+		},
+		{
+			Name: "BatchSkipsHanded", Flaw: "renews a lock that was waited for only if it is alone in its batch, and says that it has",
+			KilledBy: []Kill{{"after/lives", "handed over beside others"}}, MayTrip: []string{"fault/*", "stress/*"}, Why: "locks that were waited for are renewed in them",
+			design: inside(flaw{try: tryNoting, batch: func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+				for i, r := range batch {
+					if c := r.Claim.(*claim); len(batch) > 1 && c.refused {
+						batch[i].Grant = driver.Grant{Token: c.token, TTL: r.TTL}
+					} else {
+						batch[i].Grant, batch[i].Err = c.Renew(ctx, r.TTL)
+					}
+				}
+			}}),
+		},
+		{
+			Name: "WaitedDown", Flaw: "rounds the TTL of a lock that was waited for down to whole seconds, and says that it is what was asked for",
+			Seen:     "a script that hands over by EXPIRE, after an integer division",
+			KilledBy: []Kill{{"handover/lease", "the end that the store saw"}},
+			design: inside(flaw{caps: seconds, request: func(_ *env, r *driver.Request) { r.TTL = up(r.TTL) }, try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := tryNoting(ctx, c)
+				if err == nil && c.refused {
+					err = c.reset(ctx, c.asked.TTL.Truncate(time.Second))
+				}
+				return g, err
+			}}),
+		},
+	}
+}
+
+// unheardMutants take an answer that was lost for another than it was.
+func unheardMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "TokenFoundAgain", Flaw: "gives a lock of which the first answer was lost another token than the store has of it",
+			Seen:     "the revision of the last change, for that of the creation",
+			KilledBy: []Kill{{"pair/reply-lost", "and Inspect shows token"}}, MayTrip: []string{"fault/*"}, Why: "answers are lost in them",
+			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := c.inner.Try(ctx)
+				if c.deaf = c.deaf || isSilent(err); err == nil && c.deaf {
+					g.Token++
+				}
+				return g, err
+			}}),
+		},
+		{
+			Name: "UnlockHopesWaited", Flaw: "says that a lock that was waited for is released, if there is no answer",
+			KilledBy: []Kill{{"pair/request-lost", "Unlock returned nil"}}, MayTrip: []string{"fault/*"}, Why: "requests are lost in them",
+			design: outside(flaw{try: tryNoting, release: func(ctx context.Context, c *claim) error {
+				if err := c.inner.Release(ctx); !isSilent(err) || !c.won || !c.refused {
+					return err
+				}
+				return nil
+			}}),
+		},
+		{
+			Name: "DeafOnceTimedOut", Flaw: "wakes no waiter of a client any more of which a request had no answer",
+			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}}, MayTrip: []string{"fault/*", "wait/*", "isolate/*"}, Why: "requests are lost in them",
+			design: outside(flaw{
+				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					if errors.Is(err, context.DeadlineExceeded) {
+						c.driver.failed.Store(true)
+					}
+					return g, err
+				},
+				wait: func(ctx context.Context, c *claim) error {
+					if c.driver.failed.Load() {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return c.inner.Wait(ctx)
+				},
+			}),
+		},
+	}
+}
+
+// closingMutants go wrong when a client is closed, or a waiter gives up.
+func closingMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "CloseEndsRecord", Flaw: "ends all holds of its client in Close, also those that are to stay",
+			Seen:     "a lease that is revoked, a session that is closed",
+			KilledBy: []Kill{{"once/per-period", "ran it again"}},
+			design: ledger(ledgerFlaw{close: func(s *ledgerStore, client int) {
+				for _, r := range s.rows {
+					if r.hold != nil && r.hold.client == client {
+						r.end("released")
+						s.handOff(r, time.Now())
+					}
+				}
+			}}),
+		},
+		{
+			Name: "CloseDeletesLost", Flaw: "ends in Close, by their name, also the holds that it has lost to others",
+			KilledBy: []Kill{{"after/expires", "perhaps Close"}}, MayTrip: []string{"leak/*", "close/*"}, Why: "clients are closed in them",
+			design: ledger(ledgerFlaw{close: func(s *ledgerStore, client int) {
+				for _, r := range s.rows {
+					if r.hold != nil && r.last.client == client && r.how == "expired" {
+						r.end("released")
+					}
+				}
+			}}),
+		},
+		{
+			Name: "LeaverEndsOwn", Flaw: "ends what its client holds of a name when it gives up waiting for it",
+			Seen:     "entries by name and session",
+			KilledBy: []Kill{{"after/excludes", "given up by its own client"}}, MayTrip: []string{"*/*"}, Why: "a client waits for what it has in them",
+			design: ledger(ledgerFlaw{left: func(_ *ledgerStore, r *row, c *ledgerClaim) bool {
+				if r.hold != nil && r.hold.client == c.driver.client {
+					r.end("released")
+				}
+				return false
+			}}),
+		},
+	}
+}
+
+// leavingMutants go wrong when waiters give up late, many at a time, or beside one that is stuck.
+func leavingMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "LeavesOldWaiter", Flaw: "leaves a place in the queue to one that gives up after more than ten seconds",
+			KilledBy: []Kill{{"handover/order-kept", "number 1 had left"}}, MayTrip: []string{"wait/*", "fair/*"}, Why: "waiters give up in them",
+			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
+				if !c.won && time.Since(c.began) > 10*time.Second {
+					return nil
+				}
+				return c.inner.Release(ctx)
+			}}),
+		},
+		{
+			Name: "PileOfLeavers", Flaw: "forgets to take out of the queue what gives up while sixteen others do",
+			Seen:     "a buffered channel, and a send that does not block",
+			KilledBy: []Kill{{"handover/many-names", "has given up"}},
+			design: design{driver: func(e *env) driver.Driver {
+				room := make(chan struct{}, 16)
+				return e.inside(flaw{release: func(ctx context.Context, c *claim) error {
+					if c.won {
+						return c.inner.Release(ctx)
+					}
+					select {
+					case room <- struct{}{}:
+						time.Sleep(time.Millisecond)
+						<-room
+						return c.inner.Release(ctx)
+					default:
+						return nil
+					}
+				}})
+			}},
+		},
+		{
+			Name: "UndoesInTurn", Flaw: "takes those that give up out of the queue one after the other, also while a request for one of them hangs",
+			KilledBy: []Kill{{"isolate/stuck-name", "had given up"}}, MayTrip: []string{"fault/*", "cancel/*"}, Why: "calls are given up in them",
+			design: design{driver: func(e *env) driver.Driver {
+				turn := make(chan struct{}, 1)
+				return e.outside(flaw{release: func(ctx context.Context, c *claim) error {
+					if c.won {
+						return c.inner.Release(ctx)
+					}
+					select {
+					case turn <- struct{}{}:
+						defer func() { <-turn }()
+						return c.inner.Release(ctx)
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}})
+			}},
+		},
+	}
+}
+
+// queueingMutants go wrong where somebody waits, or has come without a place in the queue.
+func queueingMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "QueueKeys", Flaw: "keeps the queue of a name where the name with \":queue\" would be",
+			KilledBy: []Kill{{"names/waited-apart", "is held"}}, MayTrip: []string{"names/*"}, Why: "names alike are waited for in them",
+			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				if name, ok := strings.CutSuffix(c.asked.Name, ":queue"); ok {
+					if st, err := c.driver.mem.Inspect(ctx, name); err == nil && st.Waiters > 0 {
+						return driver.Grant{}, &distlock.HeldError{Remaining: time.Second}
+					}
+				}
+				return c.inner.Try(ctx)
+			}}),
+		},
+		{
+			Name: "BreakLetsLockBarge", Flaw: "lets a Lock that comes overtake those who wait, once a lock was broken",
+			KilledBy: []Kill{{"handover/lock-does-not-barge", "although B had been queued"}}, MayTrip: []string{"break/*"}, Why: "locks are broken in them that others wait for",
+			design: ledger(ledgerFlaw{try: bargingOnce("broken")}),
+		},
+		{
+			Name: "ExpiryLetsLockBarge", Flaw: "lets a Lock that comes overtake those who wait, once a lease has run out",
+			KilledBy: []Kill{{"fair/expiry-does-not-barge", "D's Lock was granted it"}}, MayTrip: []string{"fair/*", "sweep/*"}, Why: "leases run out in them that others wait for",
+			design: ledger(ledgerFlaw{try: bargingOnce("expired")}),
+		},
+		{
+			Name: "FormerToldMeanwhile", Flaw: "tells who had the name last, in a refusal that comes before the next waiter has got it",
+			KilledBy: []Kill{{"after/order", "was told that the holder has token"}}, MayTrip: []string{"fair/*"}, Why: "names are refused between two holders in them",
+			design: ledger(ledgerFlaw{told: func(r *row, _ *ledgerClaim, held *driver.Held) {
+				if r.hold == nil {
+					held.Token, held.Holder = r.last.token, r.last.text
+				}
+			}}),
+		},
+		{
+			Name: "LongNameRepeats", Flaw: "grants a name of full length again with the token before, when a lease has run out",
+			KilledBy: []Kill{{"after/expires", "with token"}},
+			design: ledger(ledgerFlaw{try: func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
+				if r.hold != nil || r.how != "expired" || len(r.name) < distlock.MaxName || len(r.queue) > 0 {
+					return g, false
+				}
+				g = s.grant(r, c, time.Now())
+				g.Token, r.hold.token = r.last.token, r.last.token
+				return g, true
+			}}),
+		},
+	}
+}
+
+// bargingOnce grants a Lock that has no place in the queue, if the hold before has ended so.
+func bargingOnce(how string) func(*ledgerStore, *row, *ledgerClaim) (driver.Grant, bool) {
+	return func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
+		if r.hold == nil && r.how == how && !c.request.NoWait && r.at(c.request.Owner) < 0 {
+			return s.grant(r, c, time.Now()), true
+		}
+		return g, false
+	}
+}
+
+// tryNoting notes that a Try was refused.
+func tryNoting(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	c.refused = c.refused || errors.Is(err, distlock.ErrHeld)
+	return g, err
+}
