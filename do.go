@@ -6,21 +6,11 @@ import (
 	"fmt"
 )
 
-// Do waits for the lock on name, runs fn and unlocks, also if fn panics. The
-// context that fn gets is ctx with two additions: it ends when the lock is lost,
-// with the loss as its cause, and it carries the lock, for [FromContext]. So ctx bounds
-// fn as well as the wait. To bound the wait alone, call Lock with a context of its own,
-// and fn with that of [NewContext].
-//
-// The error is nil if fn returned nil and the lock was held until after that. It
-// matches fn's error if there is one, and ErrLost if the lock ended before fn
-// returned: then fn may have run beside another holder, whatever it returned. So it may
-// if the error matches ErrUnlocked: the Locker was closed, or fn has unlocked it. An
-// error of Lock is returned as it is, and fn has not run. A release with an
-// unknown outcome is no error of Do's: it goes on in the background. If the store does not answer, Do
-// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits. A nil l or fn
-// panics before anything is locked.
-func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) (err error) {
+// Do waits for the lock on name, and runs fn under it, as [Run] does. So ctx bounds fn as
+// well as the wait. To bound the wait alone, or not to wait, acquire the lock yourself, and call
+// Run. An error of Lock is returned as it is, and fn has not run. A nil l or fn panics before
+// anything is locked.
+func Do(ctx context.Context, l Locker, name string, fn func(context.Context) error, opts ...Option) error {
 	switch { // before anything is locked
 	case l == nil:
 		panic("distlock: do of a nil Locker: backends.Open makes one")
@@ -30,6 +20,29 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 	lock, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
+	}
+	return Run(ctx, lock, fn)
+}
+
+// Run runs fn under lock and unlocks it, also if fn panics. The context that fn gets is ctx
+// with two additions: it ends when the lock has ended, with the reason as its cause, and it
+// carries the lock, for [FromContext].
+//
+// The error is nil if fn returned nil and the lock was held until after that. It
+// matches fn's error if there is one, and ErrLost if the lock ended before fn
+// returned: then fn may have run beside another holder, whatever it returned. The same
+// holds for ErrUnlocked: the Locker was closed, or fn has unlocked it. A release with an
+// unknown outcome is no error: it goes on in the background. If the store does not answer, Run
+// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
+// A nil argument panics, and the lock stays as it was.
+func Run(ctx context.Context, lock Lock, fn func(context.Context) error) (err error) {
+	switch {
+	case ctx == nil:
+		panic("distlock: run with a nil context: context.Background() is one that never ends")
+	case lock == nil:
+		panic("distlock: run under a nil Lock: look at the error of Lock and TryLock")
+	case fn == nil:
+		panic("distlock: run of a nil function: it is what runs under the lock")
 	}
 	inner, cancel := context.WithCancelCause(NewContext(ctx, lock))
 	finished := make(chan struct{})

@@ -53,6 +53,31 @@ func ExampleDo() {
 	// error: <nil>
 }
 
+// The wait is bounded, and the work is not.
+func ExampleRun() {
+	ctx, locker := context.Background(), locker()
+	defer locker.Close()
+	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	lock, err := locker.Lock(wait, "orders/42")
+	if errors.Is(err, distlock.ErrHeld) {
+		fmt.Println("another is at it")
+		return
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = distlock.Run(ctx, lock, func(ctx context.Context) error {
+		fmt.Println("paying order 42, unless it is paid")
+		return nil
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// paying order 42, unless it is paid
+	// error: <nil>
+}
+
 func ExampleNewContext() {
 	ctx, locker := context.Background(), locker()
 	defer locker.Close()
@@ -139,7 +164,7 @@ func ExampleSweep() {
 func ExampleNoRenewal() {
 	ctx, locker := context.Background(), locker()
 	defer locker.Close()
-	// Nobody else for ten seconds, whatever becomes of this process.
+	// Nobody else for ten seconds, unless Unlock or Close ends it before.
 	lock, err := locker.Lock(ctx, "mail/42", distlock.TTL(10*time.Second), distlock.NoRenewal())
 	if err != nil {
 		fmt.Println(err)

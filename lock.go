@@ -1,7 +1,7 @@
 // Package distlock gives one lock interface with one contract on Redis, MySQL, Postgres,
 // ZooKeeper and etcd: "only one of us does this at a time", across machines.
 //
-//	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, postgres://, zk://, etcd://, mem://
+//	locker, err := backends.Open(ctx, url) // redis://, mysql://, postgres://, zk://, etcd:// or mem://; one for the process
 //	if err != nil {
 //		return err
 //	}
@@ -12,7 +12,7 @@
 //		return err
 //	}
 //	defer lock.Unlock(ctx)
-//	return pay(ctx, 42) // nobody else pays it now
+//	return payUnlessPaid(ctx, 42) // nobody else pays it now, but the holder before may have
 //
 // # A lock is a lease
 //
@@ -34,7 +34,7 @@
 //		return err
 //	}
 //	if n, err := res.RowsAffected(); err != nil || n == 0 {
-//		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
+//		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it, or it does not exist"))
 //	}
 //
 // An equal token is accepted, since a holder may write more than once. A refused UPDATE is
@@ -52,8 +52,8 @@
 //   - locks are not re-entrant;
 //   - the context of a call bounds that call, and nothing after it;
 //   - a call that fails leaves nothing behind;
-//   - the store alone judges time, and for the holder's own belief the local monotonic
-//     clock.
+//   - the store's clock alone decides when a lock expires; the holder's own deadline is on
+//     its monotonic clock.
 //
 // # Patterns
 //
@@ -73,18 +73,20 @@ import (
 	"time"
 )
 
-// Locker acquires locks on one backend. It is safe for concurrent use.
+// Locker acquires locks on one backend. It is safe for concurrent use: a process opens one,
+// and shares it.
 type Locker interface {
 	// Lock waits until it holds the name, first come, first served within this
 	// Locker, and across processes where the backend can queue. It waits for a holder
 	// for as long as ctx lets it: there is no hidden limit. It does not wait for a store:
 	// a call that has been told nothing yet fails at once if that cannot be reached, and
-	// one that waits for a holder outlives an outage of up to its TTL or a minute,
-	// whichever is shorter.
+	// after its TTL or ten seconds, whichever is shorter, if that does not answer. One that
+	// waits for a holder outlives an outage of up to its TTL or a minute, whichever is shorter.
 	//
 	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
 	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err and its cause,
-	// and also ErrHeld if another was seen to hold the name. Other errors: ErrInvalid (a name,
+	// and also ErrHeld if another was seen to hold the name, be it before an outage: then it carries
+	// the backend's error as well. Other errors: ErrInvalid (a name,
 	// TTL or option is not allowed), ErrClosed, or the backend's own. A cause that is an error
 	// of this package is told, but not matched. After any error nothing is held: what was in
 	// flight is undone, in the background if that takes longer than 10 ms.
@@ -93,7 +95,8 @@ type Locker interface {
 	// TryLock is Lock without waiting for a holder: if the name is held, or others
 	// are known to wait for it, it fails at once with ErrHeld. errors.As finds a
 	// *HeldError in that, with the rest of the holder's lease. Its other errors are
-	// those of Lock.
+	// those of Lock. A backend that does not answer holds it up for its TTL or ten seconds,
+	// whichever is shorter, unless ctx ends before.
 	TryLock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// Close unlocks what is held, fails waiting calls with ErrClosed and waits
@@ -117,8 +120,8 @@ type Lock interface {
 
 	// Deadline returns the instant when the lock ends unless it is renewed before. It
 	// lies on the local monotonic clock and is counted from before the granting request
-	// was sent, so it never comes after the end that the store sees. Every confirmed
-	// renewal moves it on.
+	// was sent, less a margin of a hundredth of the TTL, so it never comes after the end that
+	// the store sees. Every confirmed renewal moves it on.
 	Deadline() time.Time
 
 	// Done returns a channel that is closed when the lock has ended: by Unlock, or because
@@ -126,19 +129,20 @@ type Lock interface {
 	// answer, and before another can hold the name.
 	//
 	// There are exceptions to the last: the store has forgotten the lock, in a crash or a
-	// fail-over; its clock has jumped; the entry was removed, as Break does; this machine
-	// was suspended. Then Done closes at the next renewal, or when the process runs again, and
-	// another may hold the name already. Fencing covers these cases, too.
+	// failover; its clock has jumped; the entry was removed, as Break does. Then Done closes at
+	// the next renewal, or at Deadline if there is none. While this process is stopped, or its
+	// machine suspended, Done cannot close at all: look at Err before a write, or better
+	// have it fenced, which covers all these cases.
 	Done() <-chan struct{}
 
 	// Err returns nil while the lock is held. After that it returns an error that matches
 	// ErrUnlocked, or one that matches ErrLost and says why. It consults the clock, so it
 	// is right even before Done could be closed, as in a process that has just been
-	// stopped.
+	// stopped. A clock that stood still, as that of a suspended machine, makes it late.
 	Err() error
 
-	// Extend makes the lock last for at least ttl from now, or, if it is renewed, for the most
-	// that the backend can promise, should that be less, as on ZooKeeper: Deadline tells. It
+	// Extend makes the store keep the lock for at least ttl from now, or, if it is renewed, for the
+	// most that the backend can promise, should that be less, as on ZooKeeper: Deadline tells. It
 	// never shortens the lock; renewal goes on with the TTL of the lock. A ttl of zero or less,
 	// below the shortest that the backend can do, or beyond MaxTTL is ErrInvalid. So is one that
 	// the backend cannot promise, for a lock of a fixed term (see NoRenewal). If the lock has
@@ -147,12 +151,12 @@ type Lock interface {
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
-	//   - nil: the lock was held, and the name is free now;
+	//   - nil: the lock was held until now, and is released;
 	//   - ErrLost: the lock had ended before; another holder is untouched;
 	//   - anything else: not known (ctx ended, or the backend failed). The release
 	//     goes on in the background until the TTL has passed.
 	// It releases even if ctx is already done, without waiting for the outcome.
-	// Calling it again, also after Close, is safe and reports the same outcome.
+	// Calling it again, also after Close, is safe: it waits for the same outcome.
 	Unlock(ctx context.Context) error
 }
 
@@ -180,7 +184,7 @@ var (
 	// entries end with their TTL.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrInvalid is returned if an argument is not allowed, before the backend is asked.
+	// ErrInvalid is returned if an argument is not allowed; nothing is held or changed then.
 	// Its text names the argument and what is allowed.
 	ErrInvalid = errors.New("invalid argument")
 
@@ -208,7 +212,7 @@ const (
 	DefaultTTL = 30 * time.Second
 )
 
-// Option changes one call of Lock or TryLock. A nil one changes nothing.
+// Option changes one call to Lock or TryLock. A nil one changes nothing.
 type Option func(*CallOptions)
 
 // CallOptions are what the options of one call add up to. It is exported for
@@ -230,13 +234,14 @@ func TTL(d time.Duration) Option {
 }
 
 // NoRenewal asks for a fixed term: the lock is not renewed in the background and
-// ends after its TTL, unless Extend moves the end.
+// ends after its TTL, unless Extend moves the end. Unlock and Close end it before that.
 func NoRenewal() Option {
 	return func(o *CallOptions) { o.NoRenewal = true }
 }
 
 // Holder sets the text that Inspect shows for this lock, instead of the Locker's
-// default: host, process id and program name. An empty text is none, whereas an empty Options.Holder is that default.
+// default: host, process id and program name. Holder("") shows no text, whereas an empty
+// Options.Holder is the default.
 func Holder(text string) Option {
 	return func(o *CallOptions) { o.Holder = text }
 }

@@ -53,9 +53,9 @@ func operator(l Locker) (Operator, error) {
 
 // Inspect returns what the store of l knows of name. It sees through wrappers with a method
 // Unwrap() Locker, and so do List, Break and Sweep; names are those of the first
-// [Operator] inside: the name of a patterns.Semaphore or ReadWrite, which holds others, is free
-// there, and List shows those. It fails with ErrUnsupported if there is none, or if its store
-// cannot be looked at.
+// [Operator] inside. A patterns.Semaphore or ReadWrite locks names that it derives, NAME/0,
+// NAME/1 and so on: List shows those, and NAME itself is free. Inspect fails with
+// ErrUnsupported if there is no Operator, or if its store cannot be looked at.
 func Inspect(ctx context.Context, l Locker, name string) (Status, error) {
 	o, err := operator(l)
 	if err != nil {
@@ -75,11 +75,12 @@ func List(ctx context.Context, l Locker, prefix string) ([]Status, error) {
 	return o.List(ctx, prefix)
 }
 
-// Break ends the hold on name that has this token, as Inspect tells it: its Done closes
-// within a renewal period, and later grants have higher tokens. A token of 0 stands for the
-// hold that Break itself sees: it looks once. It fails with ErrLost, and changes nothing,
-// if nobody holds the name or the hold is another's by now; with ErrInvalid for a token
-// below zero; with ErrUnsupported as Inspect does.
+// Break ends the hold on name that has this token, as Inspect tells it, and later grants have
+// higher tokens. The holder is told within a renewal period; without renewal (see NoRenewal) at
+// its Deadline, or by its next Extend or Unlock. A token of 0 stands for the hold that Break
+// itself sees: it looks once. It fails with ErrLost, and changes nothing, if nobody holds the
+// name or the hold is another's by now; with ErrInvalid for any other token that is not above
+// Options.TokenBase; with ErrUnsupported as Inspect does.
 func Break(ctx context.Context, l Locker, name string, token int64) error {
 	o, err := operator(l)
 	if err != nil {
@@ -102,8 +103,8 @@ func Break(ctx context.Context, l Locker, name string, token int64) error {
 }
 
 // Sweep removes from the store of l what is left of names that nobody has held for at
-// least idle, and returns how many it removed. It fails with ErrUnsupported where nothing
-// is left of a name that is free, and as Inspect does.
+// least idle, and returns how many it removed. It fails with ErrInvalid unless idle is above
+// zero, and with ErrUnsupported where nothing is left of a name that is free, and as Inspect does.
 func Sweep(ctx context.Context, l Locker, idle time.Duration) (int, error) {
 	o, err := operator(l)
 	if err != nil {

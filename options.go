@@ -31,11 +31,13 @@ type Options struct {
 
 	// Logger receives what a caller cannot see from results: a lost lock, with the
 	// error of the renewal that failed last, and a release or a clean-up that gave
-	// up, at Warn; at Info, a call of Lock that waits for a lock of this Locker, maybe for
+	// up, at Warn; at Info, a call to Lock that waits for a lock of this Locker, maybe for
 	// itself; at Debug, each lock that is acquired or released; at Error, a driver that has
-	// panicked. The keys are lock, token, backend and err, or panic and stack. A handler gets the context of the call, and for a loss the
-	// values of the one that has acquired the lock. Nil means no logging. Names of locks
-	// are logged, credentials never.
+	// panicked. Where a store promises less than what was asked for, that is said once: at Open,
+	// or with the first lock. The keys of lines about a lock are lock, token, backend and err, or
+	// panic and stack. A handler gets the context of the call, and for a loss the values of the
+	// one that has acquired the lock. Nil means no logging. Names of locks are logged,
+	// credentials never.
 	Logger *slog.Logger
 }
 
@@ -52,7 +54,7 @@ type Observer struct {
 	CleanedUp func(CleanedUp)
 }
 
-// Acquired reports a call of Lock or TryLock that got its lock.
+// Acquired reports a call to Lock or TryLock that got its lock.
 type Acquired struct {
 	Ctx   context.Context // the caller's, for the values in it
 	Name  string
@@ -61,15 +63,15 @@ type Acquired struct {
 	Tries int           // requests for the lock that this took, 1 if it was free
 }
 
-// Contended reports that a call found the name held: once per call of Lock, when
-// it begins to wait, and once per TryLock that fails with ErrHeld. If it takes long, a call of
-// Lock goes on meanwhile, and may end before it; TryLock returns after it.
+// Contended reports that a call found the name held: once per call to Lock, when
+// it begins to wait, and once per TryLock that fails with ErrHeld. A slow function does not
+// delay Lock, which may return before it; TryLock waits for it.
 type Contended struct {
 	Ctx  context.Context // the caller's
 	Name string
 }
 
-// Failed reports a call of Lock or TryLock that has asked the backend, or queued for it,
+// Failed reports a call to Lock or TryLock that has asked the backend, or queued for it,
 // and got no lock. A TryLock that found the name held is reported as Contended alone.
 type Failed struct {
 	Ctx  context.Context // the caller's
@@ -86,7 +88,7 @@ type Renewed struct {
 	Token int64
 	TTL   time.Duration // as asked for
 	Took  time.Duration
-	Left  time.Duration // from the answer to the deadline before it; how close it was
+	Left  time.Duration // of the lease when the answer came: how close it was
 	Err   error         // nil if confirmed; a failed one is tried again until the deadline
 }
 
@@ -116,8 +118,8 @@ type Released struct {
 	Ctx   context.Context // of Unlock, for the values in it
 	Name  string
 	Token int64
-	Held  time.Duration // from the grant to the call of Unlock
-	Took  time.Duration // from the call of Unlock to the outcome
+	Held  time.Duration // from the grant to the call to Unlock
+	Took  time.Duration // from the call to Unlock to the outcome
 	Err   error         // what Unlock returns, or would have if it had waited
 }
 

@@ -2,8 +2,12 @@ package backends_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,5 +144,38 @@ func checkPromises(t *testing.T, backend, url string) {
 		if got := map[bool]string{true: "yes", false: "no"}[err == nil]; got != row[column] {
 			t.Errorf("%s %s: docs/config.md says %q, Open says %q: %v", backend, row[0], row[column], got, err)
 		}
+	}
+}
+
+// paramURL finds a URL with parameters in a text.
+var paramURL = regexp.MustCompile("([a-z+]+)://[^\\s\"`'<>)?]*\\?([a-z_]+=[^\\s\"`'<>)|\\]]*)")
+
+// No URL in a page, or in an example, has a parameter that its scheme does not know: nothing else opens them.
+func TestURLsInPages(t *testing.T) {
+	known, seen := make(map[string][]openurl.Param), 0
+	testkit.Must(t, filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(file) != ".md" && entry.Name() != "example_test.go" && entry.Name() != "open.go" {
+			return err
+		}
+		for _, found := range paramURL.FindAllStringSubmatch(read(t, file), -1) {
+			scheme := found[1]
+			if !slices.Contains(backends.Default.Schemes(), scheme) {
+				continue
+			}
+			if known[scheme] == nil {
+				known[scheme] = params(t, scheme)
+			}
+			for pair := range strings.SplitSeq(found[2], "&") {
+				name, _, _ := strings.Cut(pair, "=")
+				seen++
+				if name != "parameter" && name != "..." && !slices.ContainsFunc(known[scheme], func(p openurl.Param) bool { return p.Name == name }) {
+					t.Errorf("%s: the URL %s has a parameter %q, which %s does not know", file, found[0], name, scheme)
+				}
+			}
+		}
+		return nil
+	}))
+	if seen < 15 {
+		t.Errorf("%d parameters were found", seen)
 	}
 }

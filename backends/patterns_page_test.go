@@ -23,7 +23,7 @@ func pageElect(ctx context.Context, locker distlock.Locker, schedule func(contex
 	election := patterns.Elect(ctx, locker, "scheduler", func(ctx context.Context, term int64) error {
 		return schedule(ctx, term) // until ctx ends: with the term, or with the context of Elect
 	})
-	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
+	http.HandleFunc("/leader", func(w http.ResponseWriter, _ *http.Request) { // for routing
 		if _, leads := election.Leader(); !leads {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -33,14 +33,15 @@ func pageElect(ctx context.Context, locker distlock.Locker, schedule func(contex
 }
 
 func pageOncePer(ctx context.Context, locker distlock.Locker, sendInvoices func(context.Context) error) error {
-	for range time.Tick(time.Hour) {
-		ran, err := patterns.OncePer(ctx, locker, "invoices", time.Hour, sendInvoices)
-		if err != nil {
-			return err // of the job, of the store, or that the lock was lost in the middle of a run
+	for tick := time.Tick(time.Hour); ; {
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		log.Println("ran it here:", ran)
+		ran, err := patterns.OncePer(ctx, locker, "invoices", time.Hour, sendInvoices)
+		log.Println("ran it here:", ran, err) // the error is the job's, the store's, or that the lock was lost in the middle
 	}
-	return nil
 }
 
 func pageMaxHold(ctx context.Context, locker distlock.Locker, writeReport func(context.Context) error) error {
@@ -56,18 +57,19 @@ func pageWanted(ctx context.Context, locker distlock.Locker, lock distlock.Lock,
 	if err != nil {
 		return err
 	}
-	for step < len(steps) {
-		select {
-		case <-wanted:
-			return lock.Unlock(ctx) // the rest is for later
-		default:
+	return distlock.Run(ctx, lock, func(ctx context.Context) error { // unlocks
+		for ; step < len(steps); step++ {
+			select {
+			case <-wanted:
+				return nil // the rest is for later
+			default:
+			}
+			if err := steps[step](ctx); err != nil {
+				return err
+			}
 		}
-		if err := steps[step](ctx); err != nil {
-			return err
-		}
-		step++
-	}
-	return nil
+		return nil
+	})
 }
 
 func pageSemaphore(ctx context.Context, locker distlock.Locker) error {
@@ -111,13 +113,15 @@ func TestPatternsPageRuns(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		runs, failed := 0, errors.New("no paper")
-		if err := pageOncePer(ctx, locker, func(context.Context) error {
-			if runs++; runs == 24 {
-				return failed
+		runs := 0
+		day, over := context.WithTimeout(ctx, 24*time.Hour+time.Minute)
+		defer over()
+		if err := pageOncePer(day, locker, func(context.Context) error {
+			if runs++; runs == 12 {
+				return errors.New("no paper")
 			}
 			return nil
-		}); !errors.Is(err, failed) || runs != 24 {
+		}); !errors.Is(err, context.DeadlineExceeded) || runs != 24 {
 			t.Errorf("the job ran %d times: %v", runs, err)
 		}
 		began := time.Now()

@@ -19,8 +19,8 @@ import (
 // snippets of the documentation, letter by letter, as TestSnippets sees to.
 var _ = []any{snippetLock, snippetFenced, snippetWrite, snippetConfig}
 
-func snippetLock(ctx context.Context, pay func(context.Context, int) error) error {
-	locker, err := backends.Open(ctx, "redis://localhost:6379") // or mysql://, postgres://, zk://, etcd://, mem://
+func snippetLock(ctx context.Context, url string, payUnlessPaid func(context.Context, int) error) error {
+	locker, err := backends.Open(ctx, url) // redis://, mysql://, postgres://, zk://, etcd:// or mem://; one for the process
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func snippetLock(ctx context.Context, pay func(context.Context, int) error) erro
 		return err
 	}
 	defer lock.Unlock(ctx)
-	return pay(ctx, 42) // nobody else pays it now
+	return payUnlessPaid(ctx, 42) // nobody else pays it now, but the holder before may have
 }
 
 func snippetFenced(ctx context.Context, db *sql.DB, lock distlock.Lock) error {
@@ -41,23 +41,21 @@ func snippetFenced(ctx context.Context, db *sql.DB, lock distlock.Lock) error {
 		return err
 	}
 	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it"))
+		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it, or it does not exist"))
 	}
 	return nil
 }
 
-func snippetDo(ctx context.Context, locker distlock.Locker, pay func(context.Context, int, int64) error) error {
-	err := distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
+func snippetDo(ctx context.Context, locker distlock.Locker, payUnlessPaid func(context.Context, int, int64) error) error {
+	return distlock.Do(ctx, locker, "orders/42", func(ctx context.Context) error {
 		lock, _ := distlock.FromContext(ctx)
-		return pay(ctx, 42, lock.Token())
+		return payUnlessPaid(ctx, 42, lock.Token())
 	})
-	return err
 }
 
 func snippetWrite(ctx context.Context, db *sql.DB, token int64) error {
-	err := fence.Exec(ctx, db, // fence.ErrStale if a later holder has written
+	return fence.Exec(ctx, db, // fence.ErrStale if a later holder has written
 		`UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`, token, token)
-	return err
 }
 
 func snippetConfig(ctx context.Context) (distlock.Locker, error) {

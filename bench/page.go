@@ -66,7 +66,7 @@ func (r *results) page() []byte {
 		"plain is worse, ≈ is within 2 % or the noise of the rounds. Several of the others [promise less](" + detailsFile + "#the-others).\n\n")
 	r.besideTable().write(b)
 	b.WriteString("¹ Unfair, and not compared: one client takes its own lock again and again, and the others wait.\n\n")
-	b.WriteString("## What does waiting cost?\n\nA hand-off is from the call of Unlock to the return of a Lock that waits in another client.\n\n" +
+	b.WriteString("## What does waiting cost?\n\nA hand-off is from the call to Unlock to the return of a Lock that waits in another client.\n\n" +
 		"![Hand-off times of all libraries](" + handOffFile + ")\n\n")
 	r.waitTable().write(b)
 	r.crowdTable(b)

@@ -41,7 +41,7 @@ func (c *Client) lock(ctx context.Context, op, name string, opts []distlock.Opti
 	return a.finish(op, acquire(a))
 }
 
-// attempt is one call of Lock or TryLock on its way to a lock.
+// attempt is one call to Lock or TryLock on its way to a lock.
 type attempt struct {
 	client  *Client
 	ctx     context.Context // the caller's
@@ -219,7 +219,7 @@ func (a *attempt) try() error {
 	return a.win(grant, sent)
 }
 
-// ask makes one call of Try, at the time sent, and notes what it may have left.
+// ask makes one call to Try, at the time sent, and notes what it may have left.
 func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	a.tries++
 	a.client.tries.Add(1)

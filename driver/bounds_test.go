@@ -118,7 +118,7 @@ func TestDeadlineOfASocket(t *testing.T) {
 	odd(t, d, func(t *testing.T, l *driver.Client, _ distlock.Locker) {
 		d.try = func() (driver.Grant, error) { return driver.Grant{}, os.ErrDeadlineExceeded }
 		if _, err := l.TryLock(bg, "x"); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a time-out of the library: %v", err)
+			t.Errorf("a timeout of the library: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()

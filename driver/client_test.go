@@ -53,6 +53,7 @@ func TestArguments(t *testing.T) {
 		mustPanic(t, "lock of a nil context", func() { _, _ = l.Lock(none, "x") })
 		mustPanic(t, "do of a nil Locker: ", func() { _ = distlock.Do(bg, nil, "x", func(context.Context) error { return nil }) })
 		mustPanic(t, "do of a nil function: ", func() { _ = distlock.Do(bg, l, "x", nil) })
+		mustPanic(t, "run under a nil Lock: ", func() { _ = distlock.Run(bg, nil, func(context.Context) error { return nil }) })
 		mustPanic(t, "inspect of a nil context", func() { _, _ = l.Inspect(none, "x") })
 		if n := n.count("try"); n != 0 {
 			t.Errorf("%d requests were sent", n)

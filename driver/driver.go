@@ -219,7 +219,7 @@ type Capabilities struct {
 	TTLGranularity time.Duration // TTLs are rounded up to a multiple of it; 0 means 1 ms
 	ExpiryLag      time.Duration // how long after its TTL a dead holder's name may stay held, at the most
 
-	// MaxExtend is how many times the TTL that a lock was taken with Extend can give it, where
+	// MaxExtend is the factor by which Extend can exceed the TTL that a lock was acquired with, where
 	// locks live by sessions that were made for that TTL. 0 means that any TTL up to MaxTTL will do.
 	MaxExtend float64
 }
@@ -264,7 +264,7 @@ const (
 	// Volatile: a crash of the server loses locks; tokens still rise as long as
 	// the server's clock does.
 	Volatile Durability = iota + 1
-	// Restart: a restarted server still has its locks and tokens; a fail-over to
+	// Restart: a restarted server still has its locks and tokens; a failover to
 	// a replica may lose the latest.
 	Restart
 	// Quorum: locks and tokens survive the loss of any minority of servers.

@@ -118,7 +118,7 @@ const (
 )
 
 // healthOf judges a request that ended with err; nil and ErrHeld are answers. took is how long it has taken,
-// and ended whether its context has ended: a short time-out of a caller must not make a claim that
+// and ended whether its context has ended: a short timeout of a caller must not make a claim that
 // hangs look sound.
 func healthOf(err error, took time.Duration, ended bool) health {
 	if errors.Is(err, distlock.ErrHeld) {

@@ -178,7 +178,7 @@ func TestLossAfterExtend(t *testing.T) {
 	})
 }
 
-// A call of Extend that hangs leaves time for the renewals.
+// A call to Extend that hangs leaves time for the renewals.
 func TestHangingExtend(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		lock := mustLock(t, bg, l, "x", distlock.TTL(3*time.Second))

@@ -16,7 +16,7 @@ const unlockPatience = 5 * time.Second
 
 // release is the way of a claim from the end of the belief in it until the store has nothing of
 // it. It begins with Unlock or Close, once a lost lock has had its TTL, or with the undo of a
-// failed attempt. Unlock makes the first call of Release on the goroutine of its caller; all other
+// failed attempt. Unlock makes the first call to Release on the goroutine of its caller; all other
 // calls are made in lanes, until the outcome is definite or the release is over its time.
 type release struct {
 	client   *Client
@@ -142,7 +142,7 @@ func (h *Handle) releaseLater(ctx context.Context) {
 // each release has one call at least.
 func (r *release) over() bool { return time.Since(r.began) >= r.patience }
 
-// call makes one call of Release, and reports whether it need not be repeated.
+// call makes one call to Release, and reports whether it need not be repeated.
 func (r *release) call(ctx context.Context, limit time.Duration, inLane bool) (done bool) {
 	c := r.client
 	bounded := c.call(ctx, c.tasks.life, limit)
@@ -190,7 +190,7 @@ func (r *release) ask(ctx context.Context) error {
 }
 
 // drop ends a release that is over its time, or that Close does not wait for. A claim that
-// had no call of Release has one, on a context that has ended: the driver learns that nothing
+// had no call to Release has one, on a context that has ended: the driver learns that nothing
 // else will come.
 func (r *release) drop() {
 	if r.calls == 0 {

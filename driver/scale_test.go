@@ -136,7 +136,7 @@ func TestCallsEndAtTheirOwnLimits(t *testing.T) {
 }
 
 // The deadline that a driver sees is that of the caller, a moment later: client libraries
-// set the time-outs of their sockets by it.
+// set the timeouts of their sockets by it.
 func TestCallHasTheDeadlineOfItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
 		var seen time.Duration

@@ -23,7 +23,7 @@ func stuckNames(ctx context.Context, c memlock.Call, apply func()) (bool, error)
 	return stuck(ctx, c, apply)
 }
 
-// leaveStuck has n calls of TryLock fail on names that hang, so that each is to be undone.
+// leaveStuck has n calls to TryLock fail on names that hang, so that each is to be undone.
 func leaveStuck(t *testing.T, l distlock.Locker, n int, opts ...distlock.Option) {
 	ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
 	defer cancel()

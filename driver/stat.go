@@ -6,9 +6,9 @@ import "time"
 // came that were waited for shows whether the wake-ups of the store arrive.
 type Stat struct {
 	Held           int           // locks
-	Waiting        int           // calls of Lock under way
+	Waiting        int           // calls to Lock under way
 	Lost           int64         // locks, since New
-	FailedRenewals int64         // calls of Extend among them; since New
+	FailedRenewals int64         // calls to Extend among them; since New
 	LeastLeft      time.Duration // of all locks with automatic renewal, until the deadline; 0 if there is none
 	Tries          int64         // how often the store was asked for a lock, since New
 	Woken          int64         // locks that came after a wake-up, since New

@@ -29,8 +29,8 @@ const defaultDial = 5 * time.Second
 //
 //	etcd://[user:password@]host[:2379][,host...][/prefix][?parameter=value&...]
 //
-// The scheme etcds means TLS. The parameters are ttl, holder, prefix (if it begins with
-// a slash), dial_timeout and the tls_ ones. If both o and rawURL give a value, the two
+// The scheme etcds means TLS. The parameters are ttl, holder, token_base, prefix (if it begins with
+// a slash), dial_timeout, tls and the tls_ ones. If both o and rawURL give a value, the two
 // must be the same.
 //
 // Before it returns, Open asks the cluster for what every lock needs. That takes
@@ -106,7 +106,7 @@ func dial(ctx context.Context, config clientv3.Config, prefix string) (*clientv3
 }
 
 // probe asks for what every lock needs, without the library's retries and patience.
-// With them, a refused connection would be a time-out without a reason.
+// With them, a refused connection would be a timeout without a reason.
 //
 // The first request is a keep-alive of a random lease, because servers with only a part
 // of the protocol lack it. A learner, and a member that has not heard of the login, refuse it

@@ -16,7 +16,7 @@ func ExampleExec() {
 		err := fence.Exec(ctx, db, `UPDATE orders SET state = 'paid', fence = ? WHERE id = 42 AND fence <= ?`,
 			lock.Token(), lock.Token())
 		if errors.Is(err, fence.ErrStale) {
-			return fmt.Errorf("another has paid it since: %w", err)
+			return fmt.Errorf("a later holder has written order 42, or there is none: %w", err)
 		}
 		return err
 	}

@@ -11,8 +11,7 @@
 // and Path of zklock. An example of each, and why the commit comes before Unlock:
 // https://github.com/distlock-go/distlock/blob/main/docs/fencing.md
 //
-// All of them accept a token again that they have accepted before: a holder may write
-// more than once.
+// All of them accept a token that equals the highest so far: a holder may write more than once.
 package fence
 
 import (
@@ -25,7 +24,7 @@ import (
 )
 
 // ErrStale says that a request was refused, and has changed nothing: one with a higher
-// token has been there, so its holder has lost the lock.
+// token has been there, so its holder has lost the lock. [Exec] also returns it for a row that does not exist.
 var ErrStale = errors.New("fence: refused: a later holder of the lock has been here")
 
 // Execer is a *sql.DB, *sql.Tx or *sql.Conn.
@@ -41,8 +40,8 @@ type Execer interface {
 // On Postgres the parameters are $1 and $2.
 //
 // It returns ErrStale if no row was changed, since a refused UPDATE is no error of the
-// database; so a row that does not exist counts as refused, too. In a transaction,
-// roll back then.
+// database; so a row that does not exist counts as refused, too. The statement must address one
+// row: of several, one that is refused is not noticed. In a transaction, roll back then.
 //
 // MySQL says of an UPDATE to the values that a row has already that it has changed no
 // row, unless the connection has clientFoundRows=true in its DSN: without that, a write
@@ -67,6 +66,9 @@ func Exec(ctx context.Context, db Execer, statement string, args ...any) error {
 //
 //	write := redis.NewScript(fence.RedisScript)
 //	err := write.Run(ctx, client, []string{"order:42"}, lock.Token(), "state", "paid").Err()
+//	if redis.HasErrorPrefix(err, "STALE") {
+//		err = fence.ErrStale
+//	}
 //
 //go:embed write.lua
 var RedisScript string

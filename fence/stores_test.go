@@ -67,6 +67,9 @@ func payTooLate(ctx context.Context, tx *sql.Tx, locker distlock.Locker) error {
 func payInRedis(ctx context.Context, client *redis.Client, lock distlock.Lock) error {
 	write := redis.NewScript(fence.RedisScript)
 	err := write.Run(ctx, client, []string{"order:42"}, lock.Token(), "state", "paid").Err()
+	if redis.HasErrorPrefix(err, "STALE") {
+		err = fence.ErrStale
+	}
 	return err
 }
 
@@ -96,7 +99,7 @@ func payInEtcd(ctx context.Context, client *clientv3.Client, lock distlock.Lock)
 	}
 	reply, err := client.Txn(ctx).If(held.Cmp()).Then(clientv3.OpPut("orders/42", "paid")).Commit()
 	if err == nil && !reply.Succeeded {
-		err = fence.ErrStale
+		err = distlock.ErrLost
 	}
 	return err
 }
@@ -251,13 +254,7 @@ func TestRedis(t *testing.T) {
 	defer client.Close()
 	defer client.Del(context.Background(), "order:42", "large")
 	stale, held := overtaken(t, server.URL())
-	check(t, nil, fence.ErrStale, func(lock distlock.Lock) error {
-		err := payInRedis(t.Context(), client, lock)
-		if err != nil && strings.HasPrefix(err.Error(), "STALE ") {
-			return fence.ErrStale
-		}
-		return err
-	}, stale, held)
+	check(t, nil, fence.ErrStale, func(lock distlock.Lock) error { return payInRedis(t.Context(), client, lock) }, stale, held)
 	// Tokens beyond what Lua can count are compared as well.
 	write := redis.NewScript(fence.RedisScript)
 	for _, step := range []struct {
@@ -320,7 +317,7 @@ func TestEtcd(t *testing.T) {
 	defer client.Close()
 	defer client.Delete(context.Background(), "orders/42")
 	stale, held := overtaken(t, server.URL())
-	check(t, fence.ErrStale, fence.ErrStale, func(lock distlock.Lock) error { return payInEtcd(t.Context(), client, lock) }, stale, held)
+	check(t, distlock.ErrLost, distlock.ErrLost, func(lock distlock.Lock) error { return payInEtcd(t.Context(), client, lock) }, stale, held)
 }
 
 func TestZooKeeper(t *testing.T) {

@@ -266,7 +266,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	v := c.values()
 	v.lock = w.name.lock
 	text := c.driver.sql.fill("release-and-wake", v)
-	// This connection may hang alone, as it may have been idle for the whole hold. Then the next call of Release, through the
+	// This connection may hang alone, as it may have been idle for the whole hold. Then the next call to Release, through the
 	// pool, is to have time.
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
@@ -352,7 +352,7 @@ func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err
 }
 
 // redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
-// a fail-over. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
+// a failover. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
 // others may be busy with something that a replica can do.
 func (d *store) redial(ctx context.Context) {
 	if d.locks != nil {

@@ -107,7 +107,7 @@ func TestCloseAfterReset(t *testing.T) {
 	testkit.Should(t, l.Close())
 }
 
-// TestRenewalsLeaveMuteConnections: if one of them does not answer, the others may not do so either, as after a fail-over
+// TestRenewalsLeaveMuteConnections: if one of them does not answer, the others may not do so either, as after a failover
 // that has ended none. One that had less time to answer than a renewal has says nothing of the others, nor of the named locks.
 func TestRenewalsLeaveMuteConnections(t *testing.T) {
 	t.Parallel()

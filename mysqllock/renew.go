@@ -84,7 +84,7 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	at, rows, err := d.exec(ctx, d.renewal(pool, d.sql.fill("renew", v)))
 	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
-		// beside it may be: a fail-over may have ended none of them. The next renewal connects.
+		// beside it may be: a failover may have ended none of them. The next renewal connects.
 		d.closeIdle()
 	}
 	all := rows >= int64(len(batch))

@@ -220,7 +220,7 @@ type waiter struct {
 	joined   time.Time
 }
 
-// join begins to wait for the named lock of a name. The goroutine outlives the call of Wait: the
+// join begins to wait for the named lock of a name. The goroutine outlives the call to Wait: the
 // next call finds the claim still in the server's queue.
 func (l *namedLocks) join(name string) *waiter {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -65,7 +65,8 @@ type Election struct {
 // Leader returns the number of the term and true while this process leads: from the
 // grant of the lock until fn has returned or the lock has ended. It consults the clock,
 // so it is right even in a process that was stopped for longer than its lease and has
-// just come back. It sends no request, and is cheap enough for a readiness probe.
+// just come back. It sends no request. It is no readiness probe of Kubernetes: a rolling update
+// would wait for a new process that waits for the old one to resign.
 func (e *Election) Leader() (term int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -22,7 +22,7 @@ func locker() distlock.Locker {
 func ExampleLockAll() {
 	ctx, locker := context.Background(), locker()
 	defer locker.Close()
-	// In whatever order the names come: two calls never wait for each other.
+	// In whatever order the names come: two calls never deadlock.
 	locks, err := patterns.LockAll(ctx, locker, []string{"accounts/7", "accounts/3"})
 	if err != nil {
 		fmt.Println(err)

@@ -14,7 +14,7 @@ import (
 
 // LockAll waits until it holds all names, or none: if one cannot be had, those
 // taken before are unlocked. They are taken in sorted order, so that two calls
-// never wait for each other. A name given twice, or none at all, is ErrInvalid;
+// never deadlock. A name given twice, or none at all, is ErrInvalid;
 // other errors are those of Lock, and ErrLost if a name taken early was lost while
 // the others were waited for.
 //

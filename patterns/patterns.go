@@ -23,7 +23,7 @@ type wrapper struct {
 	acquire func(ctx context.Context, c call) (distlock.Lock, error)
 }
 
-// call is a call of Lock or TryLock.
+// call is a call to Lock or TryLock.
 type call struct {
 	op   string // "lock" or "trylock"
 	name string
@@ -33,7 +33,7 @@ type call struct {
 	freeing *sync.WaitGroup // what tidied waits for
 }
 
-// waits reports whether it is a call of Lock.
+// waits reports whether it is a call to Lock.
 func (c call) waits() bool { return c.op == "lock" }
 
 // options returns what the options add up to.

@@ -10,7 +10,7 @@ import (
 
 // ReadWrite returns two Lockers for the same names: at any instant a name is held by one
 // writer, or by any number of readers up to the given one. That number must be the same
-// in all processes, and both kinds of lock are dear: a reader takes two locks of l, a
+// in all processes, and both kinds of lock are expensive: a reader takes two locks of l, a
 // writer one more than there may be readers. So choose a small one. It is not a count
 // that grows with the readers, because a Locker can only say of one name that one
 // acquisition has it: a writer has to hold what each reader could hold.
@@ -25,7 +25,7 @@ import (
 // token that it has seen, and a read with the highest of a write: readers beside each
 // other are not stale.
 //
-// A lock of a writer is lost when one of its locks is, and cannot have a fixed term:
+// A write lock is lost when one of its locks is, and cannot have a fixed term:
 // NoRenewal is ErrInvalid there. One that dies while it waits or holds is out of the way
 // when its TTL is over. Locks of l on name/0 to name/(readers-1) and name/next are used for
 // this: they show in List, and must not be used otherwise; Inspect of the name itself finds it
@@ -40,7 +40,7 @@ func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 func renewed(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
 	return func(ctx context.Context, c call) (distlock.Lock, error) {
 		if c.options().NoRenewal {
-			return nil, c.invalid("the lock of a writer cannot have a fixed term")
+			return nil, c.invalid("a write lock cannot have a fixed term")
 		}
 		return acquire(ctx, c)
 	}
@@ -159,7 +159,7 @@ func (s slots) exclude(ctx context.Context, c call) (distlock.Lock, error) {
 	return &all{set}, nil
 }
 
-// all is the lock of a writer: one that holds all slots.
+// all is a write lock: one that holds all slots.
 type all struct{ *LockSet }
 
 // Name implements Lock; ordered knows the name and the token.

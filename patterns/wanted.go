@@ -31,7 +31,7 @@ func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every ti
 	}
 	_, permit := distlock.As[*Permit](lock)
 	if _, shared := distlock.As[*ordered](lock); permit || shared {
-		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a permit, or a lock of a reader or a writer", distlock.ErrUnsupported))
+		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a permit, or a read or write lock", distlock.ErrUnsupported))
 	}
 	wanted := make(chan struct{})
 	told, err := tellIfWanted(ctx, l, lock, wanted)

@@ -138,7 +138,7 @@ func TestSearchPath(t *testing.T) {
 	testkit.Should(t, lock.Unlock(t.Context()))
 }
 
-// A server that becomes read-only, as the old primary after a fail-over, is left: the connection is closed, and a call
+// A server that becomes read-only, as the old primary after a failover, is left: the connection is closed, and a call
 // that waits goes on when writes are taken again.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 	}
 	err = conn.SendBatch(ctx, &batch).Close()
 	if hasCode(err, readOnly) {
-		// After a fail-over it is to a replica: the next request asks for the address anew.
+		// After a failover it is to a replica: the next request asks for the address anew.
 		_ = conn.Conn().Close(ctx)
 		if d.listener != nil {
 			d.listener.moved() // to where nobody tells it anything

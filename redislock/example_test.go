@@ -13,7 +13,7 @@ import (
 
 func ExampleOpen() {
 	ctx := context.Background()
-	locker, err := redislock.Open(ctx, "redis://localhost:6379/0?key_prefix=shop:", nil)
+	locker, err := redislock.Open(ctx, "redis://localhost:6379/0?prefix=shop:", nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -181,7 +181,7 @@ func testClusterFrozen(t *testing.T, addrs []string, members []*servers.Server) 
 		}
 	}
 	for _, how := range []func(context.Context, time.Duration) (context.Context, context.CancelFunc){context.WithTimeout, cancelAfter} {
-		testkit.Within(t, limit, func() { // its reads have no time-out
+		testkit.Within(t, limit, func() { // its reads have no timeout
 			ctx, cancel := how(t.Context(), limit/2)
 			defer cancel()
 			heedless.Renew(ctx, batch)

@@ -19,7 +19,7 @@ import (
 // schemes are what Open understands.
 var schemes = []string{"redis", "rediss", "redis+sentinel"}
 
-// maxRequestTimeout bounds the time-out of a request where the URL does not name one.
+// maxRequestTimeout bounds the timeout of a request where the URL does not name one.
 const maxRequestTimeout = 3 * time.Second
 
 // Open returns a Locker on a client of its own. Closing the Locker closes the client. rawURL is
@@ -29,7 +29,7 @@ const maxRequestTimeout = 3 * time.Second
 //	redis://host1,host2?cluster=true                      a cluster, by some of its servers
 //	redis+sentinel://sentinel1,sentinel2[/db]?master=name what these sentinels call name
 //
-// Parameters: ttl, holder, prefix, token_memory, wait_replicas, dial_timeout, request_timeout,
+// Parameters: ttl, holder, token_base, prefix, token_memory, wait_replicas, dial_timeout, request_timeout,
 // pool_size, cluster, master, sentinel_auth (the sentinels want the user and password
 // as well), and those of TLS: tls, tls_ca, tls_cert, tls_key, tls_server_name.
 //

@@ -87,10 +87,10 @@ func TestOpenReadsTheURL(t *testing.T) {
 		t.Errorf("the defaults are %+v", c)
 	}
 	if c, _ := read("redis://h?ttl=6s"); c.ReadTimeout != time.Second {
-		t.Errorf("the time-out for a TTL of 6s is %v", c.ReadTimeout)
+		t.Errorf("the timeout for a TTL of 6s is %v", c.ReadTimeout)
 	}
 	if c, _ := read("redis://h?ttl=100ms"); c.ReadTimeout != endpoint.MinRequestTimeout {
-		t.Errorf("the time-out for a TTL of 100ms is %v", c.ReadTimeout)
+		t.Errorf("the timeout for a TTL of 100ms is %v", c.ReadTimeout)
 	}
 	c, _ = read("redis+sentinel://me:pw@a,b:2/1?master=m&sentinel_auth=true")
 	if c.MasterName != "m" || c.Addrs[0] != "a:26379" || c.Addrs[1] != "b:2" || c.DB != 1 || c.SentinelPassword != "pw" || c.SentinelUsername != "me" {

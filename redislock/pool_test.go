@@ -31,7 +31,7 @@ func crowd(t *testing.T, c redis.UniversalClient, admin *redis.Client) {
 	})
 }
 
-// Renewals do not wait for a connection behind calls of Lock and Unlock. There may be any number of those on a
+// Renewals do not wait for a connection behind calls to Lock and Unlock. There may be any number of those on a
 // cluster, where each goes alone.
 func TestRenewalPassesACrowdOnACluster(t *testing.T) {
 	t.Parallel()

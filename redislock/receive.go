@@ -17,7 +17,7 @@ import (
 
 // noReconnect is a context that has ended. With it, go-redis does not make a lost connection anew
 // by itself: it has no bound for that. With a dialer that heeds no context, as its own with TLS, it does
-// once all the same, in the time-outs of the client, and waiters are woken after that.
+// once all the same, in the timeouts of the client, and waiters are woken after that.
 var noReconnect = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -9,7 +9,7 @@
 // queue on the server, first come, first served over all processes, and a release makes
 // the first of them the holder, and wakes up no other.
 //
-// Redis replicates asynchronously: a fail-over can lose a lock that was granted a
+// Redis replicates asynchronously: a failover can lose a lock that was granted a
 // moment ago, and so can a crash without an append-only file. Where that matters,
 // fence your writes with Lock.Token, or choose a backend with a quorum. The
 // details, and what to set on the server:
@@ -62,7 +62,7 @@ type Options struct {
 	// by default. A grant that fewer of them acknowledge within a second is undone, and
 	// Lock and TryLock fail; a Lock that has waited asks again for its TTL, a minute at most.
 	// A renewal that fewer acknowledge is repeated, and the lock ends at its Deadline if none
-	// succeeds. This is no consensus: a fail-over may still choose a replica without the lock.
+	// succeeds. This is no consensus: a failover may still choose a replica without the lock.
 	WaitReplicas int
 }
 
@@ -99,7 +99,7 @@ var (
 // cluster, one to each.
 //
 // The client should have ContextTimeoutEnabled set, or its requests outlive their
-// contexts, though the calls of the Locker do not; and time-outs well below a third
+// contexts, though the calls of the Locker do not; and timeouts well below a third
 // of the TTL. Nothing else may SELECT another database on its connections: the pool lends
 // them as they were left. New fails with distlock.ErrInvalid if the client is of another
 // type or the options are not allowed.
@@ -217,7 +217,7 @@ func (d *store) Capabilities() driver.Capabilities {
 // hangs, and cannot be interrupted.
 const maxClose = 2 * time.Second
 
-// Close implements io.Closer. What has not ended by then ends with its time-out.
+// Close implements io.Closer. What has not ended by then ends with its timeout.
 func (d *store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxClose)
 	defer cancel()

@@ -38,7 +38,7 @@ var (
 	errUnreplicated = errors.New("too few replicas have acknowledged the lock")
 
 	// errForgotten is the outcome of a grant that is gone before it was confirmed: there was a
-	// fail-over, or an operator ended it. It was never believed, so the claim tries again.
+	// failover, or an operator ended it. It was never believed, so the claim tries again.
 	errForgotten = errors.New("redislock: the grant is gone before the replicas had it")
 )
 

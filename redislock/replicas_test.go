@@ -143,7 +143,7 @@ func TestTooFewReplicas(t *testing.T) {
 	testkit.Until(t, "nothing is left behind", func() bool { return len(leftovers(t, admin, defaultPrefix)) == 0 })
 }
 
-// A grant that a fail-over forgets before replicas had it was never believed. The claim tries again.
+// A grant that a failover forgets before replicas had it was never believed. The claim tries again.
 func TestForgottenGrant(t *testing.T) {
 	t.Parallel()
 	master, _ := replicated(t, 1)

@@ -26,9 +26,9 @@ const (
 	// so far.
 	testEvery = time.Second
 
-	// maxConnect bounds a step towards a subscription, also where the client has no time-outs, if
+	// maxConnect bounds a step towards a subscription, also where the client has no timeouts, if
 	// its dialer and its reads heed contexts: that of go-redis with TLS does not, nor does a ReadTimeout
-	// of -2. There the time-outs of the client count, and Close waits for maxClose.
+	// of -2. There the timeouts of the client count, and Close waits for maxClose.
 	maxConnect = 5 * time.Second
 
 	// maxFailures is for how many addresses failures are counted: more than a cluster has servers.

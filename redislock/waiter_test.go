@@ -173,7 +173,7 @@ func TestHolderTextWithNUL(t *testing.T) {
 }
 
 // A server that accepts and says nothing does not hold up Close, also of a client without
-// time-outs that does not heed contexts. That is closed as well.
+// timeouts that does not heed contexts. That is closed as well.
 func TestCloseWhileConnecting(t *testing.T) {
 	t.Parallel()
 	for _, heeds := range []bool{false, true} {

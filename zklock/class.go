@@ -19,7 +19,7 @@ import (
 // is still the same.
 type class struct {
 	store   *store
-	ask     time.Duration // the time-out that the servers are asked for
+	ask     time.Duration // the timeout that the servers are asked for
 	keep    bool          // it is never closed for want of use
 	opening semaphore
 
@@ -60,7 +60,7 @@ func (d *store) classFor(ttl time.Duration) *class {
 	return d.classOf(min(sessionOf(longest, tick), d.longest))
 }
 
-// classOf returns the class that asks the servers for a session with the time-out ask.
+// classOf returns the class that asks the servers for a session with the timeout ask.
 func (d *store) classOf(ask time.Duration) *class {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 // childURL is where a process that the suite starts finds the server.
 const childURL = "DISTLOCK_ZKLOCK_CHILD_URL"
 
-// suiteSession is the session time-out of the suite's clients. Where a holder dies,
+// suiteSession is the session timeout of the suite's clients. Where a holder dies,
 // the checks wait for the end of it, but they want TTLs of four units, 8 s.
 const suiteSession = 13 * time.Second
 

@@ -13,7 +13,7 @@ import (
 // leftovers are the claims of a session with nodes that may still be there although nobody
 // wants them: their release has failed. The engine repeats a release for the TTL and
 // the lag. A node ends with its session alone, and that may outlast every outage: a
-// server that restarts gives each session its full time-out, and without a quorum none
+// server that restarts gives each session its full timeout, and without a quorum none
 // expires. So the session goes on deleting, also after the end of a Locker made by New:
 //
 //	Release fails     addLeftover: a goroutine, unless one runs

@@ -22,8 +22,8 @@ import (
 //
 //	zk://[user:password@]host[:2181][,host...][/prefix][?parameter=value&...]
 //
-// The scheme zks means TLS. The parameters are ttl, holder, session_timeout, tick_time,
-// dial_timeout, acl and the tls_ ones. acl is world or creator; with creator, only this
+// The scheme zks means TLS. The parameters are ttl, holder, token_base, session_timeout, tick_time,
+// dial_timeout, acl, tls and the tls_ ones. acl is world or creator; with creator, only this
 // user may touch the nodes. If both o and rawURL give a value, the two must be the
 // same.
 //
@@ -47,7 +47,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 func opened(err error) error { return &distlock.Error{Op: "open zookeeper", Err: err} }
 
 // open makes the session for the Locker's own TTL, and finds out what the servers
-// grant. They shorten a time-out above their limit, and lengthen one below it. They
+// grant. They shorten a timeout above their limit, and lengthen one below it. They
 // tell their limits in no other way. So if the first session came as asked for, a
 // second one asks for the longest, and is closed.
 func (d *store) open(ctx context.Context) error {
@@ -104,8 +104,8 @@ func parse(rawURL string, o *Options) (*store, error) {
 		return nil, err
 	}
 	if creator {
-		if !login || opts.ACL != nil {
-			return nil, fmt.Errorf("%w: the URL %s: acl=creator needs a user, and no ACL in the options", distlock.ErrInvalid, u)
+		if !login || password == "" || opts.ACL != nil {
+			return nil, fmt.Errorf("%w: the URL %s: acl=creator needs a user and a password, and no ACL in the options", distlock.ErrInvalid, u)
 		}
 		opts.ACL = zk.AuthACL(zk.PermAll)
 	}
@@ -133,7 +133,7 @@ func (o *Options) checked() (Options, error) {
 	case p[0] != '/' || path.Clean(p) != p || p == "/":
 		return out, fmt.Errorf("%w: the prefix is %q, allowed is a path like %q", distlock.ErrInvalid, p, DefaultPrefix)
 	case out.SessionTimeout < 0 || out.TickTime < 0:
-		return out, fmt.Errorf("%w: the session time-out is %v and the tick %v, allowed is 0 or more",
+		return out, fmt.Errorf("%w: the session timeout is %v and the tick %v, allowed is 0 or more",
 			distlock.ErrInvalid, out.SessionTimeout, out.TickTime)
 	}
 	return out, nil

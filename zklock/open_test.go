@@ -112,7 +112,7 @@ func TestNegotiated(t *testing.T) {
 			t.Errorf("New finds TTLs up to %v, Open up to %v", got, l.Capabilities().MaxTTL)
 		}
 		if _, err := New(conn, &Options{SessionTimeout: tc.want + 1}); !errors.Is(err, distlock.ErrInvalid) {
-			t.Error("New with a longer time-out than was granted:", err)
+			t.Error("New with a longer timeout than was granted:", err)
 		}
 	}
 	// The longest session here is one of 120 s.

@@ -48,7 +48,7 @@ type proxy struct {
 	gate sync.RWMutex // locked while nothing comes through
 	away atomic.Bool  // the server cannot be reached
 
-	grants atomic.Uint32 // the session time-out in milliseconds that clients are told; 0 means the server's own
+	grants atomic.Uint32 // the session timeout in milliseconds that clients are told; 0 means the server's own
 
 	connected atomic.Int64 // open connections of clients
 
@@ -132,7 +132,7 @@ func (w *proxy) expire() {
 	conn, err := net.Dial("tcp", server(w.t).Addr())
 	testkit.Must(w.t, err)
 	defer conn.Close()
-	request := make([]byte, 4+8+4)                               // protocol version, last zxid seen, time-out
+	request := make([]byte, 4+8+4)                               // protocol version, last zxid seen, timeout
 	request = append(request, greeting[8:8+8+4+16]...)           // session id, and the password with its length
 	closing := binary.BigEndian.AppendUint32(nil, 1)             // xid
 	closing = binary.BigEndian.AppendUint32(closing, 0xfffffff5) // closeSession

@@ -109,7 +109,7 @@ func lessIsGranted(t *testing.T, w *proxy, c *claim) {
 	w.cut() // without a connection, what was granted last still counts
 	testkit.Until(t, "the connection is away", func() bool { return conn.State() != zk.StateHasSession })
 	if got := conn.Timeout(); got != less {
-		t.Errorf("without a connection, the time-out is %v", got)
+		t.Errorf("without a connection, the timeout is %v", got)
 	}
 }
 

@@ -82,7 +82,7 @@ func (one semaphore) do(ctx context.Context, f func() error) error {
 }
 
 // leaseOf returns for how long the servers keep a session, at the least. The lease
-// counts from before the sending of a confirmed write. It is less than the time-out of
+// counts from before the sending of a confirmed write. It is less than the timeout of
 // the session. Only the leader decides on expiry, and it hears late of a client of
 // another server. That server passes on the sessions it has heard of at each ping of
 // the leader, every half a tick. It may be cut off from the leader just after it has
@@ -92,20 +92,20 @@ func (one semaphore) do(ctx context.Context, f func() error) error {
 //	          q           ping          w
 //	us      --+------------|------------+-----------------------> believe until w + lease
 //	server  heard q    passes q on    answers w, then is cut off
-//	leader                 +------------------------------------> expires it at q + time-out
+//	leader                 +------------------------------------> expires it at q + timeout
 //
-//	ping - q <= time-out/3    the library sends something at least that often
+//	ping - q <= timeout/3    the library sends something at least that often
 //	w - ping <= tick/2        the next ping would have passed w on
 //
 // A write is needed, because only that shows that no new leader had been elected. If a
 // server is cut off from the leader, it keeps answering reads for several ticks. An old
 // leader without a majority answers even a sync. A leader elected after the write gives
-// every session its full time-out.
+// every session its full timeout.
 func leaseOf(session, tick time.Duration) time.Duration {
 	return session - session/3 - tick/2
 }
 
-// sessionOf returns the time-out of a session with a lease longer than the TTL by a
+// sessionOf returns the timeout of a session with a lease longer than the TTL by a
 // third.
 func sessionOf(ttl, tick time.Duration) time.Duration { return 2*ttl + tick*3/4 }
 
@@ -121,7 +121,7 @@ func tickOf(given, session time.Duration) time.Duration {
 	return min(defaultTick, session/2)
 }
 
-// lease returns the lease of a session with the time-out.
+// lease returns the lease of a session with the timeout.
 func (d *store) lease(session time.Duration) time.Duration {
 	return leaseOf(session, tickOf(d.opts.TickTime, session))
 }

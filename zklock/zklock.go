@@ -42,7 +42,7 @@ type Options struct {
 	// grant less or more. The longest TTL is a good half of what they grant. 0 means as
 	// long as they grant. A lock lives by a session of about twice its TTL.
 	//
-	// New finds out the time-out of a connection by itself, if it is connected. If it
+	// New finds out the timeout of a connection by itself, if it is connected. If it
 	// is not, SessionTimeout must be given. It must not be more than the servers grant:
 	// by default, they grant 20 ticks at the most. If a server that the connection goes to
 	// later grants less, as with a lower maxSessionTimeout, leases are shorter from the
@@ -87,7 +87,7 @@ func (l *Lock) Path() string { return l.path }
 // that accepts a connection and then says nothing holds up the library for almost seven
 // sessions, unless the user's own zk.WithDialer ends such connections. New sends no
 // request. It fails with distlock.ErrInvalid if an option is not allowed, or if the
-// session time-out cannot be known.
+// session timeout cannot be known.
 //
 // Closing the Locker leaves the connection as it was, with two exceptions. If a waiter
 // gave up, its watch stays on the node of the holder: the library cannot remove
@@ -255,16 +255,16 @@ func (d *store) closeAll(patience time.Duration) {
 	all.Wait()
 }
 
-// sessionTimeout returns the time-out of the sessions of a connection of the user. A wrong
+// sessionTimeout returns the timeout of the sessions of a connection of the user. A wrong
 // guess would be the end of mutual exclusion. So where the library does not tell, the user
 // has to.
 func sessionTimeout(conn *zk.Conn, given time.Duration) (time.Duration, error) {
 	switch granted := wire.TimeoutOf(conn); {
 	case granted == 0 && given == 0:
-		return 0, fmt.Errorf("%w: the session time-out is not known, since the connection has no session yet: "+
+		return 0, fmt.Errorf("%w: the session timeout is not known, since the connection has no session yet: "+
 			"wait for zk.StateHasSession, or set SessionTimeout", distlock.ErrInvalid)
 	case granted != 0 && given > granted:
-		return 0, fmt.Errorf("%w: the session time-out is %v, but the servers have granted %v",
+		return 0, fmt.Errorf("%w: the session timeout is %v, but the servers have granted %v",
 			distlock.ErrInvalid, given, granted)
 	default:
 		return cmp.Or(given, granted), nil

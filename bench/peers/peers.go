@@ -14,7 +14,7 @@ import (
 // Target is where and how a peer is to lock.
 type Target struct {
 	URLs  []string      // of the servers; the first is the only one for all but those that lock on a majority
-	TTL   time.Duration // or session time-out, of every lock
+	TTL   time.Duration // or session timeout, of every lock
 	Renew bool          // keep held locks alive, also for libraries that leave that to their users
 }
 

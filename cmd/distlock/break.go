@@ -97,6 +97,9 @@ func (b *backend) breakHold(cmd *cobra.Command, t timeout, name string, token in
 		return err
 	})
 	switch {
+	case err != nil && cmd.Context().Err() != nil: // a signal: the process ends by it, and says nothing more
+		say("%v", err)
+		return err
 	case errors.Is(err, distlock.ErrLost):
 		return &exit{status: statusBusy, err: b.notBroken(cmd.Context(), t, name, token)}
 	case errors.Is(err, distlock.ErrInvalid):

@@ -28,7 +28,7 @@ Exit status:
   70     another failure
   75     the lock was lost: while the command ran, which was ended unless it had ended by
          itself, or before that, and it was not started, or while --once-per or --min-hold
-         kept the name
+         kept the name; with --on-lost warn only if it was not started
   126    the command cannot be executed
   127    the command was not found
   128+n  the command, or distlock while it waited, was ended by signal n; after Ctrl-C

@@ -25,6 +25,7 @@ const runningHelp = `The command of run gets a process group of its own, and the
 Signals are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if
 they were, as after nohup(1). The rest of the environment is handed down, with DISTLOCK_URL
 if set. What has left the group, as by setsid(1), is neither signalled nor ended.
+Under systemd say KillMode=mixed, or the command gets TERM twice.
 What the command leaves in the background is not waited for, and runs on without the lock.
 
 At a terminal the command is in the foreground: Ctrl-C reaches it alone, and Ctrl-Z stops
@@ -36,7 +37,7 @@ A lock is being lost when the backend does not answer, or somebody broke it. The
 group gets TERM and KILL, both before the lease can be granted to another, unless
 somebody broke it, or distlock alone was stopped: then KILL comes when it goes on. If
 distlock itself is killed, the name is free after the TTL, and on Linux the command dies
-with it, but not what that has started.
+with it, but not what that has started, nor a setuid command.
 
 --once-per and --min-hold keep the name after a command that has succeeded, counted from
 its start. The period of --once-per ends early, since cron never starts a job at the same

@@ -20,17 +20,20 @@ func main() {
 	}
 }
 
-// run pays order 42, unless somebody else is doing so.
 func run(ctx context.Context, url string) error {
-	locker, err := backends.Open(ctx, url) // mem://TESTNAME in tests
+	locker, err := backends.Open(ctx, url) // one for the process; mem://TESTNAME in tests
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
+	return pay(ctx, locker, "orders/42")
+}
 
+// pay pays an order, unless somebody else is doing so.
+func pay(ctx context.Context, locker distlock.Locker, order string) error {
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second) // bounds the wait, not the lock
 	defer cancel()
-	lock, err := locker.Lock(wait, "orders/42") // TryLock does not wait
+	lock, err := locker.Lock(wait, order) // TryLock does not wait
 	if errors.Is(err, distlock.ErrHeld) {
 		return fmt.Errorf("somebody else is paying it: %w", err)
 	}
@@ -39,6 +42,7 @@ func run(ctx context.Context, url string) error {
 	}
 	defer lock.Unlock(ctx)
 
-	fmt.Println("paying order 42, token", lock.Token())
+	// The holder before may have paid it: read its state now.
+	fmt.Println("paying", order, "by token", lock.Token())
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command service is an HTTP service of which several instances run: one of them is ready
-// and leads, each tick of its cron job runs once, and /metrics has what its locks do.
+// Command service is an HTTP service of which several instances run: one of them leads,
+// each tick of its cron job runs once, and /metrics has what its locks do.
 //
 //	cd examples/service
 //	DISTLOCK_URL=redis://localhost:6379 go run . -addr localhost:8080

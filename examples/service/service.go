@@ -98,7 +98,7 @@ func open(ctx context.Context, config backends.Config, metrics prometheus.Regist
 func handler(election *patterns.Election, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
 		term, ok := election.Leader()
 		if !ok {
 			http.Error(w, "another instance leads", http.StatusServiceUnavailable)

@@ -45,18 +45,18 @@ func get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// Of two instances one is ready; when it stops, the other is. The metrics have the leader's
+// Of two instances one leads; when it stops, the other does. The metrics have the leader's
 // lock and the job's.
 func TestService(t *testing.T) {
 	test := func(t *testing.T, url string) {
-		ready := func(base string) bool {
-			code, _ := get(t, base+"/readyz")
+		leads := func(base string) bool {
+			code, _ := get(t, base+"/leader")
 			return code == http.StatusOK
 		}
 		first, stop := start(t, url)
-		testkit.Until(t, "the first instance leads", func() bool { return ready(first) })
+		testkit.Until(t, "the first instance leads", func() bool { return leads(first) })
 		second, _ := start(t, url)
-		if ready(second) {
+		if leads(second) {
 			t.Error("two instances lead")
 		}
 		backend, _, _ := strings.Cut(url, "://")
@@ -71,7 +71,7 @@ func TestService(t *testing.T) {
 			})
 		}
 		stop()
-		testkit.Until(t, "the second instance leads", func() bool { return ready(second) })
+		testkit.Until(t, "the second instance leads", func() bool { return leads(second) })
 	}
 	t.Run("mem", func(t *testing.T) { test(t, "mem://service") })
 	servers.Each(t, test)

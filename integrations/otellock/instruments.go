@@ -46,7 +46,7 @@ func (i *instruments) make(m metric.Meter) error {
 		errs = append(errs, err)
 		return c
 	}
-	i.acquire = histogram("distlock.acquire.duration", "s", "Duration of calls of Lock and TryLock, by outcome.", requests)
+	i.acquire = histogram("distlock.acquire.duration", "s", "Duration of calls to Lock and TryLock, by outcome.", requests)
 	i.waiting = upDown("distlock.acquire.waiting", "{call}", "Calls of Lock under way.")
 	i.active = upDown("distlock.lock.active", "{lock}", "Locks held.")
 	i.held = histogram("distlock.lock.duration", "s", "For how long locks were held, by their end.", holds)

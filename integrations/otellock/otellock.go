@@ -129,7 +129,7 @@ func (t *Telemetry) Observer() *distlock.Observer {
 	}
 }
 
-// called measures a call of Lock or TryLock that began at start, and returns its
+// called measures a call to Lock or TryLock that began at start, and returns its
 // attributes for the span.
 func (t *Telemetry) called(ctx context.Context, name string, start time.Time, err error) []attribute.KeyValue {
 	var kvs []attribute.KeyValue

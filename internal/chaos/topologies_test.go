@@ -61,7 +61,7 @@ var topologies = append([]topology{
 		s := servers.ClockedForTest(t, servers.Redis)
 		return single(s, jumped(s, 3*time.Second), jumped(s, -3*time.Second))
 	}},
-	{"redis, sentinel", "a Redis with a replica and three sentinels", "a fail-over forgets what was not replicated", true, sentinel},
+	{"redis, sentinel", "a Redis with a replica and three sentinels", "a failover forgets what was not replicated", true, sentinel},
 	{"redis, cluster", "three masters without replicas, that keep nothing on disk", "a kill forgets the locks of a master", true, func(t *testing.T) deployment {
 		d := deployment{Store: harness.Store{Servers: servers.ClusterForTest(t, 3), Found: true, URL: func(addrs ...string) string {
 			return "redis://" + strings.Join(addrs, ",") + "?cluster=true"

@@ -15,7 +15,7 @@ import (
 	"github.com/distlock-go/distlock/internal/servers"
 )
 
-// gap is what came of locks that a fail-over has lost.
+// gap is what came of locks that a failover has lost.
 type gap struct{ rounds, overlaps, refused int }
 
 // unreplicated kills a Redis master, again and again, with a lock that has not reached its

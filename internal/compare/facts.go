@@ -86,7 +86,7 @@ var storeFacts = map[string]map[string]string{
 		"durability":     "an append-only file with appendfsync always keeps them across a restart of the same server",
 		"token":          "from the server's clock in microseconds, above the last one, which is remembered for an hour",
 		"clock":          "leases by the wall clock of the server: a jump forward ends them early, unnoticed until the next renewal",
-		"replication":    "asynchronous: a fail-over may lose the latest locks, and so lead to two holders until the first one's deadline",
+		"replication":    "asynchronous: a failover may lose the latest locks, and so lead to two holders until the first one's deadline",
 	},
 	"mysql": {
 		"exclusion":      "a unique index: one upsert decides on owner, expiry and token of a row",
@@ -94,7 +94,7 @@ var storeFacts = map[string]map[string]string{
 		"durability":     "with innodb_flush_log_at_trx_commit = 1, the default",
 		"token":          "a column that each grant raises; the row stays until it is swept",
 		"clock":          "leases by the wall clock of the server: a jump forward ends them early, unnoticed until the next renewal",
-		"replication":    "a fail-over to an asynchronous or semi-synchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
+		"replication":    "a failover to an asynchronous or semi-synchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
 	},
 	"postgres": {
 		"exclusion":      "a unique index: one upsert decides on owner, expiry and token of a row",
@@ -102,7 +102,7 @@ var storeFacts = map[string]map[string]string{
 		"durability":     "unless synchronous_commit is off",
 		"token":          "a column that each grant raises; the row stays until it is swept",
 		"clock":          "leases by the wall clock of the server: a jump forward ends them early, unnoticed until the next renewal",
-		"replication":    "a fail-over to an asynchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
+		"replication":    "a failover to an asynchronous replica may lose the latest locks, and so lead to two holders until the first one's deadline",
 	},
 	"zookeeper": {
 		"exclusion":      "ephemeral sequential nodes: the lowest number holds",

@@ -48,7 +48,7 @@ type client struct {
 }
 
 var clients = map[string]client{
-	"redis without time-outs": {
+	"redis without timeouts": {
 		start: one(servers.Redis),
 		open: func(u *url.URL, space string) (distlock.Locker, error) {
 			return onRedis(redis.NewClient(&redis.Options{Addr: u.Host, ReadTimeout: -1, WriteTimeout: -1}), space)

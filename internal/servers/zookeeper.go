@@ -129,7 +129,7 @@ func zookeeperClasses() (string, bool) {
 
 func probeZooKeeper(ctx context.Context, at endpoint) (string, error) {
 	// A first look without the client. A connection of the client, made while the server still loads its data, is
-	// neither served nor closed. The next one comes only after a time-out.
+	// neither served nor closed. The next one comes only after a timeout.
 	status, err := askZooKeeper(ctx, at.addr())
 	if err != nil {
 		return "", err

@@ -80,7 +80,7 @@ type turn struct {
 	abandoned []*statement     // were given up, and have their turn
 }
 
-// statement is one call of Run. Turns.mu guards timer and over.
+// statement is one call to Run. Turns.mu guards timer and over.
 type statement struct {
 	turns *Turns
 	name  string

@@ -14,7 +14,7 @@
 -- earliest. So it costs few writes. A claim is sent to the named lock if the holder came with that, or has had the time
 -- to take it.
 --
--- A new row's token is the clock's reading, so that it rises above that of a row that was swept, or that a fail-over
+-- A new row's token is the clock's reading, so that it rises above that of a row that was swept, or that a failover
 -- lost; an old row's rises by at least one, so that it does not depend on the clock.
 --
 -- Assignments are carried out from left to right, each seeing those before it. They are ordered so that it does not

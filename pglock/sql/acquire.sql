@@ -4,7 +4,7 @@
 -- clock_timestamp is the time of its reading, where now() is that of the start of the transaction. An update reads it
 -- with the row locked, after all waiting. Only what is inserted was read before: if the insert had to wait, the second
 -- column, true, has the caller ask again. A new row's token is the clock's reading, so that it rises above that of a row
--- that was swept, or that a fail-over lost.
+-- that was swept, or that a failover lost.
 --
 -- If the waiter that was told of the release has not come within a second, it is dead, and others on the list may be, too:
 -- the list begins anew, with those that live, at their next look.

@@ -162,7 +162,7 @@ func TestMinorityHangs(t *testing.T) {
 	use()
 	testkit.Until(t, "the servers are known to hang", func() bool { return d.nodes[1].silent.Load() && d.nodes[2].silent.Load() })
 	for range 10 {
-		testkit.Within(t, time.Second, use) // half of a request's time-out
+		testkit.Within(t, time.Second, use) // half of a request's timeout
 	}
 	for _, s := range g.servers[1:3] {
 		testkit.Must(t, s.Resume(t.Context()))

@@ -88,7 +88,7 @@ func TestWaiterBesideHangingServer(t *testing.T) {
 	testkit.Until(t, "the waiter has the entry", func() bool { return len(g.entries(t, "x")) == 5 })
 	testkit.Must(t, g.servers[4].Pause(t.Context()))
 	testkit.Until(t, "the server is known to hang", func() bool { return d.nodes[4].silent.Load() })
-	testkit.Within(t, 9*time.Second, func() { // three time-outs of a request
+	testkit.Within(t, 9*time.Second, func() { // three timeouts of a request
 		asked := via[0].Requests()
 		testkit.Until(t, "six more tries", func() bool { return via[0].Requests() >= asked+6 })
 	})
@@ -125,7 +125,7 @@ func TestRepairBesideHangingServer(t *testing.T) {
 		v.votes[i].over, v.votes[i].lacking = true, []int{3, 4}
 	}
 	testkit.Must(t, g.servers[3].Pause(t.Context()))
-	testkit.Within(t, 10*time.Second, func() { // half of a time-out for each lock
+	testkit.Within(t, 10*time.Second, func() { // half of a timeout for each lock
 		testkit.Must(t, g.admins[4].Del(t.Context(), keys...).Err())
 		d.repairLater(nil, 5, v, batch)
 		testkit.Until(t, "the other server has all entries", func() bool {
@@ -194,7 +194,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// None of them is closed: no request takes as long as its time-out.
+	// None of them is closed: no request takes as long as its timeout.
 	if n := via.Connections(); n > maxConns {
 		t.Errorf("%d connections to one server, want %d at the most", n, maxConns)
 	}

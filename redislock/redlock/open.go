@@ -15,7 +15,7 @@ import (
 	"github.com/distlock-go/distlock/redislock/internal/names"
 )
 
-// maxRequestTimeout bounds the time-out of a request where the URL does not name one.
+// maxRequestTimeout bounds the timeout of a request where the URL does not name one.
 const maxRequestTimeout = time.Second
 
 // maxConns is how many connections there are to a server, where the URL does not say: one for each
@@ -30,7 +30,7 @@ const maxConns = endpoint.MaxPipelines + 2
 // or redlocks:// for TLS, with at least three servers. An odd number is best: a fourth or sixth
 // does not let one more fail. All have the same user, password and database.
 //
-// Parameters: ttl, holder, prefix, token_memory, max_ttl, after_restart (wait or trust),
+// Parameters: ttl, holder, token_base, prefix, token_memory, max_ttl, after_restart (wait or trust),
 // dial_timeout, request_timeout, pool_size, and those of TLS: tls, tls_ca, tls_cert, tls_key,
 // tls_server_name.
 //

@@ -142,7 +142,7 @@ func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes,
 	}
 	d.tasks.Go(func() {
 		for ; asked < len(d.nodes); asked++ {
-			a := <-answers // each node gives one, within its time-out
+			a := <-answers // each node gives one, within its timeout
 			for i := range holds {
 				v.add(a, i)
 			}

@@ -18,7 +18,7 @@ import (
 // keep up with the rate.
 const maxBacklog = 10_000
 
-// arrivals begins calls of Lock at a rate, evenly, each on a random one of the names,
+// arrivals begins calls to Lock at a rate, evenly, each on a random one of the names,
 // through the clients in turn. A call begins whether or not earlier ones have ended, as
 // customers do (an open loop). Its latency counts from the instant at which it should
 // have begun. Otherwise a stalled store would keep calls from beginning, and so from

@@ -209,7 +209,7 @@ const connectPatience = 10 * time.Second
 
 // connect opens the bare client before any Locker: it makes the sandbox of the run.
 // Then it opens a Locker, so that an unreachable backend says so once, and not after
-// the time-out of each workload.
+// the timeout of each workload.
 func (b *bench) connect(ctx context.Context) {
 	patience := cmp.Or(b.target.Patience, connectPatience)
 	bounded, cancel := context.WithTimeout(ctx, patience)

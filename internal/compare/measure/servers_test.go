@@ -175,7 +175,7 @@ func TestFailOver(t *testing.T) {
 			// The last renewal came little more than a third of the TTL before the
 			// cut; the rest is for a machine that stalls.
 			if took, ok := b.Figures[report.FailOver].Median(); !ok || took < 1000 {
-				t.Errorf("fail-over took %v ms (measured: %v; failed: %v)", took, ok, b.Failed)
+				t.Errorf("failover took %v ms (measured: %v; failed: %v)", took, ok, b.Failed)
 			}
 		})
 	}

@@ -151,7 +151,7 @@ func fight(ctx context.Context, b *bench, p report.Params, clients int, waited f
 // same time. They sleep nearly always, and so do not disturb each other.
 const handOffPairs = 4
 
-// handOff measures from the call of Unlock to the return of a waiting Lock in
+// handOff measures from the call to Unlock to the return of a waiting Lock in
 // another client. The wait before is random: a fixed one would lock onto the phase
 // of a poller's interval and measure anything but the mean.
 func handOff(ctx context.Context, b *bench, p report.Params) (map[report.Figure]float64, error) {

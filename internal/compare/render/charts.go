@@ -58,7 +58,7 @@ func (r doc) chartGroups() []chartGroup {
 	all := []chartGroup{
 		{ID: "throughput", Title: "Throughput", Lead: "Lock and unlock, counted as one. A dot is a round, the bar the median."},
 		{ID: "latency", Title: "Latency", Lead: "How long it took in how many per cent of the cases, over all rounds. The right end is what the unlucky ones wait."},
-		{ID: "handoff", Title: "Hand-off", Lead: "From the call of Unlock to the return of the Lock that waits for it in another client."},
+		{ID: "handoff", Title: "Hand-off", Lead: "From the call to Unlock to the return of the Lock that waits for it in another client."},
 		{ID: "fairness", Title: "Fairness", Lead: "How the clients that fight for one name share it."},
 		{ID: "recovery", Title: "When things go wrong", Lead: "A dot is one repetition, the bar the median.", Charts: r.hazardCharts()},
 		{ID: "scaling", Title: "Scaling", Lead: "Medians over the rounds.", Charts: r.curveCharts()},

@@ -33,11 +33,11 @@ func fixture() *report.Report {
 		{"memory", "mem://compare", "in this process", 0, 812000, 905000, 640000, 0.71, 4, 0.006, 0.04, 20000, 0, 0, 200, 0,
 			"a mutex", "its TTL", "volatile: nothing survives the process"},
 		{"redis", "redis://127.0.0.1:40001", "local process redis-server", 11900, 11200, 46300, 5200, 1, 6.1, 0.62, 1.4, 20050, 2, 412, 6300, 2,
-			"one Lua script per step", "key expiry", "volatile: a crash or fail-over may forget a lock"},
+			"one Lua script per step", "key expiry", "volatile: a crash or failover may forget a lock"},
 		{"mysql", "mysql://root@127.0.0.1:40002/distlock", "local process mariadbd", 1900, 1820, 5300, 940, 0.61, 310, 1.9, 8.8, 20110, 2, 655, 6200, 103,
 			"unique index, one statement per step", "expiry column, judged by the server's clock", "restart: InnoDB log"},
 		{"zk", "zk://127.0.0.1:40003", "local process zookeeper", 1210, 1100, 7600, 1010, 1, 18, 1.21, 2.6, 24000, 4, 530, 4100, 2,
-			"ephemeral sequential nodes", "session time-out", "quorum"},
+			"ephemeral sequential nodes", "session timeout", "quorum"},
 		{"etcd", "etcd://127.0.0.1:40004", "local process etcd", 1420, 1330, 8100, 1005, 1, 17, 1.19, 2.7, 20900, 4, 1010, 5900, 2,
 			"one transaction per step", "lease", "quorum"},
 	} {

@@ -12,7 +12,7 @@ const (
 	HotRate          Figure = "hot_per_s"           // lock+unlock a second, many clients on one name
 	HotJain          Figure = "hot_jain"            // Jain's index of how they shared it: 1/n to 1
 	HotWorst         Figure = "hot_worst_wait_ms"   // the longest wait of any
-	HandOff50        Figure = "handoff_p50_ms"      // from the call of Unlock to the waiter's return
+	HandOff50        Figure = "handoff_p50_ms"      // from the call to Unlock to the waiter's return
 	HandOff99        Figure = "handoff_p99_ms"      // the same, 99th percentile
 
 	HeldCount      Figure = "held_count"           // how many locks were held

@@ -26,7 +26,7 @@ type Params struct {
 	// for 10 ms cannot lock more than a hundred times a second.
 	Hold time.Duration `json:"hold_ns"`
 
-	// Rate is how many calls of Lock begin a second in the workload arrivals, whether
+	// Rate is how many calls to Lock begin a second in the workload arrivals, whether
 	// or not earlier ones have ended.
 	Rate float64 `json:"rate_per_s"`
 }

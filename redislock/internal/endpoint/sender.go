@@ -132,7 +132,7 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	f := Fault(ctx, err).(*driver.Fault)
 	c.Err = f
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && !c.bySource {
-		// The cache of scripts is lost with a restart, a fail-over or SCRIPT FLUSH. Another server of a cluster
+		// The cache of scripts is lost with a restart, a failover or SCRIPT FLUSH. Another server of a cluster
 		// may not have the script yet.
 		s.known.Delete(c.Script.Digest)
 		c.bySource = true

@@ -1,7 +1,7 @@
 // Package wire connects to ZooKeeper by the library go-zookeeper, and works around the
 // flaws of that. It knows nothing of locks.
 //
-//	conn.go    a connection: its time-out, its end, why there is none
+//	conn.go    a connection: its timeout, its end, why there is none
 //	dialer.go  its TCP connections, one after the other
 //	stream.go  one of them
 package wire
@@ -28,7 +28,7 @@ type Target struct {
 	DialTimeout time.Duration                                                      // for each server, until it has granted the session
 	Logger      *slog.Logger                                                       // of what the library says, at the level Debug
 
-	// Lease returns for how long anything may rely on a session with this time-out after
+	// Lease returns for how long anything may rely on a session with this timeout after
 	// it was last confirmed. A silent server is left long before that.
 	Lease func(timeout time.Duration) time.Duration
 }
@@ -44,12 +44,12 @@ type Conn struct {
 
 	dialer *dialer         // nil if the connection is the user's
 	events <-chan zk.Event // closed when nothing of it runs any more
-	given  time.Duration   // the longest time-out, if the connection is the user's
+	given  time.Duration   // the longest timeout, if the connection is the user's
 
 	creating sync.RWMutex // read-locked by each CreateContainer, locked for good by Close
 }
 
-// Dial starts a connection that asks for a session with the time-out ask, and does not
+// Dial starts a connection that asks for a session with the timeout ask, and does not
 // wait for it. It goes on trying until Close.
 func Dial(t Target, ask time.Duration) (*Conn, error) {
 	d := newDialer(t)
@@ -63,12 +63,12 @@ func Dial(t Target, ask time.Duration) (*Conn, error) {
 }
 
 // OfUser returns a connection that the user has made, and closes. Its sessions have
-// the given time-out, or less if the servers grant less when it reconnects.
+// the given timeout, or less if the servers grant less when it reconnects.
 func OfUser(conn *zk.Conn, timeout time.Duration) *Conn {
 	return &Conn{Conn: conn, Closed: closedOf(conn), given: timeout}
 }
 
-// Timeout returns the time-out that the servers have granted last, 0 before the first. When
+// Timeout returns the timeout that the servers have granted last, 0 before the first. When
 // a request is answered, it is known what the connection was granted that the answer came by.
 func (c *Conn) Timeout() time.Duration {
 	if c.dialer != nil {
@@ -154,7 +154,7 @@ func (c *Conn) endContainers(until time.Time) {
 	}
 }
 
-// TimeoutOf returns the time-out that the servers have granted to a connection with a
+// TimeoutOf returns the timeout that the servers have granted to a connection with a
 // session, and 0 if that cannot be known. The library writes it before it sets the state,
 // and here the state is read first.
 func TimeoutOf(conn *zk.Conn) time.Duration {
@@ -164,7 +164,7 @@ func TimeoutOf(conn *zk.Conn) time.Duration {
 	return grantedTo(conn)
 }
 
-// grantedTo returns the time-out that the servers have granted last to a connection, and 0
+// grantedTo returns the timeout that the servers have granted last to a connection, and 0
 // if that cannot be known. The library keeps it in an unexported field, and no request asks
 // for it. Between two connections, the field keeps its value. Before the first session, it
 // is what is asked for.

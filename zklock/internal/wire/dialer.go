@@ -27,7 +27,7 @@ type dialer struct {
 	end   context.CancelFunc
 	began time.Time
 
-	granted atomic.Int64 // the time-out, as the last connection was told; 0 before the first
+	granted atomic.Int64 // the timeout, as the last connection was told; 0 before the first
 	longest atomic.Int64 // the longest one of the session
 	heard   atomic.Int64 // when the servers last said something, in nanoseconds since began
 	zxid    atomic.Int64 // the last one seen, over all connections since the session was given up
@@ -150,7 +150,7 @@ func (d *dialer) outlived() time.Duration {
 	return max(0, d.Lease(time.Duration(d.longest.Swap(0)))-d.lease())
 }
 
-// finish ends a session that was given up, once the next one is there, and after a while. The servers may keep it for as long as its time-out
+// finish ends a session that was given up, once the next one is there, and after a while. The servers may keep it for as long as its timeout
 // yet, and a request in it that comes late would make a node that nobody knows of. takeUp asks for the session. The
 // request to close it goes along at once: taken up and not closed, it would live the longer.
 func (d *dialer) finish(hostPort string, takeUp []byte, after time.Duration) {

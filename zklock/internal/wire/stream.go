@@ -18,7 +18,7 @@ import (
 // stream is one TCP connection of a session, between the library and the servers. It
 // knows where frames begin and end, and works around these flaws of the library:
 //
-//   - The first answer names the session time-out. The library does not tell it.
+//   - The first answer names the session timeout. The library does not tell it.
 //   - The library waits two thirds of a session for an answer, and seven sessions for
 //     the first. Here no request is unanswered for longer than silence says: then
 //     reading fails, and the library goes to the next server.
