@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +66,12 @@ func (muteStore) Inspect(_ context.Context, name string) (distlock.Status, error
 	return distlock.Status{Name: name, Held: true, Token: 7}, nil
 }
 
-func (muteStore) Break(ctx context.Context, _ string, _ int64) error {
+func (muteStore) Break(ctx context.Context, name string, _ int64) error {
+	if name == "interrupt" { // the user does, now that it is under way
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			return err
+		}
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }
