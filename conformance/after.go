@@ -86,7 +86,7 @@ func (c *C) after(e effect) {
 		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
 		s.ttl = s.lasts()
-		if e.looks && s.exact && s.ttl < 8*look || s.shortest > 0 && !e.dies {
+		if s.exact && s.ttl < 8*c.cal.Pair || e.looks && s.exact && s.ttl < 8*look || s.shortest > 0 && !e.dies {
 			return // the lease would be over before anybody has looked
 		}
 		mortal := s.fixed || s.mortal() && s.needs != capNamespaces

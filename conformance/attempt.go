@@ -205,7 +205,7 @@ func (c *C) convict(findings []oracle.Finding) {
 
 // budget is when a check is given up: a broken lock mostly hangs.
 func (c *C) budget() time.Duration {
-	d := time.Minute + 20*c.Unit() + 4*c.timing.ExpiryLag + 4*c.Slack()
+	d := time.Minute + 20*c.Unit() + 10*c.timing.ExpiryLag + 4*c.Slack()
 	if c.Virtual() {
 		d += c.check.span
 	}

@@ -64,7 +64,7 @@ func (c *C) strip(h *lease, by *client) {
 func (h *lease) mustLearn(since time.Duration, what string) {
 	c := h.p.c
 	bound := h.asked/2 + c.Slack()
-	if !c.within(h.Done(), since+bound-c.now()) {
+	if !c.within(h.done, since+bound-c.now()) {
 		c.breach("H1", "%s at %s; %s's Done is not closed by %s although a renewal period is %v: no renewal has told it so",
 			what, millis(since), h.p.who, millis(c.now()), h.asked/3)
 	}

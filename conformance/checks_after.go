@@ -54,6 +54,10 @@ func told(s *scene) {
 	for _, p := range []*client{s.b, s.a, s.third} { // a client that waits itself may know without asking the store
 		p.mustBeTold(s.h, s.text, "which it has acquired", len(s.queue) > 0)
 	}
+	if end := min(s.least, s.h.Ends()) - s.ttl/8; s.Virtual() && s.fixed && len(s.queue) == 0 && end < s.now()+2*time.Hour {
+		s.sleepUntil(end)
+		s.third.mustBeTold(s.h, s.text, "whose term is nearly over", false)
+	}
 	s.drain(s.h)
 }
 
@@ -112,7 +116,7 @@ func inOrder(s *scene) {
 		case i == 0:
 			opts = append(opts, distlock.NoRenewal())
 		case i == 1 && s.Virtual(): // its place is shorter than a clock of seconds can tell
-			opts = append(opts, distlock.TTL(s.fits(fraction)))
+			opts = append(opts, distlock.TTL(s.fits(max(fraction, 8*s.cal.Pair))))
 		}
 		s.queue = append(s.queue, s.waits(s.openPhased(fmt.Sprintf("W%d-%d", s.n, i+1)), opts...))
 		if !s.awaitQueued(s.name, len(s.queue)) {
@@ -122,7 +126,8 @@ func inOrder(s *scene) {
 	}
 	s.third.mustBeBusy(s.name, s.h)
 	s.inTime()
-	s.serveInOrder(s.h, s.queue, s.third)
+	s.sleep(quiet) // after that a client that waits itself asks the store
+	s.serveInOrder(s.h, s.queue, s.third, s.queue[len(s.queue)-1].p)
 }
 
 func leavesNothing(s *scene) {
@@ -205,7 +210,7 @@ func (s *scene) succeeded(next *lease, least time.Duration, how string) {
 	if s.Virtual() {
 		late = 0
 	}
-	if !s.within(s.h.Done(), late) {
+	if !s.within(s.h.done, late) {
 		s.breach("H4", "%s was granted %q at %s, and A's Done is not closed by %s: %s", next.p.who, s.name, millis(next.ret), millis(s.now()), how)
 	}
 	s.a.revive()

@@ -65,10 +65,7 @@ func (c *C) mustBeIdle(p *client, d time.Duration, idle int, since string) {
 	if p.link == nil {
 		return
 	}
-	allowed := idle
-	if !c.Virtual() {
-		allowed += 3
-	}
+	allowed := idle + 3
 	if n := c.settles(p, d, allowed); n > allowed {
 		c.Failf("%s sent %d requests in %v after %s; before it had anything to renew, it sent %d in that time", p.who, n, d, since, idle)
 	}

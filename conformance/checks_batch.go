@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -161,6 +162,17 @@ func batchOldAndNew(c *C) {
 	c.freeAll(kept)
 }
 
+// extendsEach extends terms of p at one time, each by another TTL: they may go along in one request.
+func (c *C) extendsEach(p, eye *client) {
+	var terms []*lease
+	for i := range 3 {
+		terms = append(terms, p.mustTry(c.Name(fmt.Sprint("term", i)), "which is fresh", distlock.NoRenewal()))
+	}
+	c.together(len(terms), func(i int, _ *rand.Rand) { terms[i].mustExtend(c.extends(c.Unit(), time.Duration(i+2)*c.Unit())) })
+	c.mustShowRest(terms, eye)
+	c.freeAll(terms)
+}
+
 func batchOthersUnmoved(c *C) {
 	a, b := c.open("A"), c.open("B")
 	held := c.takeAll(a, c.names(8), "which is fresh")
@@ -179,6 +191,7 @@ func batchOthersUnmoved(c *C) {
 	for _, i := range []int{0, 3, 6} {
 		b.mustTry(held[i].Name(), "which everybody has unlocked while A renews others").free()
 	}
+	c.extendsEach(a, b)
 	last := a.mustTry(c.Name("last"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.long()))
 	c.freeAll(rest)
 	b.mustBeBusyAfter(last.Name(), last, "A has unlocked all its locks but this one, of a fixed term")

@@ -115,7 +115,8 @@ func useAfterClose(c *C) {
 	}
 	_, inspected := a.inspect(c.ctx, held.Name())
 	_, listed := a.listed(c.ctx, c.Name(""))
-	for op, err := range map[string]error{"Inspect": inspected, "List": listed, "Break": a.breakHold(c.ctx, held.Name(), held.Token())} {
+	_, swept := a.sweepIdle(c.ctx, time.Hour)
+	for op, err := range map[string]error{"Inspect": inspected, "List": listed, "Sweep": swept, "Break": a.breakHold(c.ctx, held.Name(), held.Token())} {
 		if !errors.Is(err, distlock.ErrClosed) && !errors.Is(err, distlock.ErrUnsupported) {
 			c.Failf("%s on a closed client: the error must match ErrClosed, it is %s", op, describe(err))
 		}

@@ -174,7 +174,35 @@ func crossProcess(c *C) {
 	if r, _, _ := child.ask(lock); r.OK || !r.Held {
 		c.Failf("A holds %q, but the child process was told %q and granted: %v; it must be told ErrHeld", name, r.Err, r.OK)
 	}
+	if c.harness.Caps().Push == Yes {
+		h = c.wakesAcross(h, child)
+	}
 	h.free()
+}
+
+// wakesAcross has another process wait for what h holds, and then its client for what that process holds, and returns that.
+func (c *C) wakesAcross(h *lease, child *process) *lease {
+	name, p := h.Name(), h.p
+	var got childReply
+	over := make(chan struct{})
+	c.Go(func() {
+		defer close(over)
+		got, _, _ = child.ask(childRequest{Op: "lock", Name: name, TTL: c.long(), Within: patience})
+	})
+	c.awaitQueued(name, 1)
+	h.free()
+	if !c.within(over, c.soon()) {
+		c.breach("W1", "a child process waited for %q, and has not got it %v after %s unlocked it", name, c.soon(), p.who)
+	}
+	if !got.OK {
+		c.Failf("a child process waited for %q, and when %s unlocked it, Lock returned: %s", name, p.who, got.Err)
+	}
+	w := p.begin(name, distlock.TTL(c.long()))
+	c.awaitQueued(name, 1)
+	if r, _, _ := child.ask(childRequest{Op: "unlock"}); !r.OK {
+		c.Failf("the child held %q and unlocked it, but Unlock returned: %s", name, r.Err)
+	}
+	return w.woken(c.soon(), "the child process had unlocked it")
 }
 
 func coldStart(c *C) {

@@ -154,8 +154,25 @@ func serverClockJudges(c *C) {
 			c.mustHold(h, when)
 			c.sleep(c.Unit() / 2)
 		}
-		h.free()
+		c.handsOnByServerClock(h, d, looks, when)
 	}
+}
+
+// handsOnByServerClock has eye wait for what h holds. Its lease has to be by the clock that judges it, too.
+func (c *C) handsOnByServerClock(h *lease, eye *client, looks bool, when string) {
+	w := eye.begin(h.Name(), distlock.TTL(c.long()))
+	c.awaitQueued(h.Name(), 1)
+	h.free()
+	next := w.woken(c.soon(), h.p.who+" had unlocked it, "+when)
+	for range 2 {
+		h.p.mustBeBusyAfter(h.Name(), next, when)
+		if looks && len(eye.list(h.Name())) != 1 {
+			c.mustLive(next, when)
+			c.breach("O1", "%s holds %q, %s, and List does not return it", eye.who, h.Name(), when)
+		}
+		c.sleep(c.Unit() / 2)
+	}
+	next.free()
 }
 
 // grantedUnheard loses the reply to the request that makes a waiter the holder, and for a while everything.

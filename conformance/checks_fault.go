@@ -156,7 +156,7 @@ func halfOpen(c *C) {
 	// A renewal that was answered before may be confirmed a moment later still. It
 	// was sent before, so the lease it confirms is counted from before.
 	limit := dropped + h.granted()
-	if !c.within(h.Done(), limit+c.Slack()-c.now()) {
+	if !c.within(h.done, limit+c.Slack()-c.now()) {
 		c.Failf("no reply has reached A since %s, and its Done is not closed by %s; the last lease that can have been confirmed ended at %s, its Deadline is %s",
 			millis(dropped), millis(c.now()), millis(limit), millis(h.Ends()))
 	}

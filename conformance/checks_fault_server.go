@@ -91,7 +91,7 @@ func pausedServerLong(c *C) {
 			c.Failf("the server has not answered since %s, and at %s A's Err is %s; it had to be ErrLost from %s on, when the last lease ended",
 				millis(paused), millis(c.now()), describe(err), millis(paused+granted))
 		}
-		if !c.within(h.Done(), c.Slack()) {
+		if !c.within(h.done, c.Slack()) {
 			c.Failf("the server has not answered since %s, A's Err is set, but its Done is not closed by %s", millis(paused), millis(c.now()))
 		}
 	})

@@ -45,7 +45,11 @@ func (p *client) mustBeTold(h *lease, text, when string, waited bool) {
 			append(append([]any{h.p.who, h.Name(), text, h.Token(), when, p.who, millis(a.ret)}, args...), *held)...)
 	}
 	grain := c.timing.TTLGranularity + c.skew(h.asked)
-	switch most := c.restOf(h, a.call, a.ret); {
+	most := c.restOf(h, a.call, a.ret)
+	if h.fixed && h.longest == 0 {
+		most = min(most, h.gone()+c.skew(h.asked)-a.call)
+	}
+	switch {
 	case held.Holder != "" && held.Holder != text:
 		wrong("the holder is %q", held.Holder)
 	case held.Token != 0 && held.Token != h.Token():

@@ -131,9 +131,9 @@ func inspectFree(c *C) {
 	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
 	told := make(map[string]int64)
 	never := c.Name("never")
-	longer := a.mustTry(never+"/more", "which is fresh", distlock.TTL(c.long()), distlock.Holder("of a longer name"))
-	told[never] = b.mustShowFree(never, "was never held")
-	longer.free()
+	alike := c.takeAll(a, []string{never + "/more", c.Name("NEVER"), never + " ", never + "\x00"}, "which is fresh", distlock.TTL(c.long()), distlock.Holder("of a name alike"))
+	told[never] = b.mustShowFree(never, "was never held, as names alike are")
+	c.freeAll(alike)
 	unlocked := a.mustTry(c.Name("unlocked"), "which is fresh")
 	unlocked.free()
 	told[unlocked.Name()] = b.mustShowFree(unlocked.Name(), "was unlocked")
@@ -141,6 +141,7 @@ func inspectFree(c *C) {
 	c.unjudged("a lock is broken, whose holder may believe in it for a renewal period")
 	broken := a.mustTry(c.Name("broken"), "which is fresh")
 	if err := b.breakHold(c.ctx, broken.Name(), broken.Token()); err == nil {
+		a.mustShowFree(broken.Name(), "was broken, by another than the one who looks, and nobody waits for it")
 		b.mustPass(broken.Name(), b.mustShowFree(broken.Name(), "was broken, and nobody waits for it"))
 	}
 

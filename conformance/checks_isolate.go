@@ -69,12 +69,28 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 		c.doubt(began, began+c.Slack()/4) // the context did not wait for the machine
 		c.Failf("%s; meanwhile %s called %s(%q), which nobody holds, and within %v was told: %v", while, p.who, op, name, within, a.err)
 	}
+	p.mustOperate(name, a.Token(), while)
 	ctx, cancel = context.WithTimeout(c.ctx, within)
 	defer cancel()
 	began = c.now()
 	if err := errors.Join(a.Extend(ctx, c.long()), a.Unlock(ctx)); err != nil {
 		c.doubt(began, began+c.Slack()/4)
 		c.Failf("%s; meanwhile %s extended and unlocked %q, and within %v was told: %v", while, p.who, name, within, err)
+	}
+}
+
+// mustOperate demands that p can look at what it holds, and not break another hold of it: operators may be slow, but hang for nothing.
+func (p *client) mustOperate(name string, token int64, while string) {
+	c := p.c
+	ctx, cancel := c.patiently()
+	defer cancel()
+	began := c.now()
+	_, looked := p.inspect(ctx, name)
+	for what, err := range map[string]error{"Inspect": looked, "Break by another token": p.breakHold(ctx, name, token+1)} {
+		if err != nil && !errors.Is(err, distlock.ErrLost) && !errors.Is(err, distlock.ErrUnsupported) {
+			c.doubt(began, began+c.Slack()/4)
+			c.Failf("%s; meanwhile %s of %q by %s returned, after %v: %v", while, what, name, p.who, c.now()-began, err)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ func quietWhenHealthy(c *C) {
 		ttl *= 2
 	}
 	h := a.mustTry(name, "which is fresh", distlock.TTL(ttl))
+	others := c.takeAll(a, []string{c.Name("y"), c.Name("z")}, "which is fresh", distlock.TTL(ttl)) // they go along in one batch
 	a.link.Delay(50*time.Millisecond, 20*time.Millisecond)
 	a.delayed = true
 	// One after the other, a unit apart at the least: each time all but one renewal come through. The next
@@ -49,11 +50,14 @@ func quietWhenHealthy(c *C) {
 			n++
 			end = max(end, c.now()+2*ttl)
 		}
-		c.mustLive(h, "its link being slow, and cut now and then for a moment, but never for as long as its TTL")
+		for _, h := range append(others, h) {
+			c.mustLive(h, "its link being slow, and cut now and then for a moment, but never for as long as its TTL")
+		}
 		b.mustBeBusy(name, h)
 	}
 	c.requireFired(2) // CutAll finds nothing to cut where connections come and go
 	a.link.Heal()
+	c.freeAll(others)
 	if c.Virtual() {
 		c.outlasts(a, b, h)
 	}

@@ -55,32 +55,56 @@ func sweepExact(c *C) {
 	if !apart {
 		c.Skipf("others have names in this store: what Sweep removes cannot be told from theirs")
 	}
-	n := 30
+	n, idles := 30, []time.Duration{1999 * time.Millisecond}
 	if c.Virtual() {
-		n = 1100
+		n, idles = 1100, append(idles, c.Unit()+999*time.Millisecond, 119*time.Minute, 47*time.Hour, 20*day)
 	}
-	held := c.takeAll(a, c.names(n), "which is fresh", distlock.TTL(c.fits(8*c.Unit())))
-	term := a.mustTry(c.Name("expired"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
+	released, expired := c.leaves(a)
+	want := n*released + expired
+	removed, last := c.sweepAll(a, n, idles[:1])
+	if removed != want {
+		c.Failf("%d names of A, and no others, were held, the last for a fixed term; of such names one that is unlocked leaves %d, and one whose lease runs out %d; Sweep of what was idle for %v said at %s that it removed %d",
+			n+1, released, expired, last, millis(c.now()), removed)
+	}
+	// What leaves by itself, after a day or a week, need not be swept.
+	if removed, last = c.sweepAll(a, n, idles); removed != want && (removed > 0 || !c.Virtual()) {
+		c.Failf("%d names of A, and no others, were held, the last for a fixed term, which leave %d; Sweep of what was idle for %v said at %s that it removed %d",
+			n+1, want, last, millis(c.now()), removed)
+	}
+}
+
+// leaves returns how much of a name there is to sweep when it was unlocked, and when its lease has run out.
+func (c *C) leaves(p *client) (released, expired int) {
+	const idle = time.Second
+	p.mustTry(c.Name("released"), "which is fresh").free()
+	c.sleep(2 * idle)
+	released = p.sweep(idle)
+	h := p.mustTry(c.Name("run out"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))
+	c.sleepUntil(h.gone() + c.skew(h.asked) + 2*idle)
+	expired = p.sweep(idle)
+	if released > 1 || expired > 1 || released+expired == 0 {
+		c.Failf("one name was unlocked, and the lease of another has run out; Sweep of what was idle for %v said that it removed %d and %d of them: nothing can be left of names only where the driver is no Sweeper",
+			idle, released, expired)
+	}
+	return released, expired
+}
+
+// sweepAll has n names unlocked, and one run out, and returns how many were swept of them, by the last of the idle times. None may be
+// before it was idle for as long.
+func (c *C) sweepAll(a *client, n int, idles []time.Duration) (swept int, last time.Duration) {
+	held := c.takeAll(a, c.names(n), "which nobody has", distlock.TTL(c.fits(8*c.Unit())))
+	term := a.mustTry(c.Name("expired"), "which nobody has", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
 	c.sleepUntil(term.end() + c.skew(term.asked))
 	c.freeAll(held)
-	freed := c.now()
-	free := term.end() // the earliest of the ends
-	idles := []time.Duration{1999 * time.Millisecond, c.Unit() + 999*time.Millisecond}
-	if c.Virtual() {
-		idles = append(idles, 119*time.Minute, 47*time.Hour, 20*day)
-	}
-	swept := 0
+	freed, free := c.now(), term.end() // the earliest of the ends
 	for _, idle := range idles {
 		c.sleepUntil(free + idle - idle/8)
 		n := a.sweep(idle)
 		if swept += n; n > 0 && c.now() < free+idle { // if it is later, the store or the machine was late
 			c.Failf("the first of A's names was free at %s, but Sweep of what was idle for %v removed %d at %s", millis(free), idle, n, millis(c.now()))
 		}
+		last = idle
 	}
-	last := idles[len(idles)-1]
 	c.sleepUntil(max(term.gone(), freed) + last + last/4)
-	if removed := swept + a.sweep(last); removed != n+1 {
-		c.Failf("%d names of A, and no others, were held, the last for a term that ended at %s; Sweep of what was idle for %v said at %s that it removed %d",
-			n+1, millis(term.gone()), last, millis(c.now()), removed)
-	}
+	return swept + a.sweep(last), last
 }

@@ -96,6 +96,9 @@ var hashes = map[string]func([]byte) uint32{
 	"MD5":               func(s []byte) uint32 { h := md5.Sum(s); return binary.BigEndian.Uint32(h[:]) },
 	"SHA-1":             func(s []byte) uint32 { h := sha1.Sum(s); return binary.BigEndian.Uint32(h[:]) },
 	"SHA-256":           func(s []byte) uint32 { h := sha256.Sum256(s); return binary.BigEndian.Uint32(h[:]) },
+	"its end":           func(s []byte) uint32 { h := sha256.Sum256(s); return binary.BigEndian.Uint32(h[len(h)-4:]) },
+	"the end of MD5":    func(s []byte) uint32 { h := md5.Sum(s); return binary.BigEndian.Uint32(h[len(h)-4:]) },
+	"the end of SHA-1":  func(s []byte) uint32 { h := sha1.Sum(s); return binary.BigEndian.Uint32(h[len(h)-4:]) },
 }
 
 // Race detection would look at each byte of a million names, which takes seconds. They are in a buffer of one goroutine.
@@ -277,7 +280,7 @@ func joined(c *C) {
 	a, b, again := c.openIn("A", "a"), c.openIn("B", "ab"), c.openIn("C", "a")
 	ttl := distlock.TTL(c.long())
 	name := c.Name("x")
-	for _, pair := range [][2]string{{"b" + name, name}, {"b:" + name, name}, {"b/" + name, name}, {"b-" + name, name}, {"b_" + name, name}, {"b." + name, name}, {name, name}} {
+	for _, pair := range [][2]string{{"b" + name, name}, {"b:" + name, name}, {"b/" + name, name}, {"b-" + name, name}, {"b_" + name, name}, {"b." + name, name}, {name, name}, {fullLength("b" + name), fullLength(name)}} {
 		h := a.mustTry(pair[0], "which is fresh", ttl)
 		other := b.mustTry(pair[1], fmt.Sprintf("which is fresh; in a name space that is a beginning of this one, %s is held", oracle.Quote(pair[0])), ttl)
 		other.free()
@@ -285,4 +288,6 @@ func joined(c *C) {
 		b.mustTry(pair[1], "which has been unlocked", ttl).free()
 		h.free()
 	}
+	long := padded(name, distlock.MaxName-1) // the name of the space has to fit in besides
+	c.freeAll(c.takeAll(b, []string{long + "1", long + "2"}, "which is fresh", ttl))
 }

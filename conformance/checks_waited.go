@@ -234,6 +234,7 @@ func (c *C) ask(p, rival *client, rounds int) {
 		_, _ = p.inspect(ctx, name) // they may not be supported
 		_, _ = p.listed(ctx, name)
 		_ = p.breakHold(ctx, name, h.Token()+1)
+		_, _ = p.sweepIdle(ctx, time.Hour)
 		cancel()
 		w := p.begin(name, ttl)
 		c.sleep(time.Millisecond)

@@ -166,10 +166,11 @@ type lease struct {
 	p         *client
 	call, ret time.Duration
 	asked     time.Duration
-	fixed     bool          // not renewed
-	refused   time.Duration // the call of the last probe before it that found the name held; set by stalk
-	unlocked  atomic.Bool   // or tried to be
-	longest   time.Duration // until when Extend has made it last, at the most; 0 if nothing was extended
+	fixed     bool            // not renewed
+	done      <-chan struct{} // as Done returned it first
+	refused   time.Duration   // the call of the last probe before it that found the name held; set by stalk
+	unlocked  atomic.Bool     // or tried to be
+	longest   time.Duration   // until when Extend has made it last, at the most; 0 if nothing was extended
 }
 
 // acquire calls Lock or TryLock. Without an option that says otherwise, the TTL is
@@ -188,7 +189,7 @@ func (p *client) acquire(ctx context.Context, op oracle.Op, name string, opts ..
 	a := answer{err: err, call: call, ret: p.c.now(), asked: asked.TTL}
 	if err == nil {
 		p.holds.Add(1)
-		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL, fixed: asked.NoRenewal}
+		a.lease = &lease{Hold: h, p: p, call: call, ret: a.ret, asked: asked.TTL, fixed: asked.NoRenewal, done: h.Done()}
 	}
 	return a
 }

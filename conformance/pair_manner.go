@@ -44,6 +44,9 @@ func (c *C) manners(op pairing) []manner {
 	if op.id == "renewal" || op.id == "unlock" && c.Virtual() { // else what repeats an Unlock may be over before it can be stopped
 		if _, ok := can[Proxy](c, capProxy); ok {
 			all = append(all, manner{what: ", after one that has failed,", failed: true})
+			if op.id == "renewal" {
+				all = append(all, manner{what: ", along with others, after one that has failed,", beside: true, failed: true})
+			}
 		}
 	}
 	if op.id == "unlock" || op.id == "extend" {
@@ -52,8 +55,8 @@ func (c *C) manners(op pairing) []manner {
 	if !c.samples() {
 		return all
 	}
-	kept := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return !m.beside }) // it may stop others only: so one comes in addition
-	all = slices.DeleteFunc(all, func(m manner) bool { return m.beside })
+	kept := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return !m.beside || m.failed }) // it may stop others only: so one comes in addition
+	all = slices.DeleteFunc(all, func(m manner) bool { return m.beside && !m.failed })
 	return append(kept, all[c.Rand().IntN(len(all))])
 }
 

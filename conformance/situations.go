@@ -254,6 +254,17 @@ func mixedSituations() []situation {
 			s.crowd(s.b, s.third)
 			s.sleep(s.ttl * 5 / 12)
 		}},
+		{what: "handed over, and heard of late", needs: capProxy, exact: true, before: func(s *scene) {
+			first := s.had(s.b)
+			s.apart()
+			s.gave(func() { s.a.link.CutReply(2); first.free() }, s.timing.CleanupBound, "B had unlocked it")
+			s.a.link.Heal()
+		}},
+		{what: "renewed again after a renewal that failed", needs: capProxy, exact: true, during: func(s *scene) {
+			s.a.link.CutRequest(1)
+			s.sleep(s.ttl * 3 / 4)
+			s.a.link.Heal()
+		}},
 		{what: "waited for, the last having given up", during: func(s *scene) {
 			s.crowd(s.b, s.third)
 			s.waits(s.open(fmt.Sprint("D", s.n))).giveUp()

@@ -247,6 +247,126 @@ func queueingMutants() []Mutant {
 	}
 }
 
+// sinceMutants go wrong after an answer that was lost, or a renewal that failed.
+func sinceMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "FoundAgainUnrenewed", Flaw: "never renews a lock of which the first answer was lost, and says that it does",
+			Seen:     "a key that hangs on the lease of the first request, while that of the second is renewed",
+			KilledBy: []Kill{{"after/lives", "heard of late"}}, MayTrip: []string{"fault/*", "expiry/*"}, Why: "answers are lost in them",
+			design: outside(flaw{
+				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+					g, err := c.inner.Try(ctx)
+					c.deaf = c.deaf || isSilent(err)
+					return g, err
+				},
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					if c.deaf {
+						return driver.Grant{Token: c.token, TTL: ttl}, nil
+					}
+					return c.inner.Renew(ctx, ttl)
+				},
+			}),
+		},
+		{
+			Name: "BatchCutIsDone", Flaw: "takes a renewal of two or more locks for done when its connection breaks",
+			KilledBy: []Kill{{"pair/renewal", "two holders at once"}}, MayTrip: []string{"fault/*", "batch/*", "lost/*"}, Why: "connections break in them",
+			design: renewingTogether(func(r *driver.Renewal) { r.Grant, r.Err = driver.Grant{Token: r.Claim.(*claim).token, TTL: r.TTL}, nil }),
+		},
+		{
+			Name: "BatchCutIsLost", Flaw: "takes two or more locks for lost when the connection of their renewal breaks",
+			KilledBy: []Kill{{"lost/quiet-when-healthy", "lost"}}, MayTrip: []string{"fault/*", "batch/*", "renew/*", "isolate/*"}, Why: "connections break in them",
+			design: renewingTogether(func(r *driver.Renewal) { r.Err = distlock.ErrLost }),
+		},
+		{
+			Name: "DeafAfterFailed", Flaw: "wakes nobody when a lock is released of which a renewal has failed",
+			KilledBy: []Kill{{"after/woken", "after a renewal that failed"}}, MayTrip: []string{"fault/*", "lost/*"}, Why: "renewals fail in them",
+			design: outside(flaw{
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, ttl)
+					c.deaf = c.deaf || isSilent(err)
+					return g, err
+				},
+				release: func(ctx context.Context, c *claim) error {
+					if c.won && c.deaf {
+						return c.expireQuietly(ctx)
+					}
+					return c.inner.Release(ctx)
+				},
+			}),
+		},
+	}
+}
+
+// tellingMutants tell what was so, or is so of another name; or they know a client by what else it does.
+func tellingMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "HeldForTTL", Flaw: "tells in a refusal that the name stays taken for the whole TTL, however old the hold is",
+			KilledBy: []Kill{{"after/told", "the name stays taken for"}},
+			design: ledger(ledgerFlaw{told: func(r *row, _ *ledgerClaim, held *driver.Held) {
+				if r.hold != nil && len(r.queue) == 0 {
+					held.Remaining = r.hold.request.TTL
+				}
+			}}),
+		},
+		{
+			Name: "QueuedClientBarges", Flaw: "lets a TryLock of a client that waits somewhere in the queue overtake those before it",
+			Seen:     "a session for an owner",
+			KilledBy: []Kill{{"after/order", "and the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "clients that wait try as well in them",
+			design: ledger(ledgerFlaw{try: func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
+				for _, p := range r.queue {
+					if r.hold == nil && c.request.NoWait && p.client == c.driver.client {
+						return s.grant(r, c, time.Now()), true
+					}
+				}
+				return g, false
+			}}),
+		},
+		{
+			Name: "InspectFolds", Flaw: "shows for a free name the holder of one that differs in case only",
+			Seen:     "a column that is compared by a collation, beside one that is not",
+			KilledBy: []Kill{{"inspect/free", "was never held, as names alike are"}}, MayTrip: []string{"names/*"}, Why: "names alike are held in them",
+			design: inside(flaw{inspect: func(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
+				st, err := d.look(ctx, name)
+				if err != nil || st.Held {
+					return st, err
+				}
+				all, err := d.mem.List(ctx, "")
+				for _, other := range all {
+					if strings.EqualFold(other.Name, name) {
+						st = other
+						st.Name = name
+					}
+				}
+				return st, err
+			}}),
+		},
+	}
+}
+
+// renewingTogether renews a batch by one request, and has cut judge each lock of a batch of two or more whose connection breaks.
+func renewingTogether(cut func(*driver.Renewal)) design {
+	return outside(flaw{batch: func(ctx context.Context, d *flawed, batch []driver.Renewal) {
+		sent := make([]driver.Renewal, len(batch))
+		for i, r := range batch {
+			sent[i] = driver.Renewal{Claim: r.Claim.(*claim).inner.Claim, TTL: r.TTL}
+		}
+		d.inner.Renew(ctx, sent)
+		for i := range batch {
+			if batch[i].Grant, batch[i].Err = sent[i].Grant, sent[i].Err; len(batch) > 1 && isSilent(batch[i].Err) {
+				cut(&batch[i])
+			}
+		}
+	}})
+}
+
+// expireQuietly ends what c holds so that nobody is woken.
+func (c *claim) expireQuietly(ctx context.Context) error {
+	_, err := c.as(func(r *driver.Request) { r.TTL = time.Nanosecond }).Try(ctx)
+	return err
+}
+
 // bargingOnce grants a Lock that has no place in the queue, if the hold before has ended so.
 func bargingOnce(how string) func(*ledgerStore, *row, *ledgerClaim) (driver.Grant, bool) {
 	return func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {

@@ -108,7 +108,7 @@ func All() []Mutant {
 		saidMutants, endMutants, clauseMutants, unlockMutants,
 		plainMutants, meetingMutants, bookMutants,
 		narrowMutants, rareMutants, callerMutants, pileMutants, narrowPatterns, historyMutants, seldomMutants, overlookedMutants, unboundedMutants,
-		besideMutants, unheardMutants, closingMutants, leavingMutants, queueingMutants,
+		besideMutants, unheardMutants, closingMutants, leavingMutants, queueingMutants, sinceMutants, tellingMutants,
 		tutorialMutants, tutorialTimers,
 	} {
 		all = append(all, group()...)

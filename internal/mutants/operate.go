@@ -117,7 +117,7 @@ func idleMutants() []Mutant {
 		},
 		{
 			Name: "SweepsNothing", Flaw: "removes nothing, ever",
-			KilledBy: []Kill{{"sweep/exact", "said at"}},
+			KilledBy: []Kill{{"sweep/exact", "removed 0 and 0 of them"}},
 			design:   sweeps(func(time.Duration) time.Duration { return 1 << 62 }),
 		},
 	}
