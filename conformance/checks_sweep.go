@@ -71,7 +71,7 @@ func sweepHeld(c *C) {
 	c.sweepsAlike(a, third)
 }
 
-// takenOver has p take a name whose dead holder's lease is over: its entry may have been free for a moment.
+// takenOver has p take a name when the lease of a dead holder is over: the entry may have been free for a moment.
 func (c *C) takenOver(p *client) *lease {
 	dead := c.openMortal("D")
 	h := dead.mustTry(c.Name("inherited"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))

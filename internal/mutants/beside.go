@@ -61,8 +61,8 @@ func unheardMutants() []Mutant {
 			Seen:     "the revision of the last change, for that of the creation",
 			KilledBy: []Kill{{"pair/reply-lost", "and Inspect shows token"}}, MayTrip: []string{"fault/*"}, Why: "answers are lost in them",
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-				g, err := c.inner.Try(ctx)
-				if c.deaf = c.deaf || isSilent(err); err == nil && c.deaf {
+				g, err := tryUnheard(ctx, c)
+				if err == nil && c.deaf {
 					g.Token++
 				}
 				return g, err
@@ -81,22 +81,7 @@ func unheardMutants() []Mutant {
 		{
 			Name: "DeafOnceTimedOut", Flaw: "wakes no waiter of a client any more of which a request had no answer",
 			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}}, MayTrip: []string{"fault/*", "wait/*", "isolate/*"}, Why: "requests are lost in them",
-			design: outside(flaw{
-				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-					g, err := c.inner.Try(ctx)
-					if errors.Is(err, context.DeadlineExceeded) {
-						c.driver.failed.Store(true)
-					}
-					return g, err
-				},
-				wait: func(ctx context.Context, c *claim) error {
-					if c.driver.failed.Load() {
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return c.inner.Wait(ctx)
-				},
-			}),
+			design: deafOnce(func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }),
 		},
 	}
 }
@@ -148,12 +133,12 @@ func leavingMutants() []Mutant {
 		{
 			Name: "LeavesOldWaiter", Flaw: "leaves a place in the queue to one that gives up after more than ten seconds",
 			KilledBy: []Kill{{"handover/order-kept", "number 1 had left"}}, MayTrip: []string{"wait/*", "fair/*"}, Why: "waiters give up in them",
-			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
-				if !c.won && time.Since(c.began) > 10*time.Second {
+			design: inside(flaw{release: leaving(func(ctx context.Context, c *claim) error {
+				if time.Since(c.began) > 10*time.Second {
 					return nil
 				}
 				return c.inner.Release(ctx)
-			}}),
+			})}),
 		},
 		{
 			Name: "PileOfLeavers", Flaw: "forgets to take out of the queue what gives up while sixteen others do",
@@ -161,10 +146,7 @@ func leavingMutants() []Mutant {
 			KilledBy: []Kill{{"handover/many-names", "has given up"}},
 			design: design{driver: func(e *env) driver.Driver {
 				room := make(chan struct{}, 16)
-				return e.inside(flaw{release: func(ctx context.Context, c *claim) error {
-					if c.won {
-						return c.inner.Release(ctx)
-					}
+				return e.inside(flaw{release: leaving(func(ctx context.Context, c *claim) error {
 					select {
 					case room <- struct{}{}:
 						time.Sleep(time.Millisecond)
@@ -173,7 +155,7 @@ func leavingMutants() []Mutant {
 					default:
 						return nil
 					}
-				}})
+				})})
 			}},
 		},
 		{
@@ -181,10 +163,7 @@ func leavingMutants() []Mutant {
 			KilledBy: []Kill{{"isolate/stuck-name", "had given up"}}, MayTrip: []string{"fault/*", "cancel/*"}, Why: "calls are given up in them",
 			design: design{driver: func(e *env) driver.Driver {
 				turn := make(chan struct{}, 1)
-				return e.outside(flaw{release: func(ctx context.Context, c *claim) error {
-					if c.won {
-						return c.inner.Release(ctx)
-					}
+				return e.outside(flaw{release: leaving(func(ctx context.Context, c *claim) error {
 					select {
 					case turn <- struct{}{}:
 						defer func() { <-turn }()
@@ -192,7 +171,7 @@ func leavingMutants() []Mutant {
 					case <-ctx.Done():
 						return ctx.Err()
 					}
-				}})
+				})})
 			}},
 		},
 	}
@@ -255,11 +234,7 @@ func sinceMutants() []Mutant {
 			Seen:     "a key that hangs on the lease of the first request, while that of the second is renewed",
 			KilledBy: []Kill{{"after/lives", "heard of late"}}, MayTrip: []string{"fault/*", "expiry/*"}, Why: "answers are lost in them",
 			design: outside(flaw{
-				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-					g, err := c.inner.Try(ctx)
-					c.deaf = c.deaf || isSilent(err)
-					return g, err
-				},
+				try: tryUnheard,
 				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 					if c.deaf {
 						return driver.Grant{Token: c.token, TTL: ttl}, nil
@@ -289,7 +264,7 @@ func sinceMutants() []Mutant {
 				},
 				release: func(ctx context.Context, c *claim) error {
 					if c.won && c.deaf {
-						return c.expireQuietly(ctx)
+						return c.reset(ctx, time.Nanosecond) // it expires, and nobody is woken
 					}
 					return c.inner.Release(ctx)
 				},
@@ -345,7 +320,7 @@ func tellingMutants() []Mutant {
 	}
 }
 
-// renewingTogether renews a batch by one request, and has cut judge each lock of a batch of two or more whose connection breaks.
+// renewingTogether renews a batch by one request. If the connection of that breaks, cut judges each lock, should there be two or more.
 func renewingTogether(cut func(*driver.Renewal)) design {
 	return outside(flaw{batch: func(ctx context.Context, d *flawed, batch []driver.Renewal) {
 		sent := make([]driver.Renewal, len(batch))
@@ -361,12 +336,6 @@ func renewingTogether(cut func(*driver.Renewal)) design {
 	}})
 }
 
-// expireQuietly ends what c holds so that nobody is woken.
-func (c *claim) expireQuietly(ctx context.Context) error {
-	_, err := c.as(func(r *driver.Request) { r.TTL = time.Nanosecond }).Try(ctx)
-	return err
-}
-
 // bargingOnce grants a Lock that has no place in the queue, if the hold before has ended so.
 func bargingOnce(how string) func(*ledgerStore, *row, *ledgerClaim) (driver.Grant, bool) {
 	return func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
@@ -375,6 +344,23 @@ func bargingOnce(how string) func(*ledgerStore, *row, *ledgerClaim) (driver.Gran
 		}
 		return g, false
 	}
+}
+
+// leaving has undo release what was never granted.
+func leaving(undo func(ctx context.Context, c *claim) error) func(ctx context.Context, c *claim) error {
+	return func(ctx context.Context, c *claim) error {
+		if c.won {
+			return c.inner.Release(ctx)
+		}
+		return undo(ctx, c)
+	}
+}
+
+// tryUnheard notes that a Try had no answer.
+func tryUnheard(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	c.deaf = c.deaf || isSilent(err)
+	return g, err
 }
 
 // tryNoting notes that a Try was refused.

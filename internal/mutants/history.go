@@ -252,24 +252,29 @@ func hopingMutants() []Mutant {
 			Seen:     "subscriptions that are not made again on a new connection",
 			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}},
 			MayTrip:  []string{"fault/*", "wait/*"}, Why: "requests are lost in them",
-			design: outside(flaw{
-				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
-					g, err := c.inner.Try(ctx)
-					if isSilent(err) {
-						c.driver.failed.Store(true)
-					}
-					return g, err
-				},
-				wait: func(ctx context.Context, c *claim) error {
-					if c.driver.failed.Load() {
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return c.inner.Wait(ctx)
-				},
-			}),
+			design: deafOnce(isSilent),
 		},
 	}
+}
+
+// deafOnce makes a driver that wakes no waiter of a client any more once a Try of that has failed so.
+func deafOnce(failed func(error) bool) design {
+	return outside(flaw{
+		try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if failed(err) {
+				c.driver.failed.Store(true)
+			}
+			return g, err
+		},
+		wait: func(ctx context.Context, c *claim) error {
+			if c.driver.failed.Load() {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return c.inner.Wait(ctx)
+		},
+	})
 }
 
 // isSilent reports whether a request had no answer, and not because its context had ended.
