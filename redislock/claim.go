@@ -66,10 +66,15 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if err != nil && !errors.Is(err, distlock.ErrHeld) {
 		c.stopWaiting(false) // there may be no Release; another Try begins anew
 	}
-	if redis.IsReadOnlyError(err) {
-		c.driver.subscriber.dropAll(false)
-	}
+	c.driver.demoted(err)
 	return g, err
+}
+
+// demoted drops the connections of the subscriber if the server that the requests go to is a replica now.
+func (d *store) demoted(err error) {
+	if redis.IsReadOnlyError(err) {
+		d.subscriber.dropAll(false)
+	}
 }
 
 func (c *claim) try(ctx context.Context) (driver.Grant, error) {
@@ -202,6 +207,7 @@ func (c *claim) Release(ctx context.Context) error {
 		[]string{c.key.entry(), c.key.queue(), c.key.waiters(), c.key.token()},
 		c.request.Owner, c.mark(), tombstone, d.publish, d.memory)
 	if err != nil {
+		d.demoted(err) // the connections of go-redis are made anew, so no Try may come to hear of it
 		return err
 	}
 	held, ok := answer.(int64)
@@ -237,13 +243,29 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 			d.split.Store(true) // there is a cluster behind this address after all: a proxy's
 		}
 	}
-	if split {
+	switch gone := lost(batch); {
+	case split:
 		d.renew(ctx, d.client, slices.Collect(slices.Chunk(batch, 1)))
+	case len(gone) > 0 && len(batch) > 1: // a proxy before several servers sends a script to the server of its first key
+		d.renew(ctx, d.client, gone)
+		if len(lost(batch)) < len(gone) {
+			d.split.Store(true)
+		}
 	}
 	for i := range batch {
 		r := &batch[i]
 		r.Answer(r.Grant, r.Err)
 	}
+}
+
+// lost returns each renewal of which the claim is lost, as a group of its own.
+func lost(batch []driver.Renewal) (groups [][]driver.Renewal) {
+	for i := range batch {
+		if errors.Is(batch[i].Err, distlock.ErrLost) {
+			groups = append(groups, batch[i:i+1])
+		}
+	}
+	return groups
 }
 
 // maxRenewal bounds what a master has for its part, where the context does not.

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -211,6 +213,73 @@ func TestRenewBehindAProxyOfACluster(t *testing.T) {
 	}
 	if !d.split.Load() {
 		t.Error("the keys were all in one slot: the test is none")
+	}
+}
+
+// A proxy before several servers that are no cluster sends a script to the server of its first key, which does not know the
+// entries of the others.
+func TestRenewBehindAShardingProxy(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t).URL())
+	c.AddHook(firstKeyOnly{})
+	d := driverOn(t, c, freshPrefix())
+	batch := renewals(t, d, 5)
+	releases(t, batch[3].Claim.(*claim))
+	for range 2 {
+		d.Renew(t.Context(), batch)
+		for i, r := range batch {
+			if i == 3 && !errors.Is(r.Err, distlock.ErrLost) || i != 3 && (r.Err != nil || r.Grant.TTL <= long) {
+				t.Errorf("claim %d: %+v, %v", i, r.Grant, r.Err)
+			}
+		}
+	}
+	if !d.split.Load() {
+		t.Error("entries are still renewed together")
+	}
+}
+
+// firstKeyOnly answers a script of several keys as the server of the first one.
+type firstKeyOnly struct{}
+
+func (firstKeyOnly) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (firstKeyOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (firstKeyOnly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(interface{ Val() any }); ok && err == nil {
+			if lasts, ok := c.Val().([]any); ok && len(lasts) > 1 {
+				for i := range lasts[1:] {
+					lasts[1+i] = int64(0)
+				}
+			}
+		}
+		return err
+	}
+}
+
+// A server of a cluster tells a client that does not follow it what is missing, at once.
+func TestServerOfACluster(t *testing.T) {
+	t.Parallel()
+	addrs, nodes, _ := startCluster(t, 2)
+	d := driverOn(t, nodes[0], freshPrefix())
+	for i, far := 0, false; !far; i++ {
+		a := d.tryOnly(fmt.Sprint("x", i), long)
+		_, err := a.Try(t.Context())
+		if far = err != nil; far && (driver.FateOf(err) != driver.Answered || !strings.Contains(err.Error(), "cluster=true")) {
+			t.Errorf("Try: %v (%v)", err, driver.FateOf(err))
+		}
+	}
+	for _, addr := range addrs { // one of them has not the key that Open asks for
+		l, err := Open(t.Context(), "redis://"+addr, nil)
+		if err == nil {
+			testkit.Must(t, l.Close())
+		} else if !strings.Contains(err.Error(), "cluster=true") {
+			t.Error(err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -97,8 +98,12 @@ func TestClosedClientIsFinal(t *testing.T) {
 // While a slot is being moved, some of its keys are here and some there: what is held is
 // renewed, and what needs several keys goes on trying.
 func testClusterOpenSlot(t *testing.T, addrs []string, nodes []*redis.Client) {
-	c := clusterClient(t, addrs)
-	d := driverOn(t, c, freshPrefix())
+	for _, node := range nodes {
+		defer withRights(t, aclRule(t, true), node)()
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true, Username: "locker", Password: "secret"})
+	defer c.Close()
+	d := driverOn(t, c, "distlock:"+freshPrefix())
 	a := d.claim("x", long)
 	grants(t, a)
 	key := a.key.entry()
@@ -114,6 +119,12 @@ func testClusterOpenSlot(t *testing.T, addrs []string, nodes []*redis.Client) {
 	openSlot(t, slot, nodes[from], nodes[to])
 	if g, err := a.Renew(t.Context(), long); err != nil || g.TTL != long {
 		t.Errorf("Renew in an open slot: %+v, %v", g, err)
+	}
+	host, port, err := net.SplitHostPort(addrs[to])
+	testkit.Must(t, err)
+	testkit.Must(t, nodes[from].Do(t.Context(), "MIGRATE", host, port, key, 0, 5000).Err())
+	if g, err := a.Renew(t.Context(), long); err != nil || g.TTL != long {
+		t.Errorf("Renew of an entry that has moved before its slot: %+v, %v", g, err)
 	}
 	if _, err := d.tryOnly("x", long).Try(t.Context()); !redis.IsTryAgainError(err) || driver.FateOf(err) != driver.NotNow {
 		t.Errorf("Try: %v (%v), want the answer of the server", err, driver.FateOf(err))

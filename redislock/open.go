@@ -195,17 +195,23 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	known := pipe.EvalSha(ctx, probeScript.Digest, []string{key}, d.publish, channel)
 	ran := pipe.Eval(ctx, probeScript.Source, []string{key}, d.publish, channel)
 	acks := d.replicas.ask(ctx, pipe, maxReplicaWait)
+	asking := redis.NewCmd(ctx, "asking") // go-redis needs it while a slot is moved
+	if d.cluster != nil {
+		_ = pipe.Process(ctx, asking) // before another command, as it is for the one that follows
+	}
 	policy := pipe.ConfigGet(ctx, endpoint.EvictionPolicy)
 	role := pipe.Do(ctx, "role")
 	_, err := pipe.Exec(ctx)
 	if err != nil && !endpoint.Answered(err) {
 		return err
 	}
-	for _, err := range []error{ping.Err(), known.Err(), ran.Err()} {
+	for _, err := range []error{ping.Err(), known.Err(), ran.Err(), asking.Err()} {
 		switch {
 		case err == nil, redis.HasErrorPrefix(err, "NOSCRIPT"):
-		case redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
+		case endpoint.Moved(err) && d.cluster != nil:
 			return nil // the slot has just moved: that server has been asked as well, or will tell
+		case endpoint.Moved(err):
+			return fmt.Errorf("%w (%s)", endpoint.Unled(err), page)
 		case endpoint.FateOf(err) == driver.NotNow:
 			return err
 		default:

@@ -222,8 +222,10 @@ func testClusterReplicas(t *testing.T, addrs []string, nodes []*redis.Client) {
 	testkit.Must(t, nodes[0].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	testkit.Must(t, admin.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
 	id := nodeID(t, nodes[0])
+	testkit.Until(t, "the replica knows the master", func() bool {
+		return admin.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil // said again, it would break off the copying
+	})
 	testkit.Until(t, "the replica follows", func() bool {
-		admin.Do(t.Context(), "CLUSTER", "REPLICATE", id) // it may not know that master yet
 		return strings.Contains(nodes[0].Info(t.Context(), "replication").Val(), "state=online")
 	})
 

@@ -74,8 +74,8 @@ func (w *waiter) notify() {
 // accept reads the grant "<token> <number> <waited>" of a release, if it is by the latest
 // Try that was answered: a grant by an earlier one may be over, and the next Try tells. The
 // waiter cannot tell when the release was; but the server says how many ms after that Try,
-// and the lease counts from there. If the server's clock has jumped forward, what this
-// machine has measured is less.
+// and the lease counts from there. If that is more than this machine has measured, by more than
+// the margin of a lease allows for, the server's clock has jumped forward: then the next Try tells.
 func (w *waiter) accept(grant string) {
 	part := strings.Split(grant, " ")
 	if len(part) != 3 {
@@ -87,6 +87,10 @@ func (w *waiter) accept(grant string) {
 	if errors.Join(err1, err2, err3) != nil || token <= 0 || number == 0 || number != w.number.Load() {
 		return
 	}
-	later := min(time.Duration(waited)*time.Millisecond, time.Since(w.sent))
+	here := time.Since(w.sent)
+	later := min(time.Duration(waited)*time.Millisecond, here)
+	if time.Duration(waited)*time.Millisecond-here > min(w.ttl/100, time.Second) {
+		return
+	}
 	w.grant = driver.Grant{Token: token, TTL: time.Duration(endpoint.Millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(later)}
 }

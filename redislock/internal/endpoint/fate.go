@@ -63,10 +63,15 @@ func EndOf(ctx context.Context) error {
 // FateOf says what the answer of a server tells of the request. Without an answer it is not known.
 func FateOf(err error) driver.Fate {
 	code := codeOf(err)
+	known, judged := errors.AsType[*driver.Fault](err)
 	switch {
+	case judged:
+		return known.Fate
 	case code == "":
 	case slices.Contains(elsewhere, code):
 		return driver.Again
+	case code == "NOPERM" && strings.Contains(err.Error(), "'asking'"):
+		return driver.Unknown // go-redis sends ASKING before the request, and tells of its error alone
 	case slices.Contains(passing, code), strings.Contains(err.Error(), "max number of clients reached"),
 		strings.Contains(err.Error(), "while the cluster is down"):
 		return driver.NotNow
@@ -109,6 +114,18 @@ func codeOf(err error) string {
 	}
 	code, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
 	return cmp.Or(code, "ERR")
+}
+
+// Moved reports whether a server of a cluster has said that another has the key.
+func Moved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
+}
+
+// Unled makes a refusal of what a server of a cluster says to a client that does not follow it, which would hear that again and
+// again, and adds what the user can do.
+func Unled(err error) *driver.Fault {
+	return &driver.Fault{Fate: driver.Answered,
+		Err: fmt.Errorf("%w: the server is one of a cluster, which needs cluster=true in the URL, or a *redis.ClusterClient", err)}
 }
 
 // Answered reports whether a server has said err.

@@ -131,6 +131,9 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	}
 	f := Fault(ctx, err).(*driver.Fault)
 	c.Err = f
+	if s.cluster == nil && Moved(err) {
+		*f = *Unled(err)
+	}
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && !c.bySource {
 		// The cache of scripts is lost with a restart, a failover or SCRIPT FLUSH. Another server of a cluster
 		// may not have the script yet.
