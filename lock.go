@@ -118,10 +118,11 @@ type Lock interface {
 	// same for as long as the lock is held. There may be gaps.
 	Token() int64
 
-	// Deadline returns the instant when the lock ends unless it is renewed before. It
-	// lies on the local monotonic clock and is counted from before the granting request
-	// was sent, less a margin of a hundredth of the TTL, so it never comes after the end that
-	// the store sees. Every confirmed renewal moves it on.
+	// Deadline returns the instant by which the lock ends unless it is renewed before: Done is
+	// set to close up to half a second sooner, as timers may be late. It lies on the local
+	// monotonic clock and is counted from before the granting request was sent, less a margin
+	// of a hundredth of the TTL, so it never comes after the end that the store sees. Every
+	// confirmed renewal moves it on.
 	Deadline() time.Time
 
 	// Done returns a channel that is closed when the lock has ended: by Unlock, or because

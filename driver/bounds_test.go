@@ -203,6 +203,19 @@ func TestHastyExtendsBesideRenewals(t *testing.T) {
 	})
 }
 
+// Extends by less than the TTL put off no renewal, however often they come.
+func TestShortExtendsBesideRenewals(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *network, l, _ *memlock.Locker) {
+		lock := mustLock(t, bg, l, "x", distlock.TTL(30*time.Second))
+		for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(time.Second) {
+			wantErr(t, "Extend", lock.Extend(bg, 5*time.Second), nil)
+			if left := time.Until(lock.Deadline()); left < 18*time.Second {
+				t.Fatalf("after %v, %v are left of a lease of 30 s that is renewed", time.Since(began), left)
+			}
+		}
+	})
+}
+
 // A release goes on for as long as the entry may last, also by an Extend without an answer.
 func TestReleaseAfterLostExtend(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {

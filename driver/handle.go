@@ -30,6 +30,7 @@ type Handle struct {
 
 	mu       sync.Mutex
 	deadline instant       // the belief ends here
+	early    time.Duration // how long before that Done is closed
 	expired  instant       // the store has let go of the entry by then, if nothing renews it
 	due      instant       // next renewal; 0 if there is none, or one is in flight
 	longest  time.Duration // TTL asked for: also an Extend without an answer may have been applied
@@ -43,8 +44,9 @@ type Handle struct {
 var _ distlock.Lock = (*Handle)(nil)
 
 // margin is taken off every lease to get the deadline: clocks of this machine and
-// of the store may run apart by a hundredth, far more than any working clock does,
-// and the timer that closes Done needs time to fire.
+// of the store may run apart by a hundredth, or by what makes a second of a long lease,
+// more than clocks do that nobody corrects; see docs/operations.md. And the timer that
+// closes Done needs time to fire.
 //
 // A lease of a few milliseconds keeps three quarters of itself: the shortest TTL allowed
 // must give a lock.
@@ -87,11 +89,17 @@ func (h *Handle) apply(g Grant, asked time.Duration, sent time.Time) {
 	}
 	ttl := min(g.TTL, asked+h.client.caps.TTLGranularity)
 	now := h.client.now()
-	h.deadline = max(h.deadline, h.client.instant(sent).add(ttl-margin(ttl)))
+	if deadline := h.client.instant(sent).add(ttl - margin(ttl)); deadline > h.deadline {
+		h.deadline, h.early = deadline, margin(ttl)/2
+	}
 	h.expired = max(h.expired, now.add(ttl))
 	h.lastErr = nil
-	if !h.fixed {
-		h.due = now.add(h.left(now) / 3)
+	switch due := now.add(h.left(now) / 3); {
+	case h.fixed:
+	case asked >= h.ttl:
+		h.due = due
+	case h.due != 0: // else a renewal is on its way
+		h.due = min(h.due, due) // what an Extend gives may be less than a renewal would, so it puts off none
 	}
 }
 
@@ -113,7 +121,7 @@ func (h *Handle) nextEvent() instant {
 
 // lastMoment is when Done is closed if nothing renews the lock: before the
 // deadline by what a timer may be late.
-func (h *Handle) lastMoment() instant { return h.deadline.add(-margin(h.ttl) / 2) }
+func (h *Handle) lastMoment() instant { return h.deadline.add(-h.early) }
 
 // halfPeriod is how much earlier than due a renewal may come, to go with others.
 func (h *Handle) halfPeriod() time.Duration { return h.ttl / 6 }

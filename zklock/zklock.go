@@ -45,9 +45,9 @@ type Options struct {
 	// New finds out the timeout of a connection by itself, if it is connected. If it
 	// is not, SessionTimeout must be given. It must not be more than the servers grant:
 	// by default, they grant 20 ticks at the most. If a server that the connection goes to
-	// later grants less, as with a lower maxSessionTimeout, leases are shorter from the
-	// next renewal on. Until then, that server may end the session before the holder
-	// knows. Give the least that any server grants.
+	// later grants less, as with a lower maxSessionTimeout, leases granted from then on are
+	// shorter. It may end the session before the Deadline of those that were granted before,
+	// also with Open. Give the least that any server grants.
 	SessionTimeout time.Duration
 
 	// TickTime is the tickTime of the servers. Leases are shorter by half of it. It
