@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -56,8 +57,9 @@ func contextEnded(err error) bool {
 // applied, and answered like those after it. The writer has to look.
 var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
 
-// notPrimary is what a leader that was deposed says of leases, without a code of its own.
-const notPrimary = "not a primary lessor"
+// dropped are what members say without a code of its own: a leader that was deposed, of leases, and one that hands its office
+// over, or knows no leader, of any write, before it is in a log.
+var dropped = []string{"not a primary lessor", "raft proposal dropped"}
 
 // fate returns what a request may have done that a server or the client library has
 // refused. Some members that are asked too early answer without a code. So an error that is not
@@ -74,7 +76,7 @@ func fate(err error) driver.Fate {
 		}
 	}
 	switch {
-	case member.Elsewhere(err) || strings.HasSuffix(err.Error(), notPrimary):
+	case member.Elsewhere(err) || slices.ContainsFunc(dropped, func(s string) bool { return strings.HasSuffix(err.Error(), s) }):
 		return driver.Again // another member, or the next login
 	case code == codes.Unavailable && member.Unconnected(err.Error()):
 		return driver.NotSent

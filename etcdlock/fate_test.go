@@ -31,6 +31,7 @@ func TestFate(t *testing.T) {
 		{rpctypes.ErrGRPCNotSupportedForLearner, driver.Again},
 		{rpctypes.ErrGRPCInvalidAuthToken, driver.Again},
 		{errDeposed, driver.Again},
+		{status.Error(codes.Unknown, "raft proposal dropped"), driver.Again},
 		{errUnanswered, driver.Unknown},
 		{errGarbled, driver.Unknown},
 		{status.Error(codes.Unavailable, "context deadline exceeded: latest balancer error: dial tcp 127.0.0.1:1: connect: connection refused"), driver.NotSent},
