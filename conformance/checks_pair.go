@@ -127,6 +127,7 @@ func takenBefore(s *pairScene) {
 		s.c.awaitQueued(s.name, 1)
 		first.free()
 		s.held = w.woken(s.c.soon(), "C had unlocked it")
+		s.c.sleep(max(quiet, s.ttl/10)) // what was confirmed for the grant may serve for an Extend just after it, without a request
 	} else {
 		s.held = s.a.mustTry(s.name, "which nobody has", s.opts()...)
 	}

@@ -17,6 +17,8 @@ func renewChecks() []Check {
 			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder"},
 		{ID: "renew/boundary", Clause: "H1", Mandatory: true, Heavy: true, Run: renewBoundary,
 			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile"},
+		{ID: "renew/short-extends", Clause: "H5", Mandatory: true, Run: renewShortExtends,
+			Rule: "a lock is renewed for its own TTL also while it is extended by less, again and again"},
 	}
 }
 
@@ -154,4 +156,21 @@ func (c *C) renewAtEnd(a, b *client, name string, ttl, offset time.Duration) boo
 	}
 	_ = h.unlock() // nil or ErrLost: the oracles judge it
 	return err == nil
+}
+
+func renewShortExtends(c *C) {
+	ttl := c.extends(c.Unit(), c.Unit()/4)
+	h := c.open("A").mustTry(c.Name("x"), "which is fresh")
+	most := time.Duration(0)
+	for began := h.ret; c.now() < began+3*c.Unit(); c.sleep(c.Unit() / 16) {
+		call, _ := h.mustExtend(ttl)
+		if call > began+c.Unit() { // what was granted at first is over
+			most = max(most, h.Ends()-call)
+		}
+	}
+	if most < c.Unit()/2 {
+		c.Failf("A has %q with a TTL of %v and extended it by %v again and again; after the first TTL, its Deadline was never more than %v ahead: it is not renewed for its own TTL any more",
+			h.Name(), h.asked, ttl, most)
+	}
+	h.free()
 }

@@ -99,6 +99,7 @@ type claim struct {
 	token    int64          // of that grant
 	renewals int64          // that were asked for
 	until    time.Time      // the end of the last renewal
+	least    time.Duration  // a TTL that it was extended by
 
 	wake chan struct{} // one element, so that a wake-up never blocks; for a driver with its own queue
 

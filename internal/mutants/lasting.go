@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -28,6 +29,12 @@ func againMutants() []Mutant {
 			Name: "ExtendsOnce", Flaw: "takes a second Extend for a renewal by the TTL that was first asked for",
 			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
 			design:   inside(flaw{renew: renewLongOnce}),
+		},
+		{
+			Name: "RenewsByExtend", Flaw: "renews a lock that was extended by less than its TTL by no more than that from then on",
+			Seen:     "one field for the TTL, which Extend sets",
+			KilledBy: []Kill{{"renew/short-extends", "not renewed for its own TTL"}},
+			design:   inside(flaw{renew: renewByLeast}),
 		},
 		{
 			Name: "WholeMinutes", Flaw: "extends by whole minutes where it is an hour or more, and confirms the rest",
@@ -145,6 +152,13 @@ func renewLongOnce(ctx context.Context, c *claim, ttl time.Duration) (driver.Gra
 		}
 	}
 	return c.inner.Renew(ctx, ttl)
+}
+
+func renewByLeast(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	if ttl < c.asked.TTL {
+		c.least = ttl
+	}
+	return c.inner.Renew(ctx, cmp.Or(c.least, ttl))
 }
 
 func renewUnlessWaited(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
