@@ -119,9 +119,9 @@ func lockDoesNotBarge(c *C) {
 			c.Failf("%s asked for %q at %s and got it at %s, in round %d, although B had been queued for it before, and is waiting still",
 				rival.p.who, name, millis(rival.a.call), millis(rival.a.ret), i+1)
 		}
+		c.within(ended, patience) // an operator may need longer than the name
 		w.woken(c.soon(), "A had unlocked it, or its lock was broken").free()
 		rival.woken(c.soon(), "B had unlocked it").free()
-		c.within(ended, patience)
 		_ = h.unlock() // ErrLost if it was broken
 	}
 }
