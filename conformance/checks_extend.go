@@ -70,6 +70,7 @@ func renewalRhythm(c *C) {
 	c.sleep(c.Unit() / 4)
 	ttl := c.extends(c.Unit(), 10*c.Unit())
 	h.mustExtend(ttl)
+	c.sleep(c.Unit())
 	c.mustLive(h, fmt.Sprintf("after it was extended by %v", ttl))
 	c.strip(h, c.open("B"))
 	h.mustLearn(c.now(), fmt.Sprintf("the entry of %q, which A had extended by %v, was removed", h.Name(), ttl))

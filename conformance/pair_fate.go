@@ -36,9 +36,6 @@ func (c *C) thorough() bool {
 	return !c.Virtual() && (os.Getenv(pairsVariable) == "all" || !steps && !wire)
 }
 
-// every reports whether a check tries what it has no reason to leave out, also what is most likely not there.
-func (c *C) every() bool { return c.Virtual() || os.Getenv(pairsVariable) == "all" }
-
 // samples reports whether a check that goes through a table looks at a sample of it, by the seed.
 func (c *C) samples() bool { return (c.sparse || !c.Virtual()) && os.Getenv(pairsVariable) != "all" }
 
@@ -70,7 +67,7 @@ func (c *C) fated(f fate) {
 			ops = append(ops, op)
 		}
 	}
-	every := c.every()
+	every := c.Virtual() || os.Getenv(pairsVariable) == "all"
 	var met, tried atomic.Int64
 	b, third, behind := c.open("B"), c.open("C"), c.open("D")
 	c.together(len(ops), func(i int, rng *rand.Rand) {

@@ -248,7 +248,7 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 		d.renew(ctx, d.client, slices.Collect(slices.Chunk(batch, 1)))
 	case len(gone) > 0 && len(batch) > 1: // a proxy before several servers sends a script to the server of its first key
 		d.renew(ctx, d.client, gone)
-		if len(lost(batch)) < len(gone) {
+		if slices.ContainsFunc(gone, func(alone []driver.Renewal) bool { return alone[0].Err == nil }) {
 			d.split.Store(true)
 		}
 	}

@@ -87,10 +87,9 @@ func (w *waiter) accept(grant string) {
 	if errors.Join(err1, err2, err3) != nil || token <= 0 || number == 0 || number != w.number.Load() {
 		return
 	}
-	here := time.Since(w.sent)
-	later := min(time.Duration(waited)*time.Millisecond, here)
-	if time.Duration(waited)*time.Millisecond-here > min(w.ttl/100, time.Second) {
+	later, here := time.Duration(waited)*time.Millisecond, time.Since(w.sent)
+	if later-here > min(w.ttl/100, time.Second) {
 		return
 	}
-	w.grant = driver.Grant{Token: token, TTL: time.Duration(endpoint.Millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(later)}
+	w.grant = driver.Grant{Token: token, TTL: time.Duration(endpoint.Millis(w.ttl)) * time.Millisecond, Sent: w.sent.Add(min(later, here))}
 }
