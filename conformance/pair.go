@@ -18,6 +18,10 @@ const (
 	// which step of its store.
 	pairDepth, stepDepth = 6, 24
 
+	// besideDepth is how many times that many are looked at if others are renewed along with the lock: they may have their
+	// requests before its own, and new connections.
+	besideDepth = 2
+
 	// stuckAfter is how long a client may be in one step of its store until the check takes it
 	// for blocked by the one that was stopped. On a slower machine it may be wrong: then one
 	// interleaving is not seen, and nobody is accused.
@@ -92,18 +96,18 @@ func (c *C) pair(op pairing) {
 	var mu sync.Mutex
 	seen := make(map[outcome][]int)
 	ways := c.manners(op)
-	scene := func(i int, _ *rand.Rand) {
-		s := &pairScene{c: c, op: op, b: b, third: third, k: i%depth + 1, name: c.Name(fmt.Sprint("n", i+1)), ttl: ttl, told: make(chan struct{}), manner: ways[i/depth]}
+	scene := func(i, k int, m manner) {
+		s := &pairScene{c: c, op: op, b: b, third: third, k: k, name: c.Name(fmt.Sprint("n", i)), ttl: ttl, told: make(chan struct{}), manner: m}
 		if s.manner.called != nil {
 			s.name = s.manner.called(s.name)
 		}
 		if op.sweeps {
 			s.name = c.Name("n")
 		}
-		s.a, s.gate = c.openGated(fmt.Sprint("A", i+1))
+		s.a, s.gate = c.openGated(fmt.Sprint("A", i))
 		if _, ok := s.gate.(*stepGate); ok {
 			var g gate
-			s.b, g = c.openGated(fmt.Sprint("B", i+1))
+			s.b, g = c.openGated(fmt.Sprint("B", i))
 			s.steps = g.(*stepGate)
 		}
 		defer s.gate.release()
@@ -112,15 +116,25 @@ func (c *C) pair(op pairing) {
 		defer mu.Unlock()
 		seen[o] = append(seen[o], s.k)
 	}
-	for w := range ways { // one after the other: side by side they would open more connections at once than a busy server likes
-		if !op.sweeps {
-			c.together(depth, func(i int, rng *rand.Rand) { scene(w*depth+i, rng) })
+	deepest := depth
+	for w, m := range ways { // one after the other: side by side they would open more connections at once than a busy server likes
+		n := depth
+		if m.beside {
+			n *= besideDepth
 		}
+		if !op.sweeps {
+			c.together(n, func(i int, _ *rand.Rand) { scene(w*depth*besideDepth+i+1, i+1, m) })
+		}
+		deepest = max(deepest, n)
 	}
 	for i := 0; op.sweeps && i < depth && seen[notReached] == nil; i++ {
-		scene(i, nil)
+		scene(i+1, i+1, ways[0])
 	}
-	text := fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), depth, unit)
+	c.tellOutcomes(fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), deepest, unit), seen)
+}
+
+// tellOutcomes logs which requests had which outcome, after text. The check is inconclusive if B has never passed A.
+func (c *C) tellOutcomes(text string, seen map[outcome][]int) {
 	for _, o := range []outcome{passedBy, toldBefore, blocked, notReached} {
 		if ks := seen[o]; len(ks) > 0 {
 			slices.Sort(ks)

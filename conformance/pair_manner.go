@@ -22,7 +22,7 @@ type manner struct {
 
 // manners are those in which an operation is examined: all of them in virtual time, else one of them, by the seed. A driver
 // that looks and then acts in each of them is seen in any. Renewals that go along with others are often another way of the driver:
-// they are examined always.
+// one of those, by the seed, is examined in addition, as the request that is stopped may be that of another lock.
 func (c *C) manners(op pairing) []manner {
 	all := []manner{{}, {what: ", of a long name,", called: fullLength}}
 	switch {
@@ -55,9 +55,14 @@ func (c *C) manners(op pairing) []manner {
 	if !c.samples() {
 		return all
 	}
-	kept := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return !m.beside || m.failed }) // it may stop others only: so one comes in addition
-	all = slices.DeleteFunc(all, func(m manner) bool { return m.beside && !m.failed })
-	return append(kept, all[c.Rand().IntN(len(all))])
+	var sample []manner
+	for _, beside := range []bool{true, false} {
+		some := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return m.beside != beside })
+		if len(some) > 0 {
+			sample = append(sample, some[c.Rand().IntN(len(some))])
+		}
+	}
+	return sample
 }
 
 // in tells what was examined: the operation, and its manner if there was one only.
