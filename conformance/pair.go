@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -132,30 +131,6 @@ func (c *C) pair(op pairing) {
 	}
 	c.tellOutcomes(fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), deepest, unit), seen)
 }
-
-// tellOutcomes logs which requests had which outcome, after text. The check is inconclusive if B has never passed A.
-func (c *C) tellOutcomes(text string, seen map[outcome][]int) {
-	for _, o := range []outcome{passedBy, toldBefore, blocked, notReached} {
-		if ks := seen[o]; len(ks) > 0 {
-			slices.Sort(ks)
-			text += fmt.Sprintf("; %s: %v", o, ks)
-		}
-	}
-	c.Logf("%s", text)
-	if len(seen[passedBy]) == 0 {
-		c.Inconclusivef("A could not be stopped, nor B pass it: %s", text)
-	}
-}
-
-// outcome is what came of one scene.
-type outcome string
-
-const (
-	passedBy   outcome = "B had the name in between"
-	toldBefore outcome = "A needed no more for its answer"
-	blocked    outcome = "A kept B from going on"
-	notReached outcome = "A had none"
-)
 
 func (s *pairScene) play() outcome {
 	c := s.c
