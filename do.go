@@ -28,13 +28,13 @@ func Do(ctx context.Context, l Locker, name string, fn func(context.Context) err
 // with two additions: it ends when the lock has ended, with the reason as its cause, and it
 // carries the lock, for [FromContext].
 //
-// The error is nil if fn returned nil and the lock was held until after that. It
-// matches fn's error if there is one, and ErrLost if the lock ended before fn
-// returned: then fn may have run beside another holder, whatever it returned. The same
-// holds for ErrUnlocked: the Locker was closed, or fn has unlocked it. A release with an
+// The error is nil if fn returned nil and the lock was held until after that. It matches fn's
+// error if there is one, and ErrLost if the lock ended before fn returned: then fn may have run
+// beside another holder, whatever it returned. It matches ErrUnlocked if the Locker was closed,
+// or fn has unlocked the lock; fn may have run beside another holder then, too. A release with an
 // unknown outcome is no error: it goes on in the background. If the store does not answer, Run
-// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits.
-// A nil argument panics, and the lock stays as it was.
+// returns up to five seconds after fn, also if ctx has ended: that is how long Unlock waits. A
+// nil argument panics, and the lock stays as it was.
 func Run(ctx context.Context, lock Lock, fn func(context.Context) error) (err error) {
 	switch {
 	case ctx == nil:

@@ -40,8 +40,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func opError(op, name string, err error) error { return &Error{Op: op, Name: name, Err: err} }
 
-// HeldError is an ErrHeld with what the store has said of the holder. errors.As finds one
-// in every error that matches ErrHeld. What is not known is left out.
+// HeldError is an ErrHeld with what the store has said of the holder. errors.As finds one in
+// every error that matches ErrHeld. What is not known is left out: MySQL tells Remaining alone,
+// ZooKeeper and etcd all but Remaining.
 type HeldError struct {
 	Remaining time.Duration // until the name is free if nothing renews it, by the store's clock; 0 if not known
 	Holder    string        // the text of the option Holder; "" if not known

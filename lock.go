@@ -37,18 +37,19 @@
 //		return cmp.Or(err, errors.New("order 42 was not written: a later holder has written it, or it does not exist"))
 //	}
 //
-// An equal token is accepted, since a holder may write more than once. A refused UPDATE is
-// no error of the database, so look at the rows; open MySQL with clientFoundRows=true,
-// since an UPDATE that changes nothing affects no rows there. Locks of packages mysqllock
-// and pglock have Guard, which needs no column. Tokens of different stores are not
-// comparable: a service that moves needs [Options].TokenBase.
+// An equal token is accepted, since a holder may write more than once. A refused UPDATE is no
+// error of the database, so look at the rows; open MySQL with clientFoundRows=true, since an
+// UPDATE that changes nothing affects no rows there. Exec of package fence does all this. Locks
+// of packages mysqllock and pglock have Guard, which needs no column. Tokens of different stores
+// are not comparable: a service that moves needs [Options].TokenBase.
 //
 // # What is promised
 //
 // The contract has numbered clauses, and package conformance checks any driver against each
 // of them: https://github.com/distlock-go/distlock/blob/main/docs/contract.md
 // In short:
-//   - at most one acquisition holds a name at any instant;
+//   - at most one acquisition holds a name at any instant, as long as the store keeps what it has
+//     granted;
 //   - locks are not re-entrant;
 //   - the context of a call bounds that call, and nothing after it;
 //   - a call that fails leaves nothing behind;
@@ -76,27 +77,28 @@ import (
 // Locker acquires locks on one backend. It is safe for concurrent use: a process opens one,
 // and shares it.
 type Locker interface {
-	// Lock waits until it holds the name, first come, first served within this
-	// Locker, and across processes where the backend can queue. It waits for a holder
-	// for as long as ctx lets it: there is no hidden limit. It does not wait for a store:
-	// a call that has been told nothing yet fails at once if that cannot be reached, and
-	// after its TTL or ten seconds, whichever is shorter, if that does not answer. One that
-	// waits for a holder outlives an outage of up to its TTL or a minute, whichever is shorter.
+	// Lock waits until it holds the name, first come, first served within this Locker, and across
+	// processes where the backend can queue. It waits for a holder for as long as ctx lets it:
+	// there is no hidden limit. It does not wait for a store that cannot be reached: until the
+	// store has answered this call for the first time, the call fails at once if the store cannot
+	// be reached, and after its TTL or ten seconds, whichever is shorter, if the store is silent.
+	// Once the store has said that the name is held, the call survives an outage of its TTL or a
+	// minute, whichever is shorter.
 	//
-	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes
-	// nothing. A nil ctx panics. When ctx ends first, the error matches ctx.Err and its cause,
-	// and also ErrHeld if another was seen to hold the name, be it before an outage: then it carries
-	// the backend's error as well. Other errors: ErrInvalid (a name,
-	// TTL or option is not allowed), ErrClosed, or the backend's own. A cause that is an error
-	// of this package is told, but not matched. After any error nothing is held: what was in
-	// flight is undone, in the background if that takes longer than 10 ms.
+	// ctx bounds this call only; once Lock has returned a lock, the end of ctx changes nothing. A
+	// nil ctx panics. If ctx ends first, the error matches ctx.Err and its cause. It also matches
+	// ErrHeld if the store has said during the call that another holds the name. After an outage
+	// it carries the backend's error as well. If the cause of ctx is an error of this package,
+	// the text has it, but errors.Is does not match it. Other errors: ErrInvalid (a name, TTL or
+	// option is not allowed), ErrClosed, or the backend's own. After any error nothing is held:
+	// what was in flight is undone, in the background if that takes longer than 10 ms.
 	Lock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
-	// TryLock is Lock without waiting for a holder: if the name is held, or others
-	// are known to wait for it, it fails at once with ErrHeld. errors.As finds a
-	// *HeldError in that, with the rest of the holder's lease. Its other errors are
-	// those of Lock. A backend that does not answer holds it up for its TTL or ten seconds,
-	// whichever is shorter, unless ctx ends before.
+	// TryLock is Lock without waiting for a holder: if the name is held, or others are known to
+	// wait for it, it fails at once with ErrHeld. errors.As finds a *HeldError in that, with what
+	// the store says of the holder. Its other errors are those of Lock. A backend that does not
+	// answer holds it up for its TTL or ten seconds, whichever is shorter, unless ctx ends
+	// before.
 	TryLock(ctx context.Context, name string, opts ...Option) (Lock, error)
 
 	// Close unlocks what is held, fails waiting calls with ErrClosed and waits
@@ -107,8 +109,8 @@ type Locker interface {
 	Close() error
 }
 
-// Lock is one acquisition of a name: a handle that no other goroutine, handle or
-// process shares. It is safe for concurrent use.
+// Lock is one acquisition of a name: each call of Locker.Lock and TryLock returns a new one. It
+// is safe for concurrent use.
 type Lock interface {
 	// Name returns the name as it was passed to Lock or TryLock.
 	Name() string
@@ -118,11 +120,11 @@ type Lock interface {
 	// same for as long as the lock is held. There may be gaps.
 	Token() int64
 
-	// Deadline returns the instant by which the lock ends unless it is renewed before: Done is
-	// set to close up to half a second sooner, as timers may be late. It lies on the local
-	// monotonic clock and is counted from before the granting request was sent, less a margin
-	// of a hundredth of the TTL, so it never comes after the end that the store sees. Every
-	// confirmed renewal moves it on.
+	// Deadline returns the time at which the lock ends if it is not renewed. It is on the local
+	// monotonic clock, and counted from before the granting request was sent, less a margin of a
+	// hundredth of the TTL. So it never comes after the expiry in the store. Each confirmed
+	// renewal moves it forward. Done may close up to half a second earlier, as timers may be
+	// late.
 	Deadline() time.Time
 
 	// Done returns a channel that is closed when the lock has ended: by Unlock, or because
@@ -137,18 +139,19 @@ type Lock interface {
 	Done() <-chan struct{}
 
 	// Err returns nil while the lock is held. After that it returns an error that matches
-	// ErrUnlocked, or one that matches ErrLost and says why. It consults the clock, so it
-	// is right even before Done could be closed, as in a process that has just been
-	// stopped. A clock that stood still, as that of a suspended machine, makes it late.
+	// ErrUnlocked, or one that matches ErrLost and says why. It reads the clock. So it is right
+	// even if this process was stopped, and Done has not closed yet. After the machine was
+	// suspended it is late, since the monotonic clock stood still.
 	Err() error
 
-	// Extend makes the store keep the lock for at least ttl from now, or, if it is renewed, for the
-	// most that the backend can promise, should that be less, as on ZooKeeper: Deadline tells. It
-	// never shortens the lock; renewal goes on with the TTL of the lock. A ttl of zero or less,
-	// below the shortest that the backend can do, or beyond MaxTTL is ErrInvalid. So is one that
-	// the backend cannot promise, for a lock of a fixed term (see NoRenewal). If the lock has
-	// ended, the error matches ErrLost or ErrUnlocked. After an error of ctx or of the backend
-	// the lock may or may not have been extended: Deadline has not moved.
+	// Extend makes the store keep the lock for at least ttl from now. If the backend cannot
+	// promise that much, as on ZooKeeper, a lock that is renewed gets the most there is; Deadline
+	// shows it. Extend never shortens the lock; renewal goes on with the TTL of the lock. A ttl
+	// of zero or less, below the shortest that the backend can do, or beyond MaxTTL is
+	// ErrInvalid. So is one that the backend cannot promise, for a lock of a fixed term (see
+	// NoRenewal). If the lock has ended, the error matches ErrLost or ErrUnlocked. After an error
+	// of ctx or of the backend the lock may or may not have been extended: Deadline has not
+	// moved.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
@@ -164,9 +167,11 @@ type Lock interface {
 // The errors that calls return, wrapped with the operation and the name. Compare
 // with errors.Is. An error of the backend's own is wrapped in the same way.
 var (
-	// ErrHeld is returned by TryLock when another holds the name or is queued for it, and
-	// joined to the context's error by a Lock that has waited for another in vain. It
-	// never stands for a backend that cannot be reached. It comes as a [HeldError].
+	// ErrHeld is returned by TryLock when another holds the name or is queued for it, and joined
+	// to the context's error by a Lock that has waited for another in vain. For a moment the
+	// other may be a cancelled call that is still being undone; on Redlock it may be several
+	// calls of which none gets a majority. ErrHeld never stands for a backend that cannot be
+	// reached. It comes as a [HeldError].
 	ErrHeld = errors.New("held by another")
 
 	// ErrLost is the cause in Lock.Err, and the result of Extend and Unlock, when
@@ -179,10 +184,10 @@ var (
 	// Unlock or Locker.Close.
 	ErrUnlocked = errors.New("unlocked")
 
-	// ErrClosed is returned by Lock and TryLock, also by calls that were waiting, once
-	// the Locker has been closed, or the client underneath. In the second case locks end
-	// with it as well, at their next renewal at the latest, and Unlock returns it: their
-	// entries end with their TTL.
+	// ErrClosed is returned by Lock and TryLock, also by calls that were waiting, after the
+	// Locker or the client library underneath was closed. If the client was closed, held locks
+	// are lost at their next renewal at the latest, Unlock returns ErrClosed, and the entries end
+	// with their TTL.
 	ErrClosed = errors.New("locker closed")
 
 	// ErrInvalid is returned if an argument is not allowed; nothing is held or changed then.
@@ -196,8 +201,8 @@ var (
 
 // Limits that hold on every backend.
 const (
-	// MaxName is the longest name allowed, in bytes. Any non-empty valid UTF-8 up
-	// to that length is a name, and different names never meet.
+	// MaxName is the longest name allowed, in bytes. Any non-empty valid UTF-8 up to that length
+	// is a name, and different names are different locks.
 	MaxName = 512
 
 	// MaxHolder is the longest holder text allowed, in bytes.
@@ -206,10 +211,9 @@ const (
 	// MaxTTL is the longest TTL allowed. A lock held for longer is renewed.
 	MaxTTL = 365 * 24 * time.Hour
 
-	// DefaultTTL is the TTL where neither the call nor Options names one, on a
-	// store that promises as much; ZooKeeper mostly has 18.9 s. It weighs how long a crashed
-	// holder blocks the others against how long a holder can be out of touch with the store
-	// without losing its lock.
+	// DefaultTTL is the TTL where neither the call nor Options names one, on a store that
+	// promises as much; on ZooKeeper with default settings it is 18.9 s. A longer TTL lets a
+	// holder survive longer outages, a shorter one frees the name sooner after a crash.
 	DefaultTTL = 30 * time.Second
 )
 

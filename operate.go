@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Status is what a store knows of a name. Times are by the store's clock.
+// Status is what a store knows of a name. Times are by the store's clock. ZooKeeper tells neither
+// AcquiredAt nor Remaining, etcd no AcquiredAt. MySQL, Postgres and Redlock do not count Waiters.
 type Status struct {
 	Name       string
 	Held       bool
@@ -77,9 +78,9 @@ func List(ctx context.Context, l Locker, prefix string) ([]Status, error) {
 
 // Break ends the hold on name that has this token, as Inspect tells it, and later grants have
 // higher tokens. The holder is told within a renewal period; without renewal (see NoRenewal) at
-// its Deadline, or by its next Extend or Unlock. A token of 0 stands for the hold that Break
-// itself sees: it looks once. It fails with ErrLost, and changes nothing, if nobody holds the
-// name or the hold is another's by now; with ErrInvalid for any other token that is not above
+// its Deadline, or by its next Extend or Unlock. If token is 0, Break asks for the present holder
+// once, and ends that hold. It fails with ErrLost, and changes nothing, if nobody holds the name
+// or the hold is another's by now; with ErrInvalid for any other token that is not above
 // Options.TokenBase; with ErrUnsupported as Inspect does.
 func Break(ctx context.Context, l Locker, name string, token int64) error {
 	o, err := operator(l)
@@ -102,9 +103,9 @@ func Break(ctx context.Context, l Locker, name string, token int64) error {
 	return o.Break(ctx, name, token)
 }
 
-// Sweep removes from the store of l what is left of names that nobody has held for at
-// least idle, and returns how many it removed. It fails with ErrInvalid unless idle is above
-// zero, and with ErrUnsupported where nothing is left of a name that is free, and as Inspect does.
+// Sweep removes from the store of l what is left of names that nobody has held for at least idle,
+// and returns how many it removed. It fails with ErrInvalid unless idle is above zero, and with
+// ErrUnsupported on a store that keeps nothing of a free name, and as Inspect does.
 func Sweep(ctx context.Context, l Locker, idle time.Duration) (int, error) {
 	o, err := operator(l)
 	if err != nil {

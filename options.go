@@ -18,26 +18,24 @@ type Options struct {
 	// MaxHolder bytes at most. Empty means host, process id and program name.
 	Holder string
 
-	// TokenBase is added to every token given out or shown by this Locker, and taken off
-	// every token passed to it. Tokens of different stores are not comparable, so a
-	// service that moves to a store with lower ones, or to one built anew, would have its
-	// fenced writes refused for ever: with a base no lower than the last token of the old
-	// store they rise again. It must be the same in all processes that share the store,
-	// and must never be lowered.
+	// TokenBase is added to every token given out or shown by this Locker, and taken off every
+	// token passed to it. Tokens of different stores are not comparable. After a move to a store
+	// with lower tokens, or one built anew, all fenced writes would be refused: a base no lower
+	// than the last token of the old store prevents that. It must be the same in all processes
+	// that share the store, and must never be lowered.
 	TokenBase int64
 
 	// Observer is told what happens. Nil costs nothing.
 	Observer *Observer
 
-	// Logger receives what a caller cannot see from results: a lost lock, with the
-	// error of the renewal that failed last, and a release or a clean-up that gave
-	// up, at Warn; at Info, a call to Lock that waits for a lock of this Locker, maybe for
-	// itself; at Debug, each lock that is acquired or released; at Error, a driver that has
-	// panicked. Where a store promises less than what was asked for, that is said once: at Open,
-	// or with the first lock. The keys of lines about a lock are lock, token, backend and err, or
-	// panic and stack. A handler gets the context of the call, and for a loss the values of the
-	// one that has acquired the lock. Nil means no logging. Names of locks are logged,
-	// credentials never.
+	// Logger receives what a caller cannot see from results: a lost lock, with the error of the
+	// renewal that failed last, and a release or a clean-up that gave up, at Warn; at Info, a
+	// call to Lock that waits for a lock which this Locker holds, and so may wait for itself; at
+	// Debug, each lock that is acquired or released; at Error, a driver that has panicked. Where
+	// a store promises less than what was asked for, that is said once: at Open, or with the
+	// first lock. The keys of lines about a lock are lock, token, backend and err, or panic and
+	// stack. A handler gets the context of the call, and for a loss the values of the one that
+	// has acquired the lock. Nil means no logging. Names of locks are logged, credentials never.
 	Logger *slog.Logger
 }
 

@@ -6,8 +6,8 @@
 // The schemes, their parameters and the fields of Config:
 // https://github.com/distlock-go/distlock/blob/main/docs/config.md
 //
-// This package imports every driver. A program that knows its store and wants one
-// client library only imports redislock, mysqllock, pglock, zklock or etcdlock instead.
+// This package imports every driver. To link one client library alone, or to use a client of your own, import redislock,
+// mysqllock, pglock, zklock or etcdlock instead.
 package backends
 
 import (
@@ -65,10 +65,10 @@ func locker[L distlock.Locker](l L, err error) (distlock.Locker, error) {
 	return l, nil
 }
 
-// Open opens a Locker on the backend that url names, with the Default registry. It
-// connects and checks, for as long as ctx allows: an unreachable backend fails here. A
-// URL with any detail that is not understood fails with distlock.ErrInvalid before any
-// server is asked. No error shows a password.
+// Open opens a Locker on the backend that url names, with the Default registry. It connects and checks, bounded by ctx, and
+// by ten seconds and dial_timeout: an unreachable backend fails here, also one that has not started yet, so a service that
+// may start before its store calls it again. A URL with any detail that is not understood fails with distlock.ErrInvalid
+// before any server is asked. No error shows a password.
 //
 // The caller closes the Locker. Close also closes the connections that Open has made.
 func Open(ctx context.Context, url string, opts ...Option) (distlock.Locker, error) {

@@ -19,8 +19,8 @@ import (
 // encoding.TextUnmarshaler, can fill it. Printing and logging a Config hides the
 // password in its URL; encoding it does not, so that it can be decoded.
 //
-// The settings of one backend are parameters of the URL, and are checked as strictly as
-// the fields. They have no second home in fields of their own.
+// The settings of one backend are parameters of the URL, and are checked as strictly as the fields. Config has no fields
+// for them.
 type Config struct {
 	// URL names the backend: scheme, servers, credentials, parameters.
 	URL string `yaml:"url" json:"url"`

@@ -6,10 +6,9 @@
 //		conformance.Run(t, harness{}, nil)
 //	}
 //
-// A [Harness] says how to open a client, what the driver promises ([Caps]) and within
-// what bounds ([Timing]). The optional interfaces [Proxy], [Process], [Inspector],
-// [ServerClock], [Failover], [Namespaces], [Child], [NameBlocker] and [ServerBlocker]
-// let the suite break more and see more.
+// A [Harness] says how to open a client, what the driver promises ([Caps]) and within what bounds ([Timing]). The optional
+// interfaces [Proxy], [Process], [Inspector], [ServerClock], [Failover], [Namespaces], [Child], [Stepped], [Scoped],
+// [NameBlocker] and [ServerBlocker] let the suite break more and see more.
 //
 // # What a result means
 //
@@ -20,12 +19,11 @@
 //
 // # Why a correct driver is never accused
 //
-// All stamps are taken on one monotonic clock, before a call and after it. "Not
-// before" is judged by the return of the later call against the start of the earlier,
-// so that every delay of the machine speaks for the driver. "By then" is the bound
-// that the driver declares, widened by a slack measured before the first check. A
-// holder believes in its lock for as long as its Err is nil and its Deadline has not
-// passed; two holders are at fault only if their beliefs have overlapped for certain.
+// All stamps are taken on one monotonic clock, before a call and after it. "Not before" is judged by the return of the
+// later call against the start of the earlier, so that every delay of the machine speaks for the driver. "By then" is the
+// bound that the driver declares, widened by a slack measured before the first check. A holder takes the lock for its own
+// for as long as its Err is nil and its Deadline has not passed; two holders are at fault only if these times have
+// overlapped for certain.
 //
 // # Checks of one's own
 //

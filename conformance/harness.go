@@ -12,10 +12,9 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// Harness is what the suite needs to examine a driver. Three methods are enough to
-// begin; the optional interfaces below let it also break things. Each of those is
-// tied to a capability that Caps must declare, present or absent: what is left
-// open fails meta/caps-declared.
+// Harness is what the suite needs to examine a driver. Three methods are enough to begin; the optional interfaces below let
+// it also break things. Most are tied to a capability that Caps must declare, present or absent: what is left open fails
+// meta/caps-declared. Scoped, Stepped, NameBlocker and ServerBlocker need no word in Caps.
 //
 // Methods are called from several goroutines at a time.
 type Harness interface {

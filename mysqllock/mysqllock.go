@@ -40,11 +40,10 @@ type Options struct {
 	// three more renew locks, and do nothing else. New does not look at it.
 	MaxConns int
 
-	// WaitConns bounds the connections that Lock uses, beyond MaxConns, to wait for a
-	// release. It uses one for each name that this Locker waits for. Where they do not
-	// suffice, or named locks do not work, Lock polls. Open and OpenDSN open them when they
-	// are needed; 0 means 8, less means none. One more serves all names that this Locker has
-	// held for longer than a moment.
+	// WaitConns bounds the connections that Lock uses, beyond MaxConns, to wait for a release. It uses one for each name
+	// that this Locker waits for, or holds after a wait. Where they do not suffice, or named locks do not work, Lock polls.
+	// Open and OpenDSN open them when they are needed; 0 means 8, less means none. One more serves all names that this
+	// Locker has held for longer than a moment.
 	WaitConns int
 
 	// WaitDB is the pool for the connections of WaitConns with New: New cannot open

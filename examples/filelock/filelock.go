@@ -1,8 +1,7 @@
 //go:build unix
 
-// Package filelock is a complete third-party driver for distlock: locks for the processes
-// of one machine, in a directory. It is an example to begin from;
-// docs/writing-a-driver.md builds it step by step.
+// Package filelock is a complete third-party driver for distlock: locks for the processes of one machine, in a directory.
+// It is an example to begin from; docs/writing-a-driver.md says how to begin with it.
 //
 // Every name has a record, a JSON file replaced as a whole. Beside it is a file for
 // flock(2): that makes each operation atomic. The flock is held for microseconds and says
