@@ -111,7 +111,7 @@ type Lost struct {
 }
 
 // Released reports the outcome of the release begun by Unlock or Close, unless it was a
-// loss.
+// loss. A record of patterns.OncePer that Close leaves in the store is reported as well.
 type Released struct {
 	Ctx   context.Context // of Unlock, for the values in it
 	Name  string

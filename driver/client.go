@@ -145,6 +145,8 @@ func (c *Client) Close() error {
 		return c.err
 	}
 	c.endLife()
+	// All beliefs end before the first name is freed: a holder of two locks must not see one of them taken by another while it
+	// still trusts the second.
 	handles := slices.DeleteFunc(c.locks(), (*Handle).leave)
 	c.mu.Unlock()
 
@@ -156,12 +158,7 @@ func (c *Client) Close() error {
 // shutdown releases what is held, waits for the background, and closes the driver
 // last, because the releases need it.
 func (c *Client) shutdown(handles []*Handle) error {
-	// All beliefs end before the first name is freed: a holder of two locks must
-	// not see one of them taken by another while it still trusts the second.
-	for _, h := range handles {
-		h.end()
-	}
-	// Not before that: a renewal cut short by Close would be taken for a loss.
+	// Not before the ends of the locks: a renewal cut short by Close would be taken for a loss.
 	time.AfterFunc(callGrace, func() { c.endCalls(errClosing) })
 	patience := time.Now().Add(closePatience)
 	for _, h := range handles {
@@ -220,16 +217,22 @@ func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 	return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
 }
 
-// leave ends the belief in a lock that is kept on Close, and reports whether it is.
+// leave ends the belief in a lock, and reports whether Close leaves its entry in the store. Both is decided in one step: KeepOnClose
+// comes before that, or finds that the lock has ended.
 func (h *Handle) leave() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.kept || h.cause != nil || h.release != nil {
+	h.checkDeadline()
+	if h.cause != nil {
 		return false
 	}
 	h.setEnded(distlock.ErrUnlocked)
+	if !h.kept || h.release != nil {
+		return false
+	}
 	r, _ := h.beginRelease(context.Background())
 	close(r.done)
+	h.client.lanes.notify(func() { r.tellReleased(0) }) // the record is nobody's lock any more
 	return true
 }
 

@@ -82,8 +82,11 @@ func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	if idle <= 0 {
 		invalid = fmt.Errorf("%w: the idle time is %v, allowed is more than 0", distlock.ErrInvalid, idle)
 	}
+	removed := 0 // also by a call that was repeated: it may have gone a part of the way
 	return query(c, ctx, "sweep", "", ok, invalid, func(ctx context.Context) (int, error) {
-		return d.Sweep(ctx, idle)
+		n, err := d.Sweep(ctx, idle)
+		removed += n
+		return removed, err
 	})
 }
 

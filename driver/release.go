@@ -244,9 +244,15 @@ func (r *release) finish() {
 		if r.err == nil {
 			c.log(r.ctx, slog.LevelDebug, "lock released", r.name, token, nil)
 		}
-		if o.Released != nil {
-			o.Released(distlock.Released{Ctx: r.ctx, Name: r.name, Token: token, Held: c.instant(r.began).sub(h.granted), Took: took, Err: r.err})
-		}
+		r.tellReleased(took)
+	}
+}
+
+// tellReleased tells the Observer of the outcome.
+func (r *release) tellReleased(took time.Duration) {
+	if f := r.client.opts.Observer.Released; f != nil {
+		h := r.handle
+		f(distlock.Released{Ctx: r.ctx, Name: r.name, Token: h.Token(), Held: r.client.instant(r.began).sub(h.granted), Took: took, Err: r.err})
 	}
 }
 
