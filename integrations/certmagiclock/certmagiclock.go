@@ -8,17 +8,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/patterns"
 )
 
-// unlockTime bounds an Unlock: certmagic calls it with contexts that have ended.
-const unlockTime = 10 * time.Second
+const (
+	unlockTime = 10 * time.Second // bounds an Unlock: certmagic calls it with contexts that have ended
+	outage     = time.Minute      // of the backend, that Lock outlives
+)
 
 // Prefix begins the names of all locks, so that those of other programs never meet them.
 const Prefix = "certmagic/"
@@ -26,9 +30,9 @@ const Prefix = "certmagic/"
 // Locker implements certmagic.Locker, TryLocker and LockLeaseRenewer. It is safe for
 // concurrent use. The caller closes the distlock.Locker when certmagic is done.
 //
-// certmagic unlocks by name. A process may have two locks of one name in its hands:
-// the first was lost, and another goroutine has the second. They are kept in their
-// order, since the goroutine that locked first unlocks first or never.
+// certmagic names no owner when it unlocks. A process may have two locks of one name in
+// its hands: the first was lost, and another goroutine has the second. They count as one,
+// which the process has until the last Unlock.
 type Locker struct {
 	locker distlock.Locker
 
@@ -47,14 +51,22 @@ func New(l distlock.Locker) *Locker {
 	return &Locker{locker: patterns.Prefix(l, Prefix), held: make(map[string][]distlock.Lock)}
 }
 
-// Lock waits for the lock on name. It is renewed until Unlock.
+// Lock waits for the lock on name. It is renewed until Unlock. If the backend cannot be
+// reached, Lock asks again for a minute: certmagic would give up a new certificate until
+// its next start.
 func (l *Locker) Lock(ctx context.Context, name string) error {
-	lock, err := l.locker.Lock(ctx, name)
-	if err != nil {
-		return err
+	retry := driver.Retry{First: time.Second, Most: 5 * time.Second}
+	for began := time.Now(); ; {
+		lock, err := l.locker.Lock(ctx, name)
+		if err == nil {
+			l.keep(name, lock)
+			return nil
+		}
+		final := errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrClosed)
+		if final || time.Since(began) > outage || retry.Pause(ctx) != nil {
+			return err
+		}
 	}
-	l.keep(name, lock)
-	return nil
 }
 
 // TryLock reports false, and no error, if somebody else has the lock.
@@ -76,8 +88,9 @@ func (l *Locker) keep(name string, lock distlock.Lock) {
 	l.held[name] = append(l.held[name], lock)
 }
 
-// Unlock frees the oldest lock on name, also if ctx has ended. A lock that was lost
-// is no error: certmagic asks for one only if the name could not be freed.
+// Unlock frees a lock on name, also if ctx has ended: one that was lost, if there is one, else
+// the oldest. A lock that was lost is no error: certmagic asks for one only if the name could
+// not be freed.
 func (l *Locker) Unlock(ctx context.Context, name string) error {
 	lock := l.take(name)
 	if lock == nil {
@@ -98,26 +111,59 @@ func (l *Locker) take(name string) distlock.Lock {
 	if len(locks) == 0 {
 		return nil
 	}
-	if len(locks) == 1 {
+	i := max(slices.IndexFunc(locks, func(lock distlock.Lock) bool { return lock.Err() != nil }), 0)
+	taken := locks[i]
+	if locks = slices.Delete(slices.Clone(locks), i, i+1); len(locks) == 0 {
 		delete(l.held, name)
 	} else {
-		l.held[name] = locks[1:]
+		l.held[name] = locks
 	}
-	return locks[0]
+	return taken
 }
 
-// RenewLockLease answers whether the lock on name is still held. It does not extend it
-// by d: the lock renews itself, and d is up to 30 days. A name that stayed taken for d
-// after a crash would keep a certificate from being renewed. Of two locks the oldest is
-// asked, so that a goroutine is told if it has lost the name. The other one, if it asks
-// meanwhile, is told so too and tries again.
-func (l *Locker) RenewLockLease(_ context.Context, name string, d time.Duration) error {
+// RenewLockLease answers whether this process has the lock on name. If it was lost, it is
+// taken again, unless another has it by now: certmagic asks before each attempt, for up to
+// 30 days, and locks only before the first one. RenewLockLease does not extend the lock by
+// d: it renews itself, and a name that stayed taken for d after a crash would keep a
+// certificate from being renewed.
+func (l *Locker) RenewLockLease(ctx context.Context, name string, d time.Duration) error {
+	lost, err := l.lost(name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w", name, d, err)
+	case lost == nil:
+		return nil
+	}
+	fresh, err := l.locker.TryLock(ctx, name)
+	if err != nil {
+		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w, and cannot be taken again: %w", name, d, lost.Err(), err)
+	}
+	l.mu.Lock()
+	i := slices.Index(l.held[name], lost)
+	if i >= 0 {
+		l.held[name][i] = fresh
+	}
+	l.mu.Unlock()
+	if i < 0 { // it was unlocked meanwhile
+		_ = fresh.Unlock(context.WithoutCancel(ctx)) // if this fails, it goes on in the background
+		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w", name, d, lost.Err())
+	}
+	_ = lost.Unlock(ctx) // ErrLost
+	return nil
+}
+
+// lost returns the oldest lock on name if none is held any more, and nil if one is. It fails if there is none at all.
+func (l *Locker) lost(name string) (distlock.Lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held[name]) == 0 {
-		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: not locked here", name, d)
+	locks := l.held[name]
+	if len(locks) == 0 {
+		return nil, errors.New("not locked here")
 	}
-	return l.held[name][0].Err()
+	if slices.ContainsFunc(locks, func(lock distlock.Lock) bool { return lock.Err() == nil }) {
+		return nil, nil
+	}
+	return locks[0], nil
 }
 
 // storage has the files of one and the locks of the other.

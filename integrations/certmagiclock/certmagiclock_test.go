@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -112,23 +113,94 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 }
 
-// A loss is told at the next RenewLockLease.
-func TestRenewLockLeaseTellsALoss(t *testing.T) {
+// certmagic asks for the lease before each attempt, for up to 30 days, and never locks again: a lock that was lost is taken
+// again, unless another has it.
+func TestRenewLockLeaseAfterALoss(t *testing.T) {
 	servers.Each(t, func(t *testing.T, url string) {
 		locker, ctx := open(t, url), t.Context()
-		l := New(locker)
-		if err := l.Lock(ctx, "lost"); err != nil {
-			t.Fatal(err)
+		l, other := New(locker), New(open(t, url))
+		must := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
 		}
-		if err := distlock.Break(ctx, locker, Prefix+"lost", 0); err != nil {
-			t.Fatal(err)
-		}
+		must("Lock", l.Lock(ctx, "lost"))
+		must("Break", distlock.Break(ctx, locker, Prefix+"lost", 0))
+		must("Lock of another", other.Lock(ctx, "lost"))
 		_ = l.held["lost"][0].Extend(ctx, distlock.DefaultTTL) // as the next renewal would
-		if err := l.RenewLockLease(ctx, "lost", time.Minute); !errors.Is(err, distlock.ErrLost) {
-			t.Errorf("got %v, want ErrLost", err)
+		if err := l.RenewLockLease(ctx, "lost", time.Minute); !errors.Is(err, distlock.ErrLost) || !errors.Is(err, distlock.ErrHeld) {
+			t.Errorf("while another has it: %v", err)
 		}
-		if err := l.Unlock(ctx, "lost"); err != nil {
+		must("Unlock of another", other.Unlock(ctx, "lost"))
+		must("RenewLockLease", l.RenewLockLease(ctx, "lost", time.Minute))
+		if ok, err := other.TryLock(ctx, "lost"); ok || err != nil {
+			t.Errorf("another got what was taken again: %v, %v", ok, err)
+		}
+		must("Unlock", l.Unlock(ctx, "lost"))
+		must("Lock of another", other.Lock(ctx, "lost"))
+		must("Unlock of another", other.Unlock(ctx, "lost"))
+	})
+}
+
+// A goroutine that has the name is not stopped by one that has lost it, nor does it leave its lock to that one.
+func TestLeaseOfTwo(t *testing.T) {
+	locker, ctx := open(t, "mem://lease-of-two"), t.Context()
+	l := New(locker)
+	if err := l.Lock(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := distlock.Break(ctx, locker, Prefix+"a", 0); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.held["a"][0].Extend(ctx, distlock.DefaultTTL)
+	if err := l.Lock(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RenewLockLease(ctx, "a", time.Minute); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := l.Unlock(ctx, "a"); err != nil {
 			t.Error(err)
+		}
+	}
+	if st, err := distlock.Inspect(ctx, locker, Prefix+"a"); err != nil || st.Held {
+		t.Errorf("held %v, %v", st.Held, err)
+	}
+}
+
+// away is a Locker of a backend that is away for so many calls.
+type away struct {
+	distlock.Locker
+	calls int
+}
+
+func (a *away) Lock(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) {
+	if a.calls--; a.calls >= 0 {
+		return nil, errors.New("connection refused")
+	}
+	return a.Locker.Lock(ctx, name, opts...)
+}
+
+// certmagic gives up a new certificate if it cannot lock.
+func TestLockOutlivesAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(&away{open(t, "mem://away"), 5})
+		if err := l.Lock(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if err := l.Unlock(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		if err := New(&away{open(t, "mem://away"), 1000}).Lock(t.Context(), "a"); err == nil || time.Since(began) > 2*outage {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := New(&away{open(t, "mem://away"), 1000}).Lock(ctx, "a"); err == nil || ctx.Err() == nil {
+			t.Errorf("got %v", err)
 		}
 	})
 }

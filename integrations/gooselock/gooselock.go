@@ -22,15 +22,14 @@ import (
 // tests with one that has ended.
 const unlockTime = 10 * time.Second
 
-// Locker implements goose's lock.Locker. It is for one provider: its methods are
-// called in turn, and one made twice waits for the first to end, as in two processes.
-// The caller closes the distlock.Locker.
+// Locker implements goose's lock.Locker. It is for one provider, of which one call waits for
+// the other, as in two processes. The caller closes the distlock.Locker.
 type Locker struct {
 	locker distlock.Locker
 	name   string
 
 	mu   sync.Mutex
-	held distlock.Lock // nil if it is not held
+	held []distlock.Lock // oldest first: goose begins a second call before it unlocks for one that has lost its lock
 }
 
 var _ lock.Locker = (*Locker)(nil)
@@ -49,7 +48,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = held
+	l.held = append(l.held, held)
 	return nil
 }
 
@@ -57,10 +56,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 // says that the lock ended before. Two processes may have migrated side by side: look
 // at the schema before you go on.
 func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
-	l.mu.Lock()
-	held := l.held
-	l.held = nil
-	l.mu.Unlock()
+	held := l.oldest()
 	if held == nil {
 		return fmt.Errorf("gooselock: unlock %q: not locked here", l.name)
 	}
@@ -71,4 +67,16 @@ func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 		return fmt.Errorf("gooselock: the lock was lost while the database was migrated; another process may have migrated it, too: %w", err)
 	}
 	return err
+}
+
+// oldest takes the oldest lock; nil if none is held.
+func (l *Locker) oldest() distlock.Lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) == 0 {
+		return nil
+	}
+	held := l.held[0]
+	l.held = l.held[1:]
+	return held
 }

@@ -97,6 +97,30 @@ func TestLossIsReported(t *testing.T) {
 	})
 }
 
+// goose begins a second call before it unlocks for a first one that has lost its lock.
+func TestSecondCallBeforeTheFirstUnlocks(t *testing.T) {
+	locker, rival, ctx := open(t, "mem://goose-calls"), open(t, "mem://goose-calls"), t.Context()
+	l := gooselock.New(locker, "x")
+	if err := l.Lock(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := distlock.Break(ctx, locker, "x", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Lock(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(ctx, nil); !errors.Is(err, distlock.ErrLost) {
+		t.Errorf("the first: %v, want ErrLost", err)
+	}
+	if _, err := rival.TryLock(ctx, "x"); !errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("the lock of the second: %v, want ErrHeld", err)
+	}
+	if err := l.Unlock(ctx, nil); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+}
+
 func TestUnlockAfterTheContext(t *testing.T) {
 	a, b := gooselock.New(open(t, "mem://goose"), "x"), gooselock.New(open(t, "mem://goose"), "x")
 	ctx, cancel := context.WithCancel(t.Context())
