@@ -94,7 +94,7 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 	if err := u.Err(); err != nil {
 		return nil, opts, err
 	}
-	plain := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path(), RawQuery: "sslmode=disable"}
+	plain := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path(), RawQuery: urlAlone}
 	if name, password, ok := u.User(); ok {
 		plain.User = url.UserPassword(name, password)
 	}
@@ -102,6 +102,10 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 		plain.RawQuery += "&target_session_attrs=read-write"
 	}
 	config, err := pgxpool.ParseConfig(plain.String())
+	if err == nil && strings.Trim(u.Path(), "/") == "" { // ~/.pgpass is asked by the name of the database
+		plain.Path = "/" + config.ConnConfig.User
+		config, err = pgxpool.ParseConfig(plain.String())
+	}
 	if err != nil { // its text may quote the password
 		return nil, opts, fmt.Errorf("%w: pgx cannot parse the URL %s, or what PGSERVICE, PGPASSFILE or PGSSLROOTCERT names", distlock.ErrInvalid, u)
 	}
@@ -124,6 +128,9 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 	}
 	return config, opts, nil
 }
+
+// urlAlone has for the library what it would take from the environment, and cannot be undone or would fail there.
+const urlAlone = "sslmode=disable&sslcertmode=allow&channel_binding=prefer&require_auth=&min_protocol_version=3.0&max_protocol_version=3.0"
 
 // fromURL undoes what the library has taken from the environment and from files, such as PGOPTIONS with another search_path:
 // two processes with one URL must have one table. The user and the password, by PGUSER, PGPASSWORD and ~/.pgpass, stay.

@@ -61,6 +61,21 @@ func TestOpenOfAnotherServer(t *testing.T) {
 	}
 }
 
+// TestPasswordFile: it has the password of a database, also of the one that the user's name stands for.
+func TestPasswordFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pgpass")
+	testkit.Must(t, os.WriteFile(file, []byte("db1:5432:me:me:right\n*:*:*:*:wrong\n"), 0o600))
+	t.Setenv("PGPASSFILE", file)
+	t.Setenv("PGDATABASE", "other")
+	for _, url := range []string{"postgres://me@db1", "postgres://me@db1/me"} {
+		config, _, err := parseURL(url, Options{})
+		testkit.Must(t, err)
+		if got := config.ConnConfig.Password; got != "right" {
+			t.Errorf("%s: the password is %q", url, got)
+		}
+	}
+}
+
 // What the environment says of the server, the database and the session does not count: two processes with one URL would have
 // two tables. What it says of the user does.
 func TestEnvironment(t *testing.T) {
@@ -68,7 +83,8 @@ func TestEnvironment(t *testing.T) {
 	testkit.Must(t, os.WriteFile(service, []byte("[other]\ndbname=other\nsearch_path=other\nsslmode=require\n"), 0o600))
 	for name, value := range map[string]string{"PGOPTIONS": "-c search_path=other", "PGDATABASE": "other", "PGTZ": "Asia/Tokyo", "PGAPPNAME": "other",
 		"PGTARGETSESSIONATTRS": "standby", "PGSSLMODE": "require", "PGSSLROOTCERT": "system", "PGSSLNEGOTIATION": "direct", "PGHOST": "other", "PGPORT": "1",
-		"PGSERVICEFILE": service, "PGSERVICE": "other", "PGUSER": "me", "PGPASSWORD": "s3cret"} {
+		"PGSERVICEFILE": service, "PGSERVICE": "other", "PGUSER": "me", "PGPASSWORD": "s3cret", "PGCHANNELBINDING": "require", "PGREQUIREAUTH": "oauth",
+		"PGSSLCERTMODE": "require", "PGMINPROTOCOLVERSION": "3.2"} {
 		t.Setenv(name, value)
 	}
 	for url, want := range map[string]string{"postgres://db1/shop": "shop", "postgres://db1": "me", "postgres://you:pw@db1": "you"} {
@@ -76,7 +92,8 @@ func TestEnvironment(t *testing.T) {
 		testkit.Must(t, err)
 		c := config.ConnConfig
 		if c.Host != "db1" || c.Port != 5432 || c.Database != want || c.TLSConfig != nil || c.ValidateConnect != nil || len(c.Fallbacks) > 0 ||
-			!maps.Equal(c.RuntimeParams, map[string]string{"application_name": "distlock"}) || c.Password == "" || c.SSLNegotiation != "" {
+			!maps.Equal(c.RuntimeParams, map[string]string{"application_name": "distlock"}) || c.Password == "" || c.SSLNegotiation != "" ||
+			c.ChannelBinding != "prefer" || c.RequireAuth != "" || c.SSLCertMode != "allow" || c.MinProtocolVersion != "3.0" {
 			t.Errorf("%s: %s, port %d, database %q, TLS %v, parameters %v, fallbacks %v", url, c.Host, c.Port, c.Database, c.TLSConfig, c.RuntimeParams, c.Fallbacks)
 		}
 	}
