@@ -11,7 +11,7 @@ import (
 )
 
 func namesChecks() []Check {
-	const apart = "different names never meet: holding all of them at once works, and each Unlock frees its own"
+	const apart = "different names are different locks: holding all of them at once works, and each Unlock frees its own"
 	var all []Check
 	for _, k := range []struct {
 		id, what string

@@ -95,41 +95,55 @@ func (c *C) pair(op pairing) {
 	var mu sync.Mutex
 	seen := make(map[outcome][]int)
 	ways := c.manners(op)
-	scene := func(i, k int, m manner) {
-		s := &pairScene{c: c, op: op, b: b, third: third, k: k, name: c.Name(fmt.Sprint("n", i)), ttl: ttl, told: make(chan struct{}), manner: m}
-		if s.manner.called != nil {
-			s.name = s.manner.called(s.name)
-		}
-		if op.sweeps {
-			s.name = c.Name("n")
-		}
-		s.a, s.gate = c.openGated(fmt.Sprint("A", i))
-		if _, ok := s.gate.(*stepGate); ok {
-			var g gate
-			s.b, g = c.openGated(fmt.Sprint("B", i))
-			s.steps = g.(*stepGate)
-		}
+	scene := func(i, k int, m manner) outcome {
+		s := c.pairScene(op, i, &pairScene{c: c, op: op, k: k, b: b, third: third, ttl: ttl, told: make(chan struct{}), manner: m})
 		defer s.gate.release()
 		o := s.play()
 		mu.Lock()
 		defer mu.Unlock()
 		seen[o] = append(seen[o], s.k)
+		return o
 	}
 	deepest := depth
 	for w, m := range ways { // one after the other: side by side they would open more connections at once than a busy server likes
-		n := depth
-		if m.beside {
-			n *= besideDepth
+		n, at := depth, depth // requests, and scenes side by side
+		switch {
+		case op.sweeps:
+			at = 1
+		case m.beside:
+			n, at = depth*besideDepth, depth*besideDepth
+		case c.samples() && !op.waits: // where k is odd or even, requests are counted in two ways
+			at = 2
 		}
-		if !op.sweeps {
-			c.together(n, func(i int, _ *rand.Rand) { scene(w*depth*besideDepth+i+1, i+1, m) })
+		for k, last := 1, passedBy; k <= n && last != notReached; k += at { // it has no request that late
+			c.together(at, func(i int, _ *rand.Rand) {
+				if o := scene(w*depth*besideDepth+k+i, k+i, m); i == at-1 {
+					last = o
+				}
+			})
 		}
 		deepest = max(deepest, n)
 	}
-	for i := 0; op.sweeps && i < depth && seen[notReached] == nil; i++ {
-		scene(i+1, i+1, ways[0])
-	}
 	c.tellOutcomes(fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), deepest, unit), seen)
+}
+
+// pairScene gives the i-th scene its name, and A, which can be stopped.
+func (c *C) pairScene(op pairing, i int, s *pairScene) *pairScene {
+	switch base := c.Name(fmt.Sprint("n", i)); {
+	case op.sweeps:
+		s.name = c.Name("n")
+	case s.manner.called != nil:
+		s.name = s.manner.called(base)
+	default:
+		s.name = base
+	}
+	s.a, s.gate = c.openGated(fmt.Sprint("A", i))
+	if _, ok := s.gate.(*stepGate); ok {
+		var g gate
+		s.b, g = c.openGated(fmt.Sprint("B", i))
+		s.steps = g.(*stepGate)
+	}
+	return s
 }
 
 func (s *pairScene) play() outcome {

@@ -48,7 +48,7 @@ type Options struct {
 	distlock.Options
 
 	// Prefix begins every key and channel; "distlock:" by default. Lockers with
-	// different prefixes never meet. Up to 64 visible ASCII characters other than
+	// different prefixes never conflict. Up to 64 visible ASCII characters other than
 	// braces.
 	Prefix string
 

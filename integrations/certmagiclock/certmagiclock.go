@@ -24,7 +24,7 @@ const (
 	outage     = time.Minute      // of the backend, that Lock outlives
 )
 
-// Prefix begins the names of all locks, so that those of other programs never meet them.
+// Prefix begins the names of all locks, so that they never conflict with those of other programs.
 const Prefix = "certmagic/"
 
 // Locker implements certmagic.Locker, TryLocker and LockLeaseRenewer. It is safe for

@@ -15,7 +15,7 @@ import (
 	"github.com/distlock-go/distlock/patterns"
 )
 
-// Prefix begins the names of all locks, so that those of other programs never meet them.
+// Prefix begins the names of all locks, so that they never conflict with those of other programs.
 const Prefix = "cron/"
 
 // Once returns a wrapper that runs a job at most once per period, over all processes that

@@ -17,7 +17,7 @@ import (
 	"github.com/distlock-go/distlock/patterns"
 )
 
-// Prefix begins the names of all locks, so that those of other programs never meet them.
+// Prefix begins the names of all locks, so that they never conflict with those of other programs.
 const Prefix = "gocron/"
 
 // ErrElsewhere is returned by a Locker if the job runs, or has run in this period, in

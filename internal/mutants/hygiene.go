@@ -117,7 +117,7 @@ func declarationMutants() []Mutant {
 }
 
 // tryWithTable makes the table first, with one request to look for it and one to
-// make it. A request takes a millisecond, or two clients would never meet.
+// make it. A request takes a millisecond, or two clients would never overlap.
 func tryWithTable(ctx context.Context, c *claim) (driver.Grant, error) {
 	w := c.driver.world
 	w.mu.Lock()

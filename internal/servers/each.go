@@ -27,9 +27,9 @@ func with(url, param string) string {
 // eachVariable is the environment variable that, as "all", has Some and Sample return all.
 const eachVariable = "DISTLOCK_EACH"
 
-// Some returns the kinds of server for a test of code that does not know which it has: two by chance, or all where that
+// Some returns the kinds of server for a test of code that does not know which it has: one by chance, or all where that
 // is asked for. To start five servers takes longer than most such tests.
-func Some() []Kind { return Sample(2, Kinds...) }
+func Some() []Kind { return Sample(1, Kinds...) }
 
 // Sample returns n of these by chance, or all where that is asked for.
 func Sample[T any](n int, all ...T) []T {

@@ -60,7 +60,7 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 type Options struct {
 	distlock.Options
 
-	// Prefix begins every key; "redlock:" by default. Lockers with different prefixes never meet.
+	// Prefix begins every key; "redlock:" by default. Lockers with different prefixes never conflict.
 	// Up to 64 visible ASCII characters other than braces.
 	Prefix string
 
