@@ -60,7 +60,7 @@ func (r *results) page() []byte {
 		"writes this page; `cd bench && go run . -only redis` repeats the rows of one store (`redis`, `mysql`, `mysql-noflush`, `pg`, `zk`, `etcd`).\n" +
 		"[The details](" + detailsFile + ") have how it was measured, what the others are and promise, costs, goals and profiles.\n\n")
 	b.WriteString(r.where() + "\n\n")
-	b.WriteString("## How fast is it?\n\nA pair is a Lock and its Unlock. Bare commands are what any lock on that store must send at the least.\n\n")
+	b.WriteString("## How fast is it?\n\nA pair is a Lock and its Unlock. Bare commands are the least that a lock which is an entry in that store sends, one by one.\n\n")
 	r.fastTable().write(b)
 	b.WriteString("## Beside what you use now\n\nHow many times as good as the other library distlock is: more a second, or less time, requests and memory. **Bold** is better,\n" +
 		"plain is worse, ≈ is within 2 % or the noise of the rounds. Several of the others [promise less](" + detailsFile + "#the-others).\n\n")

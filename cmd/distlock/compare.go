@@ -31,12 +31,12 @@ cut off, waiters are cancelled, servers restarted (those that it has started, ne
 that was given), and it looks who holds, and who was told.
 
 Interrupted by a signal, it stops within seconds, removes what it has made, prints what
-was measured until then, and exits with 128+n. It exits with 70 if a workload failed, or
-if something could not be removed.`
+was measured until then, and exits with 128+n. It exits with 70 if a store broke the
+contract, a workload failed, or something could not be removed.`
 
 const workloadHelp = `Workloads of compare:
 
-  bare               the store's own commands that no lock can do without: the limit
+  bare               the least that a lock which is an entry in the store sends: its own two commands
   bare_parallel      the same for many keys at once
   solo               one lock and unlock after the other
   parallel           many names at once, by one client

@@ -142,7 +142,7 @@ func (r doc) figureChart(f report.Figure) (chart, bool) {
 		c.Max, c.Note = 1, "1 is an even share, 1/n means that one client got everything."
 	}
 	if f == report.BareRate {
-		c.Note = "The store's own two commands: the limit of any lock on it."
+		c.Note = "The store's own two commands: the least that a lock which is an entry in it sends."
 	}
 	r.strip(&c, in, func(b *report.Backend) (report.Series, string) { return b.Figures[f], whyNot(b, f) })
 	c.LogX = c.Max == 0 && wide(c.values())
