@@ -359,7 +359,7 @@ func breaksAfter(s *scene) {
 	if s.n%2 == 0 || len(s.queue) > 0 {
 		next = s.next(0, "the lock of A was broken")
 	}
-	if next == nil && (s.fixed || s.n%4 == 3) {
+	if next == nil && s.n%4 == 3 {
 		// Nobody has the name, and A need not have heard of its loss: it may be told ok, but must not have the name back.
 		_ = s.h.Extend(ctx, min(s.extends(s.ttl, 2*s.ttl), s.longest()))
 	}

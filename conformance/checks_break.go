@@ -169,6 +169,7 @@ func breakWaitersStay(c *C) {
 		if got := third.try(name); got.err == nil {
 			c.Failf("C's TryLock was granted %q at %s although %s holds it since %s", name, millis(got.ret), won.p.who, millis(won.ret))
 		}
+		_ = h.unlock() // ErrLost if it was broken
 		h, queue = won, left
 	}
 	h.free()

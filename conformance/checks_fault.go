@@ -142,6 +142,7 @@ func waiterCut(c *C) {
 	for _, w := range queue {
 		w.woken(looks+c.soon(), "those before it had unlocked it").free()
 	}
+	c.pollFor(a, h.Name(), c.timing.CleanupBound+c.soon(), "everybody who had waited for it, B over connections that broke, has unlocked it").free()
 }
 
 func halfOpen(c *C) {

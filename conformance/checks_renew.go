@@ -51,7 +51,11 @@ func (c *C) untouched(h *lease, probe *client, by string) {
 
 func renewLateRequest(c *C) {
 	c.requireFired(2)
-	c.together(2, func(i int, _ *rand.Rand) {
+	c.together(3, func(i int, _ *rand.Rand) {
+		if i == 2 {
+			c.lateLook()
+			return
+		}
 		who := []string{"-free", "-taken"}[i]
 		a, b, third := c.openVia("A"+who), c.openMortal("B"+who), c.open("C"+who)
 		h := a.mustTry(c.Name(who), "which is fresh", distlock.NoRenewal())
@@ -73,6 +77,35 @@ func renewLateRequest(c *C) {
 		answer(fmt.Sprintf("%s was granted the name at %s", b.who, millis(next.ret)))
 		c.untouched(next, third, "A's late renewal")
 	})
+}
+
+// lateLook has a look of a waiter arrive when it has been granted the name, and has extended its lock. In virtual time, where what
+// the client sends behind it goes on.
+func (c *C) lateLook() {
+	a, b, third := c.open("A-look"), c.openMortal("B-look"), c.open("C-look")
+	if b.link == nil || !c.Virtual() {
+		return
+	}
+	ttl := c.Unit()
+	h := a.mustTry(c.Name("-look"), "which is fresh", distlock.TTL(c.long()))
+	w := b.begin(h.Name(), distlock.TTL(ttl))
+	c.awaitQueued(h.Name(), 1)
+	before := b.link.Fired()
+	b.link.HoldRequest(1)
+	c.eventually(ttl/2, func() bool { return b.link.Fired() > before })
+	c.sleep(ttl/3 + c.soon()) // for which B waits for the answer
+	h.free()
+	got := w.woken(ttl/2, "A had unlocked it")
+	got.mustExtend(c.fits(4 * ttl))
+	end := got.Ends()
+	b.link.Release()
+	c.sleep(quiet)
+	b.cutOff()
+	next := c.pollFor(third, h.Name(), c.atMost(c.fits(4*ttl))+c.timing.ExpiryLag+c.soon(), "B had extended its lock, and died")
+	if next.ret < end {
+		c.breach("H5", "C was granted %q at %s, but B, which had extended it, has it until %s: an earlier request of B, made when it waited, has arrived since", h.Name(), millis(next.ret), millis(end))
+	}
+	next.free()
 }
 
 // extendLate calls Extend and holds its request back. The function returned lets it

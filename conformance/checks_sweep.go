@@ -115,13 +115,24 @@ func (c *C) openApart(who string) (p *client, apart bool) {
 
 func sweepTokens(c *C) {
 	c.breaksLocks()
-	a, b, dead := c.open("A"), c.open("B"), c.openMortal("C")
-	name, last := c.Name("x"), int64(0)
+	names := []string{c.Name("x"), padded(c.Name("x"), distlock.MaxName)}
+	if !c.Virtual() {
+		i := c.Rand().IntN(len(names))
+		names = names[i : i+1]
+	}
+	for i, name := range names {
+		c.sweptTokens(i, name)
+	}
+}
+
+func (c *C) sweptTokens(n int, name string) {
+	a, b, dead := c.open(fmt.Sprint("A", n)), c.open(fmt.Sprint("B", n)), c.openMortal(fmt.Sprint("C", n))
+	last := int64(0)
 	over := "nobody had held it"
 	for i := range c.rounds(20) {
 		p := []*client{a, b}[i/2%2]
 		if i%4 == 3 {
-			p = c.open(fmt.Sprint("D", i))
+			p = c.open(fmt.Sprint("D", n, "-", i))
 		}
 		h := p.mustTry(name, over)
 		c.rises(&last, h, over)

@@ -160,8 +160,8 @@ func repeatedRelease(c *C) {
 	b, third, probe := c.open("B"), c.open("C"), c.open("D")
 	ttl := distlock.TTL(c.long())
 	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
-	queue := make([]*pending, 0, 2)
-	for i, p := range []*client{b, third} {
+	queue := make([]*pending, 0, 3)
+	for i, p := range []*client{b, third, c.open("E")} {
 		queue = append(queue, p.begin(h.Name(), ttl))
 		c.awaitQueued(h.Name(), i+1)
 	}
@@ -176,8 +176,19 @@ func repeatedRelease(c *C) {
 	}
 	probe.mustBeBusyAfter(h.Name(), next, after)
 	next.mustExtend(c.long())
-	next.free()
-	left[0].lease(c.soon(), "the one before had unlocked it").free()
+	order := ""
+	if c.harness.Caps().Fair == Yes && c.inspector() != nil {
+		order = "W3"
+	}
+	for next.free(); len(left) > 0; next.free() {
+		next, left = c.serve(left, order, c.soon(), "the one before had unlocked it; "+after)
+	}
+	h = a.mustTry(c.Name("y"), "which is fresh", ttl)
+	w := b.begin(h.Name(), ttl)
+	c.awaitQueued(h.Name(), 1)
+	a.link.CutRequest(1)
+	h.free()
+	w.woken(c.soon(), "A had unlocked it, by a second request, as the first was lost").free()
 }
 
 func isolateStuckHolder(c *C) {

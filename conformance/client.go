@@ -34,7 +34,7 @@ func (c *C) open(who string) *client {
 	return c.openWith(who, func(ctx context.Context) (distlock.Locker, netfault.Link, error) {
 		began := time.Now()
 		l, err := c.harness.Open(ctx, c)
-		if err == nil {
+		if err == nil || timedOut(err) {
 			c.openings.opened(began)
 		}
 		return l, nil, err

@@ -44,7 +44,7 @@ func (o *openings) inTurn(ctx context.Context, f func()) {
 	f()
 }
 
-// opened notes that a client was opened, since then, over no link that may have been slow.
+// opened notes that a client was opened, since then, over no link that may have been slow, or that it could not be opened in time.
 func (o *openings) opened(began time.Time) {
 	if o != nil {
 		o.slow.since(began)

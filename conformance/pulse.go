@@ -271,9 +271,14 @@ func (c *C) excuse(since, ttl time.Duration, name string, lost error) {
 	}
 }
 
+// mayGiveUp is for how long the store may keep another client waiting until what a check has seen may be due to that: half of
+// what drivers wait for a connection.
+const mayGiveUp = 2500 * time.Millisecond
+
 // excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while the check ran, or
 // shortly before. What is no question of two holders or of a token, nor a hang, is excused by less: if the machine or the store
-// stood still for half of the unit, any lease may have ended meanwhile. Then the next attempt has a longer unit.
+// stood still for half of the unit, any lease may have ended meanwhile. Then the next attempt has a longer unit. However long
+// that is, a driver that has to connect may give up after a few seconds.
 func (s *suite) excuse(c *C, began time.Time) {
 	if s.opts.VirtualTime {
 		return
@@ -289,7 +294,7 @@ func (s *suite) excuse(c *C, began time.Time) {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
 	clause := c.blamed()
-	if why == "" && c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > c.cal.Unit/2 {
+	if why == "" && c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > min(c.cal.Unit/2, mayGiveUp) {
 		why = fmt.Sprintf("the machine or the store stood still for %v meanwhile", stood.Round(time.Millisecond))
 	}
 	if why != "" {

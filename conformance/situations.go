@@ -46,8 +46,8 @@ func heldSituations() []situation {
 		{what: "extended", during: func(s *scene) { s.extend(2) }},
 		{what: "a fixed term that was extended", fixed: true, during: func(s *scene) { s.extend(2) }},
 		{what: "extended twice", fixed: true, during: func(s *scene) { s.extend(2); s.sleep(s.ttl / 8); s.extend(2) }},
-		{what: "extended by as much, twice", fixed: true, during: func(s *scene) {
-			for range 2 {
+		{what: "extended by as much, five times", fixed: true, during: func(s *scene) {
+			for range 5 {
 				s.sleep(s.ttl / 24)
 				s.extend(1)
 			}
@@ -56,8 +56,8 @@ func heldSituations() []situation {
 		{what: "extended by less", fixed: true, during: func(s *scene) { s.h.mustExtend(s.fits(s.ttl / 2)) }},
 		{what: "extended and renewed since", during: func(s *scene) { s.extend(3); s.sleep(s.ttl * 3 / 4) }},
 		{what: "extended again and again", exact: true, during: func(s *scene) {
-			for range 5 {
-				s.extend(1)
+			for i := range 5 {
+				s.extend(time.Duration(1 + min(i, 1)))
 				s.sleep(s.ttl / 2)
 			}
 		}},

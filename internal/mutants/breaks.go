@@ -92,7 +92,7 @@ func victimMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
-			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
+			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
 			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
 			design: inside(flaw{renew: renewAnew}),
 		},
@@ -115,6 +115,12 @@ func victimMutants() []Mutant {
 			design: inside(flaw{release: releaseBlindly}),
 		},
 		{
+			Name: "UnlocksBroken", Flaw: "lets the Unlock of a broken lock succeed as long as nobody has taken the name since",
+			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
+			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
+			design: inside(flaw{try: tryAndNote, release: releaseIfLast}),
+		},
+		{
 			Name: "RevivesTerm", Flaw: "lets Extend bring back a fixed term that was broken",
 			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
 			MayTrip:  []string{"break/*"}, Why: "locks are broken in them",
@@ -127,6 +133,20 @@ func victimMutants() []Mutant {
 			design: revivesBroken(func(c *claim, ttl time.Duration) bool { return !c.asked.NoRenewal && ttl > c.asked.TTL }),
 		},
 	}
+}
+
+// releaseIfLast succeeds if the name is free, and was the claim's last.
+func releaseIfLast(ctx context.Context, c *claim) error {
+	err := c.inner.Release(ctx)
+	if !errors.Is(err, distlock.ErrLost) {
+		return err
+	}
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if e.owner == c.asked.Owner {
+			err = nil
+		}
+	})
+	return err
 }
 
 // revivesBroken has some renewals bring a broken lock back.

@@ -131,9 +131,11 @@ func tryThenExpire(ctx context.Context, c *claim) (g driver.Grant, err error) {
 	if err != nil && !errors.Is(err, distlock.ErrHeld) {
 		return driver.Grant{}, err
 	}
-	// memlock grants its own entry again, with the TTL of this claim; or, if the
-	// name is held, it queues the claim.
-	return c.inner.Try(ctx)
+	// memlock grants its own entry again; or, if the name is held, it queues the claim.
+	if g, err = c.inner.Try(ctx); err == nil {
+		c.driver.memory.SetRemaining(c.asked.Name, c.asked.TTL)
+	}
+	return g, err
 }
 
 // asAsked reports the TTL that was asked for, whatever the store has got.

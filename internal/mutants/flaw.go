@@ -177,10 +177,12 @@ func (c *claim) as(change func(*driver.Request)) single {
 	return single{c.driver.mem.Claim(r), c.driver.mem}
 }
 
-// reset makes the entry that c holds last for ttl from now, even if it would last
-// longer: memlock grants a claim its own entry with a full TTL again.
+// reset makes the entry that c holds, or that is free, last for ttl from now, even if it would last longer.
 func (c *claim) reset(ctx context.Context, ttl time.Duration) error {
 	_, err := c.as(func(r *driver.Request) { r.TTL = max(ttl, 1) }).Try(ctx)
+	if err == nil {
+		c.driver.memory.SetRemaining(c.asked.Name, max(ttl, 1))
+	}
 	return err
 }
 

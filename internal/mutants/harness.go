@@ -40,7 +40,8 @@ type store interface {
 
 // world is the store of one check and what all its clients share besides.
 type world struct {
-	mem store
+	memory *memlock.Store
+	mem    store // over it, or of its own
 
 	mu      sync.Mutex
 	clients int
@@ -86,7 +87,8 @@ type env struct {
 
 func (d design) newWorld() *world {
 	w := &world{entries: make(map[string]*entry)}
-	w.mem = memlock.NewDriver(memlock.NewStore(&memlock.StoreOptions{Intercept: w.stuck.Intercept})).(store)
+	w.memory = memlock.NewStore(&memlock.StoreOptions{Intercept: w.stuck.Intercept})
+	w.mem = memlock.NewDriver(w.memory).(store)
 	if d.store != nil {
 		w.mem = d.store()
 	}

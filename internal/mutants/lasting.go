@@ -27,7 +27,7 @@ func againMutants() []Mutant {
 		},
 		{
 			Name: "ExtendsOnce", Flaw: "takes a second Extend for a renewal by the TTL that was first asked for",
-			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
+			KilledBy: []Kill{{"after/extends", "but the Deadline is"}},
 			design:   inside(flaw{renew: renewLongOnce}),
 		},
 		{

@@ -67,6 +67,12 @@ func extendMutants() []Mutant {
 			design: inside(flaw{renew: renewOnTop}),
 		},
 		{
+			Name: "ExtendsThrice", Flaw: "confirms the fourth Extend of a fixed term, and each later one, and does nothing",
+			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
+			MayTrip:  []string{"time/*", "once/*"}, Why: "fixed terms are extended often in them",
+			design: inside(flaw{renew: extendThrice}),
+		},
+		{
 			Name: "RenewsNine", Flaw: "renews nine locks of a client at a time, and the others in name only",
 			KilledBy: []Kill{{"batch/each-renewed", "was granted"}},
 			MayTrip:  []string{"stress/*", "renew/boundary", "auto/*", "batch/*", "break/only-that", "isolate/stuck-server"}, Why: "clients hold many names in them",
@@ -153,6 +159,13 @@ func renewTo(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, er
 		return driver.Grant{}, err
 	}
 	return driver.Grant{TTL: ttl}, c.reset(ctx, ttl)
+}
+
+func extendThrice(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	if c.renewals++; c.asked.NoRenewal && c.renewals > 3 {
+		return driver.Grant{TTL: ttl}, nil
+	}
+	return c.inner.Renew(ctx, ttl)
 }
 
 func renewOnTop(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
