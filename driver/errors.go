@@ -61,7 +61,7 @@ func heldOf(err error) Held {
 // ownError is an ErrHeld about a lock which its own Locker holds.
 type ownError struct{ error }
 
-func (e *ownError) Error() string { return e.error.Error() + ": " + errOwn.Error() }
+func (e *ownError) Error() string { return e.error.Error() + "; the holder is " + errOwn.Error() }
 
 // Unwrap returns the error without the advice. Package patterns looks for the method Plain: the lock may be a part of
 // something, of which that says nothing.

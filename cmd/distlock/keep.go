@@ -24,7 +24,7 @@ const (
 	keepError = 20
 
 	// tellOfStaying is how long the process may stay without a word after the command has ended.
-	tellOfStaying = 10 * time.Second
+	tellOfStaying = 2 * time.Second
 
 	// maxEarly is what the period of --once-per ends early by, at the most.
 	maxEarly = 30 * time.Second
@@ -47,7 +47,11 @@ func (o *runOptions) keep(ctx context.Context, b *backend, lock distlock.Lock, s
 		return after
 	}
 	if left := time.Until(end); left > tellOfStaying && (o.verbose || atTerminal()) { // cron would send a mail each time
-		say("stays until %s to keep the name: on this store it would be free when the process ends", end.Format(time.TimeOnly))
+		why := "keep the name: on this store it would be free when the process ends"
+		if lock.Deadline().After(end) {
+			why = "free the name then, before its lease ends; with a shorter --ttl it need not stay"
+		}
+		say("stays until %s to %s", end.Format(time.TimeOnly), why)
 	}
 	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()

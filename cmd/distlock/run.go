@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,7 +61,10 @@ func runCommand(signals *interrupts) *cobra.Command {
   distlock run --wait 10s --ttl 15s deploy/web -- make deploy
   distlock run --no-wait --once-per 1h hourly -- ./hourly.sh
   distlock run --permits 3 encoder -- ./encode film.mov`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() == 0 && !slices.Contains(args, "--") { // else "run -- sudo ./report" would run ./report
+				return errors.New("a NAME is needed before --, like: distlock run nightly -- ./report")
+			}
 			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
 				return fmt.Errorf("%s comes after NAME, where the command begins: flags go before NAME", args[1])
 			}

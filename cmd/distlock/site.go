@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/distlock-go/distlock"
@@ -61,6 +62,9 @@ func (s *site) open(ctx context.Context) (*backend, error) {
 	return b, nil
 }
 
+// noServer is in errors of a server that is not there, or not of that kind, or does not know the user: no question of rights.
+var noServer = regexp.MustCompile("connection refused|no such host|no answer from|what listens there|Access denied for user|password authentication failed|WRONGPASS|NOAUTH|authentication failed")
+
 // unsettled says of an error that it may be for want of rights.
 func (s *site) unsettled(err error) error {
 	if s.what == "" || errors.Is(err, context.Canceled) || errors.Is(err, distlock.ErrInvalid) || errors.Is(err, distlock.ErrUnsupported) {
@@ -68,6 +72,9 @@ func (s *site) unsettled(err error) error {
 	}
 	text := strings.ReplaceAll(err.Error(), openurl.Redact(s.Config.URL), s.given)
 	b := backend{url: s.given}
+	if noServer.MatchString(text) {
+		return b.failed(errors.New(text))
+	}
 	return b.failed(fmt.Errorf("%s (a check makes %s, and needs the rights to; with --as-is it does without)", text, s.what))
 }
 
