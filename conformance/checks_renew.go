@@ -82,10 +82,10 @@ func renewLateRequest(c *C) {
 // lateLook has a look of a waiter arrive when it has been granted the name, and has extended its lock. In virtual time, where what
 // the client sends behind it goes on.
 func (c *C) lateLook() {
-	a, b, third := c.open("A-look"), c.openMortal("B-look"), c.open("C-look")
-	if b.link == nil || !c.Virtual() {
+	if _, ok := can[Proxy](c, capProxy); !ok || !c.Virtual() {
 		return
 	}
+	a, b, third := c.open("A-look"), c.openVia("B-look"), c.open("C-look")
 	ttl := c.Unit()
 	h := a.mustTry(c.Name("-look"), "which is fresh", distlock.TTL(c.long()))
 	w := b.begin(h.Name(), distlock.TTL(ttl))
