@@ -144,7 +144,7 @@ func breakWaitersStay(c *C) {
 	name, ttl := c.Name("x"), distlock.TTL(c.long())
 	h := a.mustTry(name, "which is fresh", ttl)
 	b.mustNotBreak(name, h.Token()+1, "not the holder's") // before anybody waits in vain
-	fair := c.harness.Caps().Fair == Yes && c.inspector() != nil
+	fair := c.servesInOrder()
 	var queue []*pending
 	order := ""
 	for _, p := range peers {

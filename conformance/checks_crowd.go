@@ -18,7 +18,7 @@ func handoverCrowd(c *C) {
 	a := c.open("A")
 	name := c.Name("x")
 	h := a.mustTry(name, "which is fresh", distlock.TTL(c.long()))
-	fair := c.harness.Caps().Fair == Yes && c.inspector() != nil
+	fair := c.servesInOrder()
 	rng := c.Rand()
 	var queue []*pending
 	order := ""

@@ -19,6 +19,9 @@ func fairChecks() []Check {
 	}
 }
 
+// servesInOrder reports whether waiters of all processes are served first come, first served, and the store shows its queue.
+func (c *C) servesInOrder() bool { return c.harness.Caps().Fair == Yes && c.inspector() != nil }
+
 // enqueue adds to the waiters for a name one that has just begun to wait, when it stands in the queue of the store behind
 // the others. An order that nobody has seen must not be demanded: on a slow machine they may have come in another one.
 func (c *C) enqueue(queue []*pending, w *pending) []*pending {

@@ -85,8 +85,12 @@ func (c *C) leaves(p *client) (released, expired int) {
 	h := p.mustTry(c.Name("run out"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))
 	c.sleepUntil(h.gone() + c.skew(h.asked) + 2*idle)
 	expired = p.sweep(idle)
-	if st, err := p.inspect(c.ctx, h.Name()); err == nil && released > 0 && expired == 0 && st.Token > 0 {
-		c.Failf("the lease of %q has run out; Sweep of what was idle for %v removed nothing of it, but Inspect still tells its last token: %+v", h.Name(), idle, st)
+	if released > 0 && expired == 0 {
+		if st, err := p.inspect(c.ctx, h.Name()); err == nil && st.Token > 0 {
+			c.Failf("the lease of %q has run out; Sweep of what was idle for %v removed nothing of it, but Inspect still tells its last token: %+v", h.Name(), idle, st)
+		}
+		c.sleep(2 * idle)
+		p.sweep(idle) // what a driver may have noticed by that look alone
 	}
 	if released > 1 || expired > 1 || released+expired == 0 {
 		c.Failf("one name was unlocked, and the lease of another has run out; Sweep of what was idle for %v said that it removed %d and %d of them: nothing can be left of names only where the driver is no Sweeper",

@@ -125,6 +125,7 @@ func sweepTokens(c *C) {
 	}
 }
 
+// sweptTokens is sweepTokens of one name; n tells its clients from those of others.
 func (c *C) sweptTokens(n int, name string) {
 	a, b, dead := c.open(fmt.Sprint("A", n)), c.open(fmt.Sprint("B", n)), c.openMortal(fmt.Sprint("C", n))
 	last := int64(0)

@@ -160,9 +160,14 @@ func repeatedRelease(c *C) {
 	b, third, probe := c.open("B"), c.open("C"), c.open("D")
 	ttl := distlock.TTL(c.long())
 	h := a.mustTry(c.Name("x"), "which is fresh", ttl)
-	queue := make([]*pending, 0, 3)
+	queue, order := make([]*pending, 0, 3), ""
 	for i, p := range []*client{b, third, c.open("E")} {
-		queue = append(queue, p.begin(h.Name(), ttl))
+		w := p.begin(h.Name(), ttl)
+		if c.servesInOrder() {
+			queue, order = c.enqueue(queue, w), "W3"
+			continue
+		}
+		queue = append(queue, w)
 		c.awaitQueued(h.Name(), i+1)
 	}
 	link.Repeat(1)
@@ -176,10 +181,6 @@ func repeatedRelease(c *C) {
 	}
 	probe.mustBeBusyAfter(h.Name(), next, after)
 	next.mustExtend(c.long())
-	order := ""
-	if c.harness.Caps().Fair == Yes && c.inspector() != nil {
-		order = "W3"
-	}
 	for next.free(); len(left) > 0; next.free() {
 		next, left = c.serve(left, order, c.soon(), "the one before had unlocked it; "+after)
 	}

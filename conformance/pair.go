@@ -96,7 +96,8 @@ func (c *C) pair(op pairing) {
 	seen := make(map[outcome][]int)
 	ways := c.manners(op)
 	scene := func(i, k int, m manner) outcome {
-		s := c.pairScene(op, i, &pairScene{c: c, op: op, k: k, b: b, third: third, ttl: ttl, told: make(chan struct{}), manner: m})
+		s := &pairScene{c: c, op: op, k: k, b: b, third: third, ttl: ttl, told: make(chan struct{}), manner: m}
+		s.open(i)
 		defer s.gate.release()
 		o := s.play()
 		mu.Lock()
@@ -127,15 +128,14 @@ func (c *C) pair(op pairing) {
 	c.tellOutcomes(fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), deepest, unit), seen)
 }
 
-// pairScene gives the i-th scene its name, and A, which can be stopped.
-func (c *C) pairScene(op pairing, i int, s *pairScene) *pairScene {
-	switch base := c.Name(fmt.Sprint("n", i)); {
-	case op.sweeps:
+// open gives the i-th scene its name, and A, which can be stopped.
+func (s *pairScene) open(i int) {
+	c := s.c
+	switch s.name = c.Name(fmt.Sprint("n", i)); {
+	case s.op.sweeps:
 		s.name = c.Name("n")
 	case s.manner.called != nil:
-		s.name = s.manner.called(base)
-	default:
-		s.name = base
+		s.name = s.manner.called(s.name)
 	}
 	s.a, s.gate = c.openGated(fmt.Sprint("A", i))
 	if _, ok := s.gate.(*stepGate); ok {
@@ -143,7 +143,6 @@ func (c *C) pairScene(op pairing, i int, s *pairScene) *pairScene {
 		s.b, g = c.openGated(fmt.Sprint("B", i))
 		s.steps = g.(*stepGate)
 	}
-	return s
 }
 
 func (s *pairScene) play() outcome {

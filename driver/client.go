@@ -217,17 +217,12 @@ func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 	return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
 }
 
-// leave ends the belief in a lock, and reports whether Close leaves its entry in the store. Both is decided in one step: KeepOnClose
+// leave ends the belief in a lock, and reports whether Close leaves its entry in the store. Both are decided in one step: KeepOnClose
 // comes before that, or finds that the lock has ended.
 func (h *Handle) leave() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.checkDeadline()
-	if h.cause != nil {
-		return false
-	}
-	h.setEnded(distlock.ErrUnlocked)
-	if !h.kept || h.release != nil {
+	if !h.endHeld() || !h.kept {
 		return false
 	}
 	r, _ := h.beginRelease(context.Background())

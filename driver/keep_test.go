@@ -22,7 +22,7 @@ func TestKeepBesideClose(t *testing.T) {
 	rival, err := memlock.New(store, nil)
 	testkit.Must(t, err)
 	defer rival.Close()
-	for round := range 6 {
+	for round := range 12 {
 		l, err := memlock.New(store, nil)
 		testkit.Must(t, err)
 		held := make([]distlock.Lock, locks)
@@ -30,26 +30,26 @@ func TestKeepBesideClose(t *testing.T) {
 			held[i], err = l.TryLock(t.Context(), fmt.Sprint(round, "/", i), distlock.TTL(time.Hour), distlock.NoRenewal())
 			testkit.Must(t, err)
 		}
-		var next atomic.Int32
-		var record distlock.Lock
-		kept := make(chan struct{})
+		records := 0
+		begun, kept := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(kept)
-			for _, lock := range held {
+			for i, lock := range held {
 				keep(lock)
 				if lock.Err() != nil {
 					return
 				}
-				record = lock
-				next.Add(1)
+				records++
+				if i == 0 {
+					close(begun)
+				}
 			}
 		}()
-		for next.Load() == 0 { // until it has begun
-		}
+		<-begun
 		testkit.Must(t, l.Close())
 		<-kept
-		if st, err := distlock.Inspect(t.Context(), rival, record.Name()); err != nil || !st.Held {
-			t.Fatalf("after %d records, the last one is held: %v, %v", next.Load(), st.Held, err)
+		if st, err := distlock.Inspect(t.Context(), rival, held[records-1].Name()); err != nil || !st.Held {
+			t.Fatalf("after %d records, the last one is held: %v, %v", records, st.Held, err)
 		}
 	}
 }

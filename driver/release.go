@@ -66,10 +66,17 @@ func (h *Handle) Unlock(ctx context.Context) error {
 func (h *Handle) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.endHeld()
+}
+
+// endHeld ends the belief in the lock, and reports whether it was held until now. h.mu is held.
+func (h *Handle) endHeld() bool {
 	h.checkDeadline()
-	if h.cause == nil {
-		h.setEnded(distlock.ErrUnlocked)
+	if h.cause != nil {
+		return false
 	}
+	h.setEnded(distlock.ErrUnlocked)
+	return true
 }
 
 // beginRelease returns the release of a lock that has ended, and whether it begins by this call; then the

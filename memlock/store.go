@@ -55,8 +55,9 @@ func NewStore(o *StoreOptions) *Store {
 func (s *Store) SetRemaining(name string, left time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.current(name, time.Now()); r != nil && r.owner != "" {
-		r.expires = time.Now().Add(left)
+	now := time.Now()
+	if r := s.current(name, now); r != nil && r.owner != "" {
+		r.expires = now.Add(left)
 	}
 }
 
@@ -146,9 +147,7 @@ func (s *Store) try(c *claim, releases int) (driver.Grant, error) {
 	at := slices.IndexFunc(r.queue, mine)
 	switch {
 	case r.owner == c.request.Owner:
-		if e := now.Add(c.request.TTL); e.After(r.expires) { // a late copy may come after an extension
-			r.expires = e
-		}
+		r.outlast(now.Add(c.request.TTL)) // a late copy may come after an extension
 	case r.owner == "" && (at == 0 || at < 0 && len(r.queue) == 0):
 		r.queue = slices.DeleteFunc(r.queue, mine)
 		s.token++
@@ -192,10 +191,15 @@ func (s *Store) renew(c *claim, ttl time.Duration) (driver.Grant, error) {
 	if r == nil || r.owner != c.request.Owner {
 		return driver.Grant{}, distlock.ErrLost
 	}
-	if e := now.Add(ttl); e.After(r.expires) {
-		r.expires = e
-	}
+	r.outlast(now.Add(ttl))
 	return driver.Grant{Token: r.token, TTL: r.expires.Sub(now)}, nil
+}
+
+// outlast makes the lease last until an instant, and never shorter.
+func (r *record) outlast(until time.Time) {
+	if until.After(r.expires) {
+		r.expires = until
+	}
 }
 
 // release removes every trace of c and reports whether it held the name.

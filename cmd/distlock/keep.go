@@ -48,7 +48,7 @@ func (o *runOptions) keep(ctx context.Context, b *backend, lock distlock.Lock, s
 	}
 	if left := time.Until(end); left > tellOfStaying && (o.verbose || atTerminal()) { // cron would send a mail each time
 		why := "keep the name: on this store it would be free when the process ends"
-		if lock.Deadline().After(end) {
+		if b.outlived(left) && lock.Deadline().After(end) {
 			why = "free the name then, before its lease ends; with a shorter --ttl it need not stay"
 		}
 		say("stays until %s to %s", end.Format(time.TimeOnly), why)
@@ -65,13 +65,18 @@ func (o *runOptions) keep(ctx context.Context, b *backend, lock distlock.Lock, s
 	}
 }
 
+// outlived reports whether the store can hold a name for so long without this process, and not much longer.
+func (b *backend) outlived(left time.Duration) bool {
+	c, ok := b.locker.(capable)
+	return ok && c.Capabilities().ExpiryLag <= left/keepError
+}
+
 // leave has the store hold the name until end, if it can. It does not for less long
 // than the lease runs anyway. Nor does it where something else ends what a process
 // leaves behind, like a session.
 func (o *runOptions) leave(ctx context.Context, b *backend, lock distlock.Lock, end time.Time) kept {
 	left := time.Until(end)
-	c, ok := b.locker.(capable)
-	if !ok || c.Capabilities().ExpiryLag > left/keepError || lock.Deadline().After(end) {
+	if !b.outlived(left) || lock.Deadline().After(end) {
 		return kept{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepPatience)

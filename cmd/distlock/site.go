@@ -62,8 +62,8 @@ func (s *site) open(ctx context.Context) (*backend, error) {
 	return b, nil
 }
 
-// noServer is in errors of a server that is not there, or not of that kind, or does not know the user: no question of rights.
-var noServer = regexp.MustCompile("connection refused|no such host|no answer from|what listens there|Access denied for user|password authentication failed|WRONGPASS|NOAUTH|authentication failed")
+// noLogin is in errors of a server that is not of that kind, or does not know the user: no question of rights.
+var noLogin = regexp.MustCompile("what listens there|Error 1045|authentication failed|WRONGPASS|NOAUTH")
 
 // unsettled says of an error that it may be for want of rights.
 func (s *site) unsettled(err error) error {
@@ -72,7 +72,7 @@ func (s *site) unsettled(err error) error {
 	}
 	text := strings.ReplaceAll(err.Error(), openurl.Redact(s.Config.URL), s.given)
 	b := backend{url: s.given}
-	if noServer.MatchString(text) {
+	if unanswered.MatchString(text) || noLogin.MatchString(text) {
 		return b.failed(errors.New(text))
 	}
 	return b.failed(fmt.Errorf("%s (a check makes %s, and needs the rights to; with --as-is it does without)", text, s.what))

@@ -113,10 +113,8 @@ func (l *Locker) take(name string) distlock.Lock {
 	}
 	i := max(slices.IndexFunc(locks, func(lock distlock.Lock) bool { return lock.Err() != nil }), 0)
 	taken := locks[i]
-	if locks = slices.Delete(slices.Clone(locks), i, i+1); len(locks) == 0 {
+	if l.held[name] = slices.Delete(locks, i, i+1); len(locks) == 1 {
 		delete(l.held, name)
-	} else {
-		l.held[name] = locks
 	}
 	return taken
 }
@@ -127,16 +125,21 @@ func (l *Locker) take(name string) distlock.Lock {
 // d: it renews itself, and a name that stayed taken for d after a crash would keep a
 // certificate from being renewed.
 func (l *Locker) RenewLockLease(ctx context.Context, name string, d time.Duration) error {
-	lost, err := l.lost(name)
-	switch {
-	case err != nil:
+	if err := l.retake(ctx, name); err != nil {
 		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w", name, d, err)
-	case lost == nil:
-		return nil
+	}
+	return nil
+}
+
+// retake takes the name again if all locks on it are lost.
+func (l *Locker) retake(ctx context.Context, name string) error {
+	lost, err := l.lost(name)
+	if err != nil || lost == nil {
+		return err
 	}
 	fresh, err := l.locker.TryLock(ctx, name)
 	if err != nil {
-		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w, and cannot be taken again: %w", name, d, lost.Err(), err)
+		return fmt.Errorf("%w, and cannot be taken again: %w", lost.Err(), err)
 	}
 	l.mu.Lock()
 	i := slices.Index(l.held[name], lost)
@@ -146,9 +149,8 @@ func (l *Locker) RenewLockLease(ctx context.Context, name string, d time.Duratio
 	l.mu.Unlock()
 	if i < 0 { // it was unlocked meanwhile
 		_ = fresh.Unlock(context.WithoutCancel(ctx)) // if this fails, it goes on in the background
-		return fmt.Errorf("certmagiclock: renew the lease of %q by %v: %w", name, d, lost.Err())
+		return lost.Err()
 	}
-	_ = lost.Unlock(ctx) // ErrLost
 	return nil
 }
 

@@ -92,7 +92,7 @@ func closingMutants() []Mutant {
 		{
 			Name: "CloseEndsRecord", Flaw: "ends all holds of its client in Close, also those that are to stay",
 			Seen:     "a lease that is revoked, a session that is closed",
-			KilledBy: []Kill{{"once/per-period", "by Inspect nobody holds it"}},
+			KilledBy: []Kill{{"once/per-period", "ran it again"}},
 			design: ledger(ledgerFlaw{close: func(s *ledgerStore, client int) {
 				for _, r := range s.rows {
 					if r.hold != nil && r.hold.client == client {

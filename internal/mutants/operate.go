@@ -112,7 +112,7 @@ func idleMutants() []Mutant {
 		{
 			Name: "SweepsTen", Flaw: "removes ten rows, and leaves the others to the next Sweep",
 			Seen:     "DELETE with a LIMIT, which is sent once",
-			KilledBy: []Kill{{"sweep/exact", "Sweep of what was idle for"}},
+			KilledBy: []Kill{{"sweep/exact", "that it removed 10"}},
 			design:   sweepingTen(),
 		},
 		{

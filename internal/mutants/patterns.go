@@ -110,7 +110,7 @@ func termMutants() []Mutant {
 		{
 			Name: "OnceByOwnClock", Flaw: "remembers in the process when the job has run, beside a plain lock",
 			Seen:     "gocron with a distributed locker: fifteen runs in 1.1 s",
-			KilledBy: []Kill{{"once/per-period", "by Inspect nobody holds it"}},
+			KilledBy: []Kill{{"once/per-period", "ran it again"}},
 			design:   (&patterned{once: onceByOwnClock}).in(),
 		},
 		{
