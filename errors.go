@@ -27,7 +27,7 @@ func (e *Error) Error() string {
 // lineEnds puts those of errors.Join and of client libraries into one line.
 var lineEnds = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ")
 
-// shortened keeps a name that no store would take from filling a log.
+// shortened cuts a name that is longer than MaxName, so that it does not fill a log.
 func shortened(name string) string {
 	if len(name) <= MaxName {
 		return name

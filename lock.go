@@ -81,7 +81,8 @@ type Locker interface {
 	// processes where the backend can queue. It waits for a holder for as long as ctx lets it:
 	// there is no hidden limit. It does not wait for a store that cannot be reached: until the
 	// store has answered this call for the first time, the call fails at once if the store cannot
-	// be reached, and after its TTL or ten seconds, whichever is shorter, if the store is silent.
+	// be reached, and after its TTL or ten seconds, whichever is shorter, if the store is silent,
+	// or says that it cannot serve for now, as in a failover.
 	// Once the store has said that the name is held, the call survives an outage of its TTL or a
 	// minute, whichever is shorter.
 	//
@@ -122,7 +123,7 @@ type Lock interface {
 
 	// Deadline returns the time at which the lock ends if it is not renewed. It is on the local
 	// monotonic clock, and counted from before the granting request was sent, less a margin of a
-	// hundredth of the TTL. So it never comes after the expiry in the store. Each confirmed
+	// hundredth of the TTL, a second at the most. So it never comes after the expiry in the store. Each confirmed
 	// renewal moves it forward. Done may close up to half a second earlier, as timers may be
 	// late.
 	Deadline() time.Time
@@ -157,8 +158,9 @@ type Lock interface {
 	// Unlock ends the lock at once, whatever it returns, and then frees the name:
 	//   - nil: the lock was held until now, and is released;
 	//   - ErrLost: the lock had ended before; another holder is untouched;
-	//   - anything else: not known (ctx ended, or the backend failed). The release
-	//     goes on in the background until the TTL has passed.
+	//   - anything else: not known. ctx has ended, the backend failed, or it did not answer for
+	//     five seconds. The release goes on in the background until the TTL has passed; after
+	//     ErrClosed it does not, and the entry ends with its TTL.
 	// It releases even if ctx is already done, without waiting for the outcome.
 	// Calling it again, also after Close, is safe: it waits for the same outcome.
 	Unlock(ctx context.Context) error

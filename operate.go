@@ -30,7 +30,7 @@ type Operator interface {
 	// Break ends the hold on name that has this token, which is greater than zero.
 	Break(ctx context.Context, name string, token int64) error
 	// Sweep removes what is left of names that nobody has held for at least idle, and
-	// returns how many it removed.
+	// returns how many it removed, also beside an error.
 	Sweep(ctx context.Context, idle time.Duration) (removed int, err error)
 }
 
@@ -104,7 +104,7 @@ func Break(ctx context.Context, l Locker, name string, token int64) error {
 }
 
 // Sweep removes from the store of l what is left of names that nobody has held for at least idle,
-// and returns how many it removed. It fails with ErrInvalid unless idle is above zero, and with
+// and returns how many it removed, also if it then fails. It fails with ErrInvalid unless idle is above zero, and with
 // ErrUnsupported on a store that keeps nothing of a free name, and as Inspect does.
 func Sweep(ctx context.Context, l Locker, idle time.Duration) (int, error) {
 	o, err := operator(l)

@@ -10,8 +10,8 @@ import (
 // mean the defaults.
 type Options struct {
 	// TTL is the lease of calls that do not pass their own. 0 means DefaultTTL, brought
-	// within what the backend can do. See the option TTL for what happens to a longer
-	// one.
+	// within what the backend can do. One that is longer than the backend can promise is
+	// treated as the option TTL says.
 	TTL time.Duration
 
 	// Holder is the text that Inspect shows for calls that do not pass their own;
@@ -30,7 +30,7 @@ type Options struct {
 
 	// Logger receives what a caller cannot see from results: a lost lock, with the error of the
 	// renewal that failed last, and a release or a clean-up that gave up, at Warn; at Info, a
-	// call to Lock that waits for a lock which this Locker holds, and so may wait for itself; at
+	// call to Lock that has waited for its TTL for a lock which this Locker holds, and so may wait for itself; at
 	// Debug, each lock that is acquired or released; at Error, a driver that has panicked. Where
 	// a store promises less than what was asked for, that is said once: at Open, or with the
 	// first lock. The keys of lines about a lock are lock, token, backend and err, or panic and
@@ -62,8 +62,8 @@ type Acquired struct {
 }
 
 // Contended reports that a call found the name held: once per call to Lock, when
-// it begins to wait, and once per TryLock that fails with ErrHeld. A slow function does not
-// delay Lock, which may return before it; TryLock waits for it.
+// it begins to wait, and once per TryLock that fails with ErrHeld. Lock waits for the
+// function for 30 ms at most, and goes on beside it then; TryLock waits until it returns.
 type Contended struct {
 	Ctx  context.Context // the caller's
 	Name string

@@ -226,8 +226,9 @@ func (h *Handle) leave() bool {
 		return false
 	}
 	r, _ := h.beginRelease(context.Background())
+	r.err = distlock.ErrClosed // what an Unlock has to say from now on
 	close(r.done)
-	h.client.lanes.notify(func() { r.tellReleased(0) }) // the record is nobody's lock any more
+	h.client.lanes.notify(func() { r.tellReleased(0, nil) }) // the record is nobody's lock any more
 	return true
 }
 

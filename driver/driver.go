@@ -45,7 +45,7 @@ import (
 // A Driver must be safe for concurrent use. It may also implement [LockWrapper],
 // [Inspector], [Breaker], [Sweeper] and [io.Closer]. Close is
 // called once, and last: no call begins after it, and none is running that heeds its
-// context.
+// context. Behind a call that does not, one Release may come, on a context that has ended.
 type Driver interface {
 	// Capabilities says what the driver promises. It must not send a request and
 	// must always return the same value.
@@ -89,9 +89,9 @@ type Request struct {
 //
 // The rules that all methods share:
 //
-//  1. A method must return within 20 ms of the end of ctx. ctx ends 20 ms after that of
-//     the caller, so that most requests have their answer, or with the limit of the call
-//     or the Client. A call that does not return hangs for its caller as well; the
+//  1. A method must return within 20 ms of the end of ctx. That of Wait ends with that of the
+//     caller, those of the others 20 ms later, so that most requests have their answer. Each
+//     also ends with the limit of the call or the Client. A call that does not return hangs for its caller as well; the
 //     deadline of held locks still ends on time, other names go on, and Close gives up
 //     after some seconds. Detach helps where a client library cannot be interrupted.
 //  2. A method may be repeated after an error and must then finish what the failed
@@ -224,7 +224,8 @@ type Capabilities struct {
 	MaxExtend float64
 }
 
-// Renewal is one entry of one batch, and must not be copied: Claim and TTL are the question. Grant and Err are what
+// Renewal is one entry of one batch: Claim and TTL are the question. The entry of the batch itself gets the answer, for
+// RenewEach does not see that of a copy. Grant and Err are what
 // Answer was given, for drivers that have others below them: the engine does not read them.
 type Renewal struct {
 	Claim Claim

@@ -79,17 +79,26 @@ func TestRecordIsReported(t *testing.T) {
 		if n := active.Load(); n != 0 {
 			t.Errorf("%d locks are active after Close", n)
 		}
+		if err := lock.Unlock(t.Context()); !errors.Is(err, distlock.ErrClosed) {
+			t.Errorf("the record stays in the store, and Unlock says %v", err)
+		}
 	})
 }
 
 // TestSweepThatIsRepeated: what the first call has removed counts.
 func TestSweepThatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := driver.New(&interrupted{Driver: memlock.NewDriver(memlock.NewStore(nil))}, nil)
+		d := &interrupted{Driver: memlock.NewDriver(memlock.NewStore(nil))}
+		l, err := driver.New(d, nil)
 		testkit.Must(t, err)
 		defer l.Close()
 		if n, err := l.Sweep(t.Context(), time.Hour); n != 5 || err != nil {
 			t.Errorf("got %d, %v, want 5", n, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		d.stop = cancel
+		if n, err := l.Sweep(ctx, time.Hour); n != 2 || !errors.Is(err, context.Canceled) {
+			t.Errorf("stopped on its way: got %d, %v, want 2, and why it has stopped", n, err)
 		}
 	})
 }
@@ -98,11 +107,17 @@ func TestSweepThatIsRepeated(t *testing.T) {
 type interrupted struct {
 	driver.Driver
 	calls int
+	stop  func()
 }
 
-func (d *interrupted) Sweep(context.Context, time.Duration) (int, error) {
+func (d *interrupted) Sweep(ctx context.Context, _ time.Duration) (int, error) {
 	if d.calls++; d.calls == 1 {
 		return 3, &driver.Fault{Fate: driver.Again, Err: errors.New("a statement_timeout")}
+	}
+	if d.stop != nil {
+		d.stop()
+		<-ctx.Done()
+		return 2, ctx.Err()
 	}
 	return 2, nil
 }

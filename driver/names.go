@@ -25,8 +25,7 @@ const (
 type names struct {
 	mu      sync.Mutex
 	records map[string]*record
-	spare   *record // the last one that ended: most names have one user, for a moment
-	waiting int     // in all queues
+	waiting int // in all queues
 }
 
 // record is what the calls about one name have in common; names.mu guards all but slots.
@@ -77,11 +76,7 @@ func (ns *names) join(name string) *record {
 	}
 	n := ns.records[name]
 	if n == nil {
-		if n = ns.spare; n == nil {
-			n = &record{slots: make(chan struct{}, maxPending)}
-		}
-		ns.spare = nil
-		n.name = name
+		n = &record{name: name, slots: make(chan struct{}, maxPending)}
 		ns.records[name] = n
 	}
 	n.users++
@@ -94,8 +89,6 @@ func (ns *names) leave(n *record) {
 	defer ns.mu.Unlock()
 	if n.users--; n.users == 0 {
 		delete(ns.records, n.name)
-		*n = record{slots: n.slots}
-		ns.spare = n
 	}
 }
 

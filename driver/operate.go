@@ -83,11 +83,12 @@ func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 		invalid = fmt.Errorf("%w: the idle time is %v, allowed is more than 0", distlock.ErrInvalid, idle)
 	}
 	removed := 0 // also by a call that was repeated: it may have gone a part of the way
-	return query(c, ctx, "sweep", "", ok, invalid, func(ctx context.Context) (int, error) {
+	_, err := query(c, ctx, "sweep", "", ok, invalid, func(ctx context.Context) (struct{}, error) {
 		n, err := d.Sweep(ctx, idle)
 		removed += n
-		return removed, err
+		return struct{}{}, err
 	})
+	return removed, err
 }
 
 // query runs an operator's request: bounded by ctx alone, because listing or

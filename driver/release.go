@@ -251,15 +251,15 @@ func (r *release) finish() {
 		if r.err == nil {
 			c.log(r.ctx, slog.LevelDebug, "lock released", r.name, token, nil)
 		}
-		r.tellReleased(took)
+		r.tellReleased(took, r.err)
 	}
 }
 
 // tellReleased tells the Observer of the outcome.
-func (r *release) tellReleased(took time.Duration) {
+func (r *release) tellReleased(took time.Duration, err error) {
 	if f := r.client.opts.Observer.Released; f != nil {
 		h := r.handle
-		f(distlock.Released{Ctx: r.ctx, Name: r.name, Token: h.Token(), Held: r.client.instant(r.began).sub(h.granted), Took: took, Err: r.err})
+		f(distlock.Released{Ctx: r.ctx, Name: r.name, Token: h.Token(), Held: r.client.instant(r.began).sub(h.granted), Took: took, Err: err})
 	}
 }
 

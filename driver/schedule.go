@@ -262,18 +262,10 @@ func (c *Client) callRenew(caller context.Context, sent time.Time, entries []*en
 			e.answer.Do(func() { e.left, e.outcome = e.handle.renewed(g, e.ttl, sent, ctx.explain(err)) })
 		}}
 	}
-	err := cmp.Or(c.guard(ctx, batchName(entries), func() error { c.driver.Renew(ctx, batch); return nil }), errUnanswered)
+	err := cmp.Or(c.guard(ctx, entries[0].handle.name, func() error { c.driver.Renew(ctx, batch); return nil }), errUnanswered)
 	for i := range batch {
 		batch[i].answered(Grant{}, err)
 	}
-}
-
-// batchName is the name in the log for a batch: of its only lock, or none.
-func batchName(entries []*entry) string {
-	if len(entries) > 1 {
-		return ""
-	}
-	return entries[0].handle.name
 }
 
 // events is a heap of handles by the time of their next event.

@@ -1,5 +1,5 @@
-// Package memlock is the driver for locks within one process. It has every capability a
-// driver can have and is the reference for the others. Use it to unit-test code that
+// Package memlock is the driver for locks within one process. It is fair, wakes its waiters, and is the
+// reference for the other drivers. It has no Sweep, and a refusal tells only how long the lease lasts. Use it to unit-test code that
 // takes locks, also in testing/synctest bubbles, where its time is the bubble's.
 //
 //	store := memlock.NewStore(nil)

@@ -34,8 +34,8 @@ const (
 // not return, its process is out of the election from then on.
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
-// stands again after a pause of a fifth of a second to ten seconds, which doubles
-// until a term, with the wait for it, has taken more than ten. To hand the leadership to
+// stands again after a pause. It is a fifth of a second at first, and doubles up to ten seconds;
+// once a term, with the wait for it, has lasted for more than ten, it begins anew. To hand the leadership to
 // another process, return an error. The errors of a store that cannot be reached are
 // treated likewise; [Election.Err] tells the latest. fn is never called twice at the same
 // time.

@@ -55,7 +55,7 @@ func (s slots) behindNext(take func(context.Context, call) (distlock.Lock, error
 		for {
 			next, err := s.queue(ctx, c)
 			if err != nil {
-				return nil, err
+				return nil, opError(c.op, c.name, err)
 			}
 			lock, err := enterWith(ctx, next, c, take)
 			switch err {
@@ -122,8 +122,10 @@ func (o *ordered) Unwrap() distlock.Lock { return o.Lock }
 // share takes one slot.
 func (s slots) share(ctx context.Context, c call) (distlock.Lock, error) {
 	lock, _, err := s.tryAny(ctx, c)
-	if c.goesOn(ctx, err) {
+	if c.waitsFor(ctx, err) {
+		tried := err
 		lock, _, err = s.waitAny(ctx, c)
+		err = adding(err, tried, distlock.ErrHeld)
 	}
 	return lock, err
 }

@@ -61,18 +61,34 @@ func (s slots) permit(ctx context.Context, c call) (distlock.Lock, error) {
 	ctx = WithOwner(ctx)
 	// If one is free, nobody has to be waited for. A slot that is late is waited for with the others.
 	lock, slot, err := s.tryAny(ctx, c)
-	if c.goesOn(ctx, err) {
+	if c.waitsFor(ctx, err) {
+		tried := err
 		var next distlock.Lock
-		if next, err = s.queue(ctx, c); err != nil {
-			return nil, err
+		if next, err = s.queue(ctx, c); err == nil {
+			lock, slot, err = s.waitAny(ctx, c)
+			c.free(next)
 		}
-		lock, slot, err = s.waitAny(ctx, c)
-		c.free(next)
+		err = adding(err, tried, distlock.ErrHeld)
 	}
 	if err != nil {
 		return nil, opError(c.op, c.name, err)
 	}
 	return &Permit{lock, c.name, slot}, nil
+}
+
+// waitsFor is goesOn for a call that has only tried the slots. A store that has given no answer to that has none to more, most
+// likely, and a call that begins anew would wait for it once more.
+func (c call) waitsFor(ctx context.Context, err error) bool {
+	var silence interface{ Timeout() bool }
+	return c.goesOn(ctx, err) && (errors.Is(err, distlock.ErrHeld) || !errors.As(err, &silence) || !silence.Timeout())
+}
+
+// adding returns err, with another error that it does not say if that is one of a class.
+func adding(err, other, class error) error {
+	if err == nil || !errors.Is(other, class) || errors.Is(err, class) {
+		return err
+	}
+	return both(err, other)
 }
 
 // goesOn reports whether a call waits for the slots after it has tried them: they are held, or the store cannot serve for now.
@@ -113,7 +129,7 @@ func (s slots) name(name string, slot int) string { return name + "/" + strconv.
 func (s slots) queue(ctx context.Context, c call) (distlock.Lock, error) {
 	lock, err := c.take(ctx, c.name+"/"+next, append(slices.Clone(c.opts), func(o *distlock.CallOptions) { o.NoRenewal = false })...)
 	if err != nil {
-		return nil, opError(c.op, c.name, reason(err))
+		return nil, reason(err)
 	}
 	return lock, nil
 }
@@ -191,7 +207,7 @@ func (s slots) each(name string, take func(name string) (distlock.Lock, error)) 
 }
 
 const (
-	// lateAfter is how long a slot has for its answer before the next one is asked, too: it
+	// lateAfter is how long slots have for their answers before others are asked, too: they
 	// may be on a server of its own that hangs. It is more than a request takes, and less than
 	// a caller minds.
 	lateAfter = 100 * time.Millisecond
@@ -205,7 +221,8 @@ const (
 )
 
 // tryAny takes a slot if one is free. It asks one after the other, as the first is mostly
-// free. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
+// free. Where answers are late it asks twice as many each time, so that soon all are asked and a store that hangs costs
+// the time of one request. Its error matches ErrHeld if any was held: the failure of one slot says nothing of
 // the others. A call that will wait for any slot does not wait here for those that are late if one
 // was held.
 func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
@@ -217,17 +234,17 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	defer late.Stop()
 	first := rand.N(s.n) // so that they do not all begin with a slot that is taken
 	var held, failed error
-	asked, answered := 0, 0
+	asked, answered, now, beside := 0, 0, 1, 1
 	more := func() bool { return asked == 0 || asked < s.n && ctx.Err() == nil }
 	for more() || answered < asked {
-		if more() {
+		for ; now > 0 && more(); now-- {
 			go s.ask(c.name, (first+asked)%s.n, outcomes, take)
 			asked++
 		}
 		late.Reset(lateAfter)
 		select {
 		case got := <-outcomes:
-			answered++
+			answered, now = answered+1, 1
 			switch {
 			case got.err == nil:
 				c.giveBack(outcomes, asked-answered)
@@ -238,6 +255,8 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 				failed = got.err
 			}
 		case <-late.C:
+			beside *= 2
+			now = beside
 			if asked == s.n && held != nil && c.waits() {
 				c.giveBack(outcomes, asked-answered)
 				return nil, 0, held
@@ -247,7 +266,7 @@ func (s slots) tryAny(ctx context.Context, c call) (distlock.Lock, int, error) {
 	if held != nil && ctx.Err() == nil {
 		return nil, 0, held
 	}
-	return nil, 0, both(cmp.Or(failed, ctx.Err()), held)
+	return nil, 0, both(adding(cmp.Or(failed, ctx.Err()), ctx.Err(), ctx.Err()), held)
 }
 
 // sooner returns the refusal of the slot that may be free first, of two.

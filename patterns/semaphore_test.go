@@ -3,6 +3,7 @@ package patterns_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -293,6 +294,51 @@ func TestSemaphoreOneSlotHangs(t *testing.T) {
 		wantErr(t, "TryLock", err, distlock.ErrHeld)
 		for _, lock := range held {
 			mustUnlock(t, bg, lock)
+		}
+	})
+}
+
+// TestSilentStoreOfManySlots: a store that is silent costs the time of one request, however many slots there are.
+func TestSilentStoreOfManySlots(t *testing.T) {
+	permit := func(l distlock.Locker) distlock.Locker { return patterns.Semaphore(l, 1000) }
+	for what, call := range map[string]func(distlock.Locker) error{
+		"TryLock": func(l distlock.Locker) error { _, err := permit(l).TryLock(bg, "x"); return err },
+		"Lock":    func(l distlock.Locker) error { _, err := permit(l).Lock(bg, "x"); return err },
+		"read": func(l distlock.Locker) error {
+			read, _ := patterns.ReadWrite(l, 100)
+			_, err := read.Lock(bg, "x")
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := call(open(t, hangingStore(func(c memlock.Call) bool { return c.Name != "x/next" })))
+			if took := time.Since(began); err == nil || took > 12*time.Second {
+				t.Errorf("%s took %v, want little more than ten seconds: %v", what, took, err)
+			}
+		})
+	}
+}
+
+// TestSlotsStayHeld: a store that is lost after it has said that the slots are held does not make that untold.
+func TestSlotsStayHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := false
+		l := open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if lost = lost || c.Name == "x/next"; lost && c.Op != "release" {
+				return &driver.Fault{Fate: driver.NotSent, Err: errors.New("connection refused")}
+			}
+			apply()
+			return nil
+		}}))
+		s := patterns.Semaphore(l, 2)
+		for range 2 {
+			mustLock(t, bg, s, "x", distlock.NoRenewal())
+		}
+		_, err := s.Lock(bg, "x")
+		wantErr(t, "Lock", err, distlock.ErrHeld)
+		if !strings.Contains(fmt.Sprint(err), "connection refused") {
+			t.Error(err)
 		}
 	})
 }

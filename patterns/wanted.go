@@ -34,7 +34,7 @@ func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every ti
 		return nil, opError("wanted", lock.Name(), fmt.Errorf("%w: a permit, or a read or write lock", distlock.ErrUnsupported))
 	}
 	wanted := make(chan struct{})
-	told, err := tellIfWanted(ctx, l, lock, wanted)
+	told, err := tellIfWanted(ctx, l, lock, wanted, every)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every ti
 		for !told {
 			select {
 			case <-ticker.C:
-				told, _ = tellIfWanted(ctx, l, lock, wanted)
+				told, _ = tellIfWanted(ctx, l, lock, wanted, every)
 			case <-lock.Done():
 				return
 			case <-ctx.Done():
@@ -55,10 +55,13 @@ func Wanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, every ti
 	return wanted, nil
 }
 
+// leastLook is what a look has at least, however often there is one.
+const leastLook = time.Second
+
 // tellIfWanted looks once, and closes wanted if another waits. The look takes no longer
-// than the lock lasts, so that nothing hangs on a store that does not answer.
-func tellIfWanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, wanted chan<- struct{}) (told bool, err error) {
-	ctx, cancel := context.WithDeadline(ctx, lock.Deadline())
+// than until the next one, nor than the lock lasts, so that nothing hangs on a store that does not answer.
+func tellIfWanted(ctx context.Context, l distlock.Locker, lock distlock.Lock, wanted chan<- struct{}, every time.Duration) (told bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, min(max(every, leastLook), time.Until(lock.Deadline())))
 	defer cancel()
 	st, err := distlock.Inspect(ctx, l, lock.Name())
 	if ended := lock.Err(); err != nil && ended != nil {

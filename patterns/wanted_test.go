@@ -133,8 +133,8 @@ func TestWantedEnds(t *testing.T) {
 		hang = true
 		<-lock.Done()
 		time.Sleep(5 * time.Second)
-		if synctest.Wait(); looks != 8 || closed(wanted) {
-			t.Errorf("%d looks, the last of which hung; told: %v", looks, closed(wanted))
+		if synctest.Wait(); looks != 7+18 || closed(wanted) {
+			t.Errorf("%d looks, want those of before, one at once and one a second, though each hangs; told: %v", looks, closed(wanted))
 		}
 	})
 }

@@ -206,6 +206,9 @@ func (d *store) probe(ctx context.Context) error {
 	})
 }
 
+// foreign matches what the library, whose errors have no value for it, says of a server that does not answer like a Postgres.
+var foreign = regexp.MustCompile("unknown message type|received unexpected message")
+
 // explain adds to a server's error what to do about it.
 func explain(err error) error {
 	switch {
@@ -215,7 +218,7 @@ func explain(err error) error {
 		return fmt.Errorf("the user needs SELECT, INSERT and UPDATE on the table, CREATE on its schema if it is to be created, DELETE for Sweep; see %s#permissions: %w", page, err)
 	case hasCode(err, "42P10"):
 		return fmt.Errorf("the primary key of the table must be the column name alone: %w", err)
-	case err != nil && strings.Contains(err.Error(), "unknown message type"): // the library's, which has no value
+	case err != nil && foreign.MatchString(err.Error()):
 		return fmt.Errorf("what listens there does not answer like a Postgres: %w", err)
 	}
 	return err

@@ -51,13 +51,18 @@ func TestErrorHasOneLine(t *testing.T) {
 	}
 }
 
-// A MariaDB speaks first, and another protocol.
+// A MariaDB speaks first, and another protocol. The second has a message that is one of a Postgres, but of another hour.
 func TestOpenOfAnotherServer(t *testing.T) {
 	t.Parallel()
-	addr := testkit.Serve(t, nil, func(c net.Conn) { _, _ = c.Write([]byte("j\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB")) })
-	_, err := Open(t.Context(), "postgres://me:s3cret@"+addr+"/shop", nil)
-	if err == nil || !strings.Contains(err.Error(), "what listens there does not answer like a Postgres") {
-		t.Errorf("the error is %v", err)
+	for _, greeting := range []string{"j\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB", "C\x00\x00\x00\x07OK\x00"} {
+		addr := testkit.Serve(t, nil, func(c net.Conn) {
+			_, _ = c.Write([]byte(greeting))
+			_, _ = io.Copy(io.Discard, c) // a Close would be a reset if something is unread
+		})
+		_, err := Open(t.Context(), "postgres://me:s3cret@"+addr+"/shop", nil)
+		if err == nil || !strings.Contains(err.Error(), "what listens there does not answer like a Postgres") {
+			t.Errorf("%q: the error is %v", greeting, err)
+		}
 	}
 }
 

@@ -247,12 +247,17 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	case split:
 		d.renew(ctx, d.client, slices.Collect(slices.Chunk(batch, 1)))
 	case len(gone) > 0 && len(batch) > 1: // a proxy before several servers sends a script to the server of its first key
+		for i := range batch { // first, for they do not wait for another request
+			if r := &batch[i]; !errors.Is(r.Err, distlock.ErrLost) {
+				r.Answer(r.Grant, r.Err)
+			}
+		}
 		d.renew(ctx, d.client, gone)
 		if slices.ContainsFunc(gone, func(alone []driver.Renewal) bool { return alone[0].Err == nil }) {
 			d.split.Store(true)
 		}
 	}
-	for i := range batch {
+	for i := range batch { // an answer that was given before stays
 		r := &batch[i]
 		r.Answer(r.Grant, r.Err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -258,6 +259,44 @@ func (firstKeyOnly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		return err
+	}
+}
+
+// TestRenewalBesideALostOne: what is asked once more, because it was not found, holds up no other lock of its batch.
+func TestRenewalBesideALostOne(t *testing.T) {
+	t.Parallel()
+	testkit.WithinFresh(t, time.Second, func() func() { // it has two for the one that is asked once more
+		c, prefix := client(t, server(t).URL()), freshPrefix()
+		asked := make(chan struct{})
+		c.AddHook(&loneScript{key: "lost", asked: sync.OnceFunc(func() { close(asked) })})
+		l := lockerOn(t, c, &Options{Prefix: prefix, Options: distlock.Options{TTL: 6 * time.Second}})
+		var locks []distlock.Lock
+		for _, name := range []string{"lost", "other"} {
+			lock, err := l.TryLock(t.Context(), name)
+			testkit.Must(t, err)
+			locks = append(locks, lock)
+		}
+		testkit.Must(t, distlock.Break(t.Context(), lockerOn(t, client(t, server(t).URL()), &Options{Prefix: prefix}), "lost", 0))
+		<-asked
+		return func() { testkit.Must(t, locks[1].Unlock(t.Context())) }
+	})
+}
+
+// loneScript has no answer for a script of one key.
+type loneScript struct {
+	firstKeyOnly
+	key   string
+	asked func()
+}
+
+func (s *loneScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 3 && fmt.Sprint(args[2]) == "1" && strings.Contains(fmt.Sprint(args[3]), s.key) {
+			s.asked()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return next(ctx, cmd)
 	}
 }
 
