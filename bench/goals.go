@@ -54,7 +54,7 @@ func (g goal) reached(m *measured) (ratio float64, yes, known bool) {
 			theirs[i] = 1000 / rate
 		}
 	}
-	ratio, known = own.Figures[figureOf[g.workload]].Ratio(theirs).Median()
+	ratio, known = rounds(own.Figures[figureOf[g.workload]], theirs).Median()
 	return ratio, g.lower() == (ratio <= g.want) || ratio == g.want, known
 }
 
@@ -68,14 +68,14 @@ type crowdGoal struct {
 
 var crowdGoals = append(few("redis", "mysql", "zk", "etcd"),
 	crowdGoal{"redis", "2 clients on one name", "rueidislock", .8, func(m *measured) (float64, bool) {
-		return m.crowdOf(ours, 2).Rate.Ratio(m.crowdOf("rueidislock", 2).Rate).Median()
+		return m.crowdOf(ours, 2).to(m.crowdOf("rueidislock", 2)).Median()
 	}},
 	crowdGoal{"redis", "2 clients on one name, Jain's index", "", .95, func(m *measured) (float64, bool) {
 		return m.crowdOf(ours, 2).Jain.Median()
 	}},
 	crowdGoal{"mysql", "2 to 64 clients on one name, the slowest", "solo", .9, slowest},
 	crowdGoal{"zk", "64 clients on one name", "go-zookeeper Lock", 1, func(m *measured) (float64, bool) {
-		return m.crowdOf(ours, 64).Rate.Ratio(m.crowdOf("go-zookeeper Lock", 64).Rate).Median()
+		return m.crowdOf(ours, 64).to(m.crowdOf("go-zookeeper Lock", 64)).Median()
 	}},
 )
 
@@ -85,7 +85,7 @@ func few(stores ...string) (gs []crowdGoal) {
 		gs = append(gs, crowdGoal{st, "2, 3, 4 clients on one name, the least of the rounds", "16 clients", .8, func(m *measured) (float64, bool) {
 			var all report.Series
 			for _, n := range []int{2, 3, 4} {
-				all = append(all, m.crowdOf(ours, n).Rate.Ratio(m.crowdOf(ours, 16).Rate)...)
+				all = append(all, m.crowdOf(ours, n).to(m.crowdOf(ours, 16))...)
 			}
 			if len(all) == 0 {
 				return 0, false

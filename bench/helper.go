@@ -187,11 +187,15 @@ func (h *helping) wait() error {
 	return h.say(turns)
 }
 
+// held is how long a turn lasts. Two at a time could hardly meet in less.
+const held = time.Millisecond
+
 func (h *helping) turn(name string) (t turn) {
 	ctx := context.Background()
 	lock, err := h.locker.Lock(ctx, name)
 	if err == nil {
 		t.Token, t.From = lock.Token(), time.Now().UnixNano()
+		time.Sleep(held)
 		t.Till = time.Now().UnixNano()
 		err = lock.Unlock(ctx)
 	}

@@ -153,7 +153,7 @@ func (r *results) fastTable() *table {
 
 // ratio is a figure of one by a figure of another, round by round.
 func ratio(a *report.Backend, f report.Figure, b *report.Backend, g report.Figure) string {
-	if m, ok := a.Figures[f].Ratio(b.Figures[g]).Median(); ok {
+	if m, ok := rounds(a.Figures[f], b.Figures[g]).Median(); ok {
 		return number(m)
 	}
 	return "–"
@@ -192,9 +192,9 @@ func (c column) against(own, other *report.Backend) string {
 	case c.lower && theirs == 0:
 		return "none there"
 	}
-	s := own.Figures[c.figure].Ratio(other.Figures[c.figure])
+	s := rounds(own.Figures[c.figure], other.Figures[c.figure])
 	if c.lower {
-		s = other.Figures[c.figure].Ratio(own.Figures[c.figure])
+		s = rounds(other.Figures[c.figure], own.Figures[c.figure])
 	}
 	m, _ := s.Median()
 	switch {

@@ -70,6 +70,12 @@ func (r *results) notes(b *strings.Builder) {
 				failures = append(failures, fmt.Sprintf("- %s, %s, %d locks held: %s\n", st.Title, ours, p.Locks, oneLine(p.Failed)))
 			}
 		}
+		for _, c := range st.Crowds {
+			if c.Failed != "" {
+				failures = append(failures, fmt.Sprintf("- %s, %s, %d clients on one name, of which %d rounds count: %s\n",
+					st.Title, c.Contender, c.Clients, len(c.Rate), oneLine(c.Failed)))
+			}
+		}
 	}
 	if len(failures) > 0 {
 		slices.Sort(failures)

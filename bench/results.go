@@ -165,8 +165,27 @@ func merge(all, one *report.Backend) {
 	}
 }
 
-// median returns the middle of the rounds of a figure, and whether there are any.
-func median(b *report.Backend, f report.Figure) (float64, bool) { return b.Figures[f].Median() }
+// median returns what stands for the rounds of a figure, and whether there are any.
+func median(b *report.Backend, f report.Figure) (float64, bool) { return f.Of(b.Figures[f]) }
+
+// paired returns one series by another, round by round. Where a round of one has failed, it is not known which are of the same
+// round, and it is the ratio of the medians.
+func paired(a, b report.Series, gap bool) report.Series {
+	if gap && len(a) > 0 && len(b) > 0 {
+		m, _ := a.Median()
+		n, _ := b.Median()
+		a, b = report.Series{m}, report.Series{n}
+	}
+	return a.Ratio(b)
+}
+
+// rounds is paired for figures, which have a value for each round that has not failed.
+func rounds(a, b report.Series) report.Series { return paired(a, b, len(a) != len(b)) }
+
+// to returns the rates of one crowd by those of another.
+func (c *crowd) to(other *crowd) report.Series {
+	return paired(c.Rate, other.Rate, c.Failed+other.Failed != "")
+}
 
 func readResults(path string) (*results, error) {
 	r := new(results)

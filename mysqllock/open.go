@@ -57,7 +57,7 @@ func parseURL(rawURL string, o *Options) (*mysql.Config, Options, error) {
 		waitConns = -1 // none, in the options
 	}
 	openurl.Merge(u, "wait_conns", waitConns, &opts.WaitConns)
-	opts.Create = u.Bool("create", opts.Create)
+	openurl.Merge(u, "create", u.Bool("create", false), &opts.Create)
 	config := mysql.NewConfig()
 	config.Timeout = u.Duration("dial_timeout", dialTimeout, time.Millisecond, time.Minute)
 	config.TLS = u.TLS()

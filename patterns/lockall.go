@@ -101,18 +101,5 @@ func (s *LockSet) Err() error {
 // Unlock unlocks all. Its error joins those of the single locks.
 func (s *LockSet) Unlock(ctx context.Context) error {
 	mustHaveContext("unlock", ctx)
-	return s.each(func(lock distlock.Lock) error { return lock.Unlock(ctx) })
-}
-
-// each calls f for all locks, side by side, and joins the errors.
-func (s *LockSet) each(f func(distlock.Lock) error) error {
-	results := make(chan error)
-	for _, lock := range s.locks {
-		go func() { results <- f(lock) }()
-	}
-	var all error
-	for range s.locks {
-		all = both(all, <-results)
-	}
-	return all
+	return sideBySide(s.locks, func(_ string, lock distlock.Lock) error { return lock.Unlock(ctx) })
 }

@@ -111,6 +111,18 @@ func (b *belief) Err() error {
 // Unwrap returns the lock inside, for As.
 func (b *belief) Unwrap() distlock.Lock { return b.Lock }
 
+// sideBySide calls f for all at the same time, and joins the errors.
+func sideBySide[V any](all map[string]V, f func(key string, value V) error) (joined error) {
+	results := make(chan error)
+	for key, value := range all {
+		go func() { results <- f(key, value) }()
+	}
+	for range all {
+		joined = both(joined, <-results)
+	}
+	return joined
+}
+
 // both joins two errors, of which each may be nil, on one line.
 func both(first, second error) error {
 	switch {

@@ -32,18 +32,8 @@ import (
 // free. Close, of either, closes l.
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	mustHave("readwrite", l)
-	s := slots{l, readers}
-	return &wrapper{l, tidied(s.behindNext(s.share))}, &wrapper{l, tidied(renewed(s.behindNext(s.exclude)))}
-}
-
-// renewed refuses a fixed term before anything is asked.
-func renewed(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
-	return func(ctx context.Context, c call) (distlock.Lock, error) {
-		if c.options().NoRenewal {
-			return nil, c.invalid("a write lock cannot have a fixed term")
-		}
-		return acquire(ctx, c)
-	}
+	one, all := slots{l: l, n: readers}, slots{l: l, n: readers, all: true}
+	return &wrapper{l, tidied(one.behindNext(one.share))}, &wrapper{l, tidied(all.behindNext(all.exclude))}
 }
 
 // behindNext returns what takes a lock of one kind: by take, for the one that is next.
@@ -173,5 +163,5 @@ func (a *all) Token() int64 { return 0 }
 // Extend implements Lock.
 func (a *all) Extend(ctx context.Context, ttl time.Duration) error {
 	mustHaveContext("extend", ctx)
-	return a.each(func(lock distlock.Lock) error { return lock.Extend(ctx, ttl) })
+	return sideBySide(a.locks, func(_ string, lock distlock.Lock) error { return lock.Extend(ctx, ttl) })
 }

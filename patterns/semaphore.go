@@ -31,7 +31,7 @@ import (
 // free. Close closes l.
 func Semaphore(l distlock.Locker, n int) distlock.Locker {
 	mustHave("semaphore", l)
-	s := slots{l, n}
+	s := slots{l: l, n: n}
 	return &wrapper{l, tidied(s.permit)}
 }
 
@@ -99,14 +99,17 @@ func (c call) goesOn(ctx context.Context, err error) bool {
 
 // slots are n locks for each name, which stand for n equal places.
 type slots struct {
-	l distlock.Locker
-	n int
+	l   distlock.Locker
+	n   int
+	all bool // a lock is on all of them, and renewed
 }
 
 func (s slots) check(c call) error {
 	// The slots are asked in goroutines, where a panic ends the process. An option that panics does so
 	// here first, and its caller can recover.
-	c.options()
+	if c.options().NoRenewal && s.all {
+		return c.invalid("a write lock cannot have a fixed term")
+	}
 	if s.n < 1 || s.n > maxSlots {
 		return c.invalid("there are %d slots, allowed are 1 to %d", s.n, maxSlots)
 	}

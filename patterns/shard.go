@@ -78,22 +78,14 @@ func (s *sharded) Close() error {
 	return s.each(func(l distlock.Locker) error { return l.Close() })
 }
 
-// each calls f for all shards, side by side, and joins the errors.
+// each calls f for all shards, side by side, and joins the errors, which name theirs.
 func (s *sharded) each(f func(distlock.Locker) error) error {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var errs []error
-	for key, shard := range s.shards {
-		wg.Go(func() {
-			if err := f(shard); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("shard %s: %w", key, err))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return sideBySide(s.shards, func(key string, l distlock.Locker) error {
+		if err := f(l); err != nil {
+			return fmt.Errorf("shard %s: %w", key, err)
+		}
+		return nil
+	})
 }
 
 // Inspect implements Operator.

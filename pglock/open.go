@@ -88,7 +88,7 @@ func parseURL(rawURL string, opts Options) (*pgxpool.Config, Options, error) {
 	u.Common(&opts.Options)
 	openurl.Merge(u, "table", u.Text("table", DefaultTable), &opts.Table)
 	openurl.Merge(u, "max_conns", u.Int("max_conns", defaultConns, 1, maxConns), &opts.MaxConns)
-	opts.Create = u.Bool("create", opts.Create)
+	openurl.Merge(u, "create", u.Bool("create", false), &opts.Create)
 	timeout := u.Duration("dial_timeout", dialTimeout, time.Millisecond, time.Minute)
 	secure, hosts := u.TLS(), u.HostsDefault("5432")
 	if err := u.Err(); err != nil {

@@ -40,8 +40,8 @@ func (o *checkOptions) readFaults(cmd *cobra.Command) error {
 		return errors.New("--faults and --seed are for --chaos")
 	case o.chaos == 0:
 		return nil
-	case o.soak > 0 || o.quick || o.strict || o.run != "" || o.json != "" || o.junit != "":
-		return errors.New("--chaos does not run the suite: it excludes --quick, --soak, --strict, --run, --json and --junit")
+	case o.soak > 0 || o.quick || o.strict || o.run != "" || o.json != "" || o.junit != "" || o.artifacts != "" || cmd.Flags().Changed("parallel"):
+		return errors.New("--chaos does not run the suite: it excludes --quick, --soak, --strict, --run, --parallel, --json, --junit and --artifacts")
 	case o.faultFile == "":
 		return errors.New("--chaos needs --faults, a file that says how to break the store and how to mend it")
 	}

@@ -36,8 +36,8 @@ they are swept.
 What needs control of the server is skipped. Connections are broken by a proxy on
 loopback, where the URL names one server without TLS. A check that fails while the store
 does not answer, or has no room for a client, or while a login takes more than a second,
-is inconclusive; if none has failed otherwise, the exit status is 69, and 70 if none has
-passed.
+is inconclusive; if none has failed otherwise, the exit status is 69. It is 70 if the store
+answers, but no check has passed.
 
 For --chaos see "distlock help chaos".`
 
@@ -50,11 +50,8 @@ func checkCommand() *cobra.Command {
 		Args:  atMostOne("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			outliveReaders() // it has things to remove
-			switch {
-			case o.json == "-" && o.junit == "-":
-				return usage(errors.New("only one of --json and --junit can go to standard output"))
-			case o.soak > 0 && (o.json == "-" || o.junit == "-"):
-				return usage(errors.New("--soak makes a report for each round, and only one can go to standard output: name a file, which has the last"))
+			if err := o.flags(len(args) == 1 && cmd.Flags().Changed("url")); err != nil {
+				return usage(err)
 			}
 			if len(args) == 1 {
 				if err := cmd.Flags().Set("url", args[0]); err != nil {
@@ -64,12 +61,6 @@ func checkCommand() *cobra.Command {
 			only, err := regexp.Compile(o.run)
 			if err != nil {
 				return usage(fmt.Errorf("--run: %w", err))
-			}
-			if o.parallel < 1 {
-				return usage(fmt.Errorf("--parallel is %d, allowed is 1 or more", o.parallel))
-			}
-			if o.soak < 0 {
-				return usage(fmt.Errorf("--soak is %v, allowed is more than 0", o.soak))
 			}
 			if err := o.readFaults(cmd); err != nil {
 				return usage(err)
@@ -178,6 +169,25 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return nil
 		}
 	}
+}
+
+// flags refuses those that do not go together, or are out of range.
+func (o *checkOptions) flags(twoURLs bool) error {
+	switch {
+	case o.json == "-" && o.junit == "-":
+		return errors.New("only one of --json and --junit can go to standard output")
+	case o.soak > 0 && (o.json == "-" || o.junit == "-"):
+		return errors.New("--soak makes a report for each round, and only one can go to standard output: name a file, which has the last")
+	case twoURLs:
+		return errors.New("the argument URL and --url exclude each other")
+	case o.parallel < 1:
+		return fmt.Errorf("--parallel is %d, allowed is 1 or more", o.parallel)
+	case o.soak > 0 && o.quick:
+		return errors.New("--soak and --quick exclude each other: --soak repeats the stress and fault checks")
+	case o.soak < 0:
+		return fmt.Errorf("--soak is %v, allowed is more than 0", o.soak)
+	}
+	return nil
 }
 
 func (o *checkOptions) keep(k conformance.Check) bool {

@@ -68,6 +68,9 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
+			if err := out.alone(cmd.Flags(), urls); err != nil {
+				return usage(err)
+			}
 			found, err := out.report(func() (*report.Report, error) { return runCompare(cmd.Context(), urls, p, c.safety) })
 			if err != nil {
 				return interrupted(signals, err)

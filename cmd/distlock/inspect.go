@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/distlock-go/distlock"
 )
@@ -45,7 +46,7 @@ func inspectCommand() *cobra.Command {
 		Args:              atMostOne("NAME"),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(len(args) == 1, cmd.Flags().Changed("prefix")); err != nil {
+			if err := o.check(len(args) == 1, cmd.Flags()); err != nil {
 				return usage(err)
 			}
 			return o.inspect(cmd, args)
@@ -62,8 +63,11 @@ func inspectCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *inspectOptions) check(name, prefix bool) error {
+func (o *inspectOptions) check(name bool, f *pflag.FlagSet) error {
+	prefix := f.Changed("prefix")
 	switch {
+	case f.Changed("every") && !o.watch:
+		return errors.New("--every is for --watch")
 	case name && prefix:
 		return errors.New("NAME and --prefix exclude each other")
 	case o.every <= 0:
@@ -121,7 +125,7 @@ type shower func(io.Writer, []distlock.Status) error
 // by the exit status whether that is held.
 func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Context) ([]distlock.Status, error),
 	show shower, oneName, watch bool, every time.Duration) error {
-	last := ""
+	last, failing := "", false
 	for first := true; ; first = false {
 		sts, err := look(ctx)
 		switch {
@@ -131,15 +135,18 @@ func (b *backend) watch(ctx context.Context, w io.Writer, look func(context.Cont
 			return ctx.Err()
 		case errors.Is(err, distlock.ErrInvalid):
 			return usage(err)
-		case err != nil:
+		case err != nil && (first || !watch):
 			return b.failed(err)
+		case err != nil && !failing:
+			say("%v; it looks again every %v", b.failed(err), every) // a failover is what somebody may watch for
 		}
-		if now := essence(sts); first || now != last {
+		if now := essence(sts); err == nil && (first || failing || now != last) {
 			if err := show(w, sts); err != nil {
 				return err
 			}
 			last = now
 		}
+		failing = err != nil
 		if !watch {
 			if oneName && !sts[0].Held {
 				return &exit{status: statusBusy} // what was shown says it

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,6 +30,22 @@ func reportFlags(f *pflag.FlagSet) *reportOptions {
 	f.BoolVar(&o.markdown, "markdown", false, "print the tables as Markdown")
 	f.StringVar(&o.from, "from", "", "measure nothing: read the report of an earlier --json from `file`")
 	return o
+}
+
+// alone refuses what --from would leave out.
+func (o *reportOptions) alone(f *pflag.FlagSet, urls []string) (err error) {
+	if o.from == "" {
+		return nil
+	}
+	if len(urls) > 0 {
+		return errors.New("--from measures nothing: it excludes URLs")
+	}
+	f.Visit(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"from", "json", "html", "markdown"}, f.Name) {
+			err = fmt.Errorf("--from measures nothing: it excludes --%s", f.Name)
+		}
+	})
+	return err
 }
 
 // report returns what measure finds, or the report of --from. What cannot be written

@@ -89,7 +89,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.Duration("ttl", 0, "how long the name stays held after a crash; renewed while the command runs (default 30s; on ZooKeeper less, as far as its sessions allow)")
 	f.String("holder", "", "`text` that inspect shows for the lock (default host, process and command, without its arguments)")
 	f.DurationVar(&o.wait, "wait", 0, "wait for the name for this long at the most; 0 is --no-wait (default for ever)")
-	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held; only a terminal, or -v, is told the holder")
+	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait if the name is held; only a terminal, or -v, is told why")
 	f.IntVarP(&o.busy, "conflict-exit-code", "E", statusBusy, "exit `status` if the name is held or the wait is over")
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost, up to a third of the TTL (default a sixth, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
@@ -119,6 +119,8 @@ func (o *runOptions) check(f *pflag.FlagSet) error {
 		return fmt.Errorf("--on-lost is %q, allowed are kill and warn", o.onLost)
 	case o.killAfter < 0:
 		return fmt.Errorf("--kill-after is %v, allowed is 0 or more", o.killAfter)
+	case o.onLost == "warn" && f.Changed("kill-after"):
+		return errors.New("--kill-after is for --on-lost kill")
 	case f.Changed("min-hold") && o.minHold <= 0:
 		return fmt.Errorf("--min-hold is %v, allowed is more than 0", o.minHold)
 	case f.Changed("once-per") && o.oncePer <= 0:
@@ -283,7 +285,7 @@ func (o *runOptions) underLock(ctx context.Context, signals *interrupts, b *back
 	case out.Interrupted:
 		return &exit{status: out.Status, interrupted: true, group: true}
 	case out.Status != 0: // a signal may have come by way of this process, which a script around has seen as well
-		return &exit{status: out.Status, interrupted: out.Status == 128+int(syscall.SIGINT)}
+		return &exit{status: out.Status, interrupted: out.Status == 128+int(syscall.SIGINT) && signals.passedInterrupt()}
 	}
 	return nil
 }
@@ -323,9 +325,20 @@ func (o *runOptions) tell(format string, args ...any) {
 	}
 }
 
-// say tells the user something without stopping.
+// sayPatience is how long say waits for a reader.
+const sayPatience = time.Second
+
+// say tells the user something without stopping. A halted terminal, or a pipe that nobody reads, must not keep a name held.
 func say(format string, args ...any) {
-	fmt.Fprintln(stderr, "distlock:", named(fmt.Sprintf(format, args...)))
+	text, told := named(fmt.Sprintf(format, args...)), make(chan struct{})
+	go func() {
+		defer close(told)
+		fmt.Fprintln(stderr, "distlock:", text)
+	}()
+	select {
+	case <-told:
+	case <-time.After(sayPatience):
+	}
 }
 
 // named leaves out the name of the library at the start of its errors: it is this

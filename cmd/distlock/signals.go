@@ -22,6 +22,7 @@ type interrupts struct {
 	first   os.Signal
 	last    os.Signal // that was forwarded
 	at      time.Time // of the first, or of that
+	passed  bool      // SIGINT was forwarded
 	forward chan os.Signal
 }
 
@@ -65,6 +66,7 @@ func (i *interrupts) deliver(s os.Signal) {
 	case i.forward != nil && s == i.last && slices.Contains(ending, s) && time.Since(i.at) < pairWithin:
 	case i.forward != nil:
 		i.last, i.at = s, time.Now()
+		i.passed = i.passed || s == syscall.SIGINT
 		select {
 		case i.forward <- s:
 		default: // sixteen signals wait already; one more says nothing new
@@ -95,6 +97,13 @@ func (i *interrupts) takeBack() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.forward = nil
+}
+
+// passedInterrupt reports whether SIGINT was passed on.
+func (i *interrupts) passedInterrupt() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.passed
 }
 
 // ended reports whether a signal has ended the context.

@@ -41,3 +41,44 @@ func TestInheritedIgnoredSignals(t *testing.T) {
 		})
 	}
 }
+
+// TestStatus130IsNoSignal: what exits by itself with the status of Ctrl-C was not interrupted.
+func TestStatus130IsNoSignal(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--url", "alone://x", "job", "--", "sh", "-c", "exit 130")
+	_ = cmd.Run() // its outcome is read from ProcessState
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signaled() || status.ExitStatus() != 130 {
+		t.Errorf("ended with %v", cmd.ProcessState)
+	}
+}
+
+// TestNobodyReads: a lock is not held until somebody reads what is told of it.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-v", "job", "--", "true"}, {"job", "--", "./missing"}} {
+		r, w, err := os.Pipe()
+		testkit.Must(t, err)
+		defer r.Close()
+		defer w.Close()
+		testkit.Must(t, fill(w))
+		cmd := exec.CommandContext(t.Context(), "distlock", append([]string{"run", "--url", "alone://x"}, args...)...)
+		cmd.Stderr = w
+		_ = cmd.Run() // it returns
+		if status := cmd.ProcessState.ExitCode(); status != 0 && status != statusNotFound {
+			t.Errorf("%q ended with %v", args, cmd.ProcessState)
+		}
+	}
+}
+
+// fill writes to a pipe until it takes nothing any more.
+func fill(w *os.File) error {
+	fd := int(w.Fd())
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	for {
+		if _, err := syscall.Write(fd, make([]byte, 1)); err != nil {
+			return syscall.SetNonblock(fd, false)
+		}
+	}
+}

@@ -22,8 +22,8 @@ func topic(name, short, text string) *cobra.Command {
 }
 
 const runningHelp = `The command of run gets a process group of its own, and the terminal if there is one.
-Signals are passed on to the whole group; SIGHUP, and SIGINT with SIGQUIT, stay ignored if
-they were, as after nohup(1). The rest of the environment is handed down, with DISTLOCK_URL
+INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to the whole group; HUP, and INT
+with QUIT, stay ignored if they were, as after nohup(1). The rest of the environment is handed down, with DISTLOCK_URL
 if set. What has left the group, as by setsid(1), is neither signalled nor ended.
 Under systemd say KillMode=mixed, or the command gets TERM twice.
 What the command leaves in the background is not waited for, and runs on without the lock.
@@ -38,6 +38,9 @@ group gets TERM and KILL, both before the lease can be granted to another, unles
 somebody broke it, or distlock alone was stopped: then KILL comes when it goes on. If
 distlock itself is killed, the name is free after the TTL, and on Linux the command dies
 with it, but not what that has started, nor a setuid command.
+
+On Windows, which has no such groups, only the command itself is ended, at once and not
+what it has started, and it runs on if distlock is killed. Use a program, not a script.
 
 --once-per and --min-hold keep the name after a command that has succeeded, counted from
 its start. The period of --once-per ends early, since cron never starts a job at the same

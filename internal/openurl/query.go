@@ -137,22 +137,18 @@ func (u *URL) Common(o *distlock.Options) {
 		Merge(u, "ttl", ttl, &o.TTL)
 	}
 	Merge(u, "holder", u.Text("holder", ""), &o.Holder)
-	base := u.Int64("token_base", 0, 0, math.MaxInt64)
-	if _, given := u.query["token_base"]; given && base == 0 && o.TokenBase != 0 {
-		u.fail("the token_base is 0, but also given as %d; the two must be the same", o.TokenBase)
-	}
-	Merge(u, "token_base", base, &o.TokenBase)
+	Merge(u, "token_base", u.Int64("token_base", 0, 0, math.MaxInt64), &o.TokenBase)
 }
 
 // Merge sets *option to value. A getter has returned value for the parameter key, or
 // another part of the URL, called key in errors, gives it. An option that is set
 // already to something else is an error: neither overrides the other silently. It is
-// kept, though, if value is no more than the default of the parameter, or zero.
+// kept, though, if value is no more than the default of the parameter, or zero in another part of the URL.
 func Merge[T comparable](u *URL, key string, value T, option *T) {
 	var none T
 	_, param := u.known[key]
 	_, given := u.query[key]
-	if *option != none && value != *option && value != none && (given || !param) {
+	if *option != none && value != *option && (given || value != none && !param) {
 		u.fail("the %s is %v, but also given as %v; the two must be the same", key, value, *option)
 	}
 	if *option == none {

@@ -62,6 +62,9 @@ func start(cmd *exec.Cmd) (*group, error) {
 		if err == nil {
 			g.await()
 			close(g.done)
+			if first {
+				bury()
+			}
 		}
 	}()
 	err := <-started
@@ -77,19 +80,39 @@ func start(cmd *exec.Cmd) (*group, error) {
 	return g, nil
 }
 
+// first reports whether this is the first process of a container, which inherits those that have lost their parent. Nobody else
+// takes note of their end, and until then they count as a part of their group.
+var first = os.Getpid() == 1
+
 // await returns when the program has ended. os.Process does not tell of a program
 // that was stopped.
 func (g *group) await() {
+	whom := g.pid
+	if first {
+		whom = -1
+	}
 	for {
-		_, err := syscall.Wait4(g.pid, &g.ws, syscall.WUNTRACED, nil)
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(whom, &ws, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-		case err == nil && g.ws.Stopped():
+		case err == nil && pid != g.pid: // what was inherited
+		case err == nil && ws.Stopped():
 			select {
-			case g.stopped <- g.ws.StopSignal():
+			case g.stopped <- ws.StopSignal():
 			default:
 			}
 		default:
+			g.ws = ws
+			return
+		}
+	}
+}
+
+// bury takes note of the end of what is left, until nothing is.
+func bury() {
+	for {
+		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
 			return
 		}
 	}

@@ -111,8 +111,9 @@ type watch struct {
 	settle  time.Duration
 	group   *group
 	lost    error
-	refused bool // the user knows that the command cannot be ended
-	running bool // what is left of the group runs on
+	waited  time.Time // the deadline for which catchUp has given time
+	refused bool      // the user knows that the command cannot be ended
+	running bool      // what is left of the group runs on
 	told    messages
 }
 
@@ -145,7 +146,11 @@ func (w *watch) until(done <-chan struct{}) {
 			lost = nil
 		case <-timer.C:
 			// The deadline has moved on if a renewal has come through.
-			if left := w.untilTerm(); left > 0 {
+			left := w.untilTerm()
+			if left <= 0 {
+				left = w.catchUp(-left)
+			}
+			if left > 0 {
 				timer.Reset(left)
 				continue
 			}
@@ -186,6 +191,17 @@ func (w *watch) ending() error {
 // untilTerm is how long the program may run if the lock is not renewed any more.
 func (w *watch) untilTerm() time.Duration {
 	return time.Until(w.lock.Deadline()) - w.command.Grace - w.settle
+}
+
+// catchUp returns how long a renewal has that this process could not send, because it was stopped, or the machine: it is late
+// for TERM by so much. That is half of what is left of the grace, and once for each deadline.
+func (w *watch) catchUp(late time.Duration) time.Duration {
+	deadline := w.lock.Deadline()
+	if late <= w.settle || deadline.Equal(w.waited) {
+		return 0
+	}
+	w.waited = deadline
+	return min(w.grace()/2, time.Second)
 }
 
 // grace is how long the program may take to end. It is nothing after the lease, when this

@@ -209,6 +209,86 @@ func testGraceIsWithinTheLease(t *testing.T) {
 	}
 }
 
+// late is a lock as a process finds it that was stopped, but not for as long as the lease.
+type late struct {
+	distlock.Lock
+	deadline atomic.Pointer[time.Time]
+}
+
+func (l *late) Deadline() time.Time { return *l.deadline.Load() }
+
+func (l *late) renewed(left time.Duration) {
+	deadline := time.Now().Add(left)
+	l.deadline.Store(&deadline)
+}
+
+// TestCatchUp: a renewal that could not be sent in time, because this process was stopped, has a moment before the program is
+// told to end.
+func TestCatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, lock := hold(t, time.Minute)
+		l := &late{Lock: lock}
+		l.renewed(time.Second)
+		w := &watch{lock: l, command: Command{Grace: 5 * time.Second}, settle: maxSettle}
+		if got := w.catchUp(-w.untilTerm()); got != 450*time.Millisecond {
+			t.Errorf("it has %v of the 900ms that are left", got)
+		}
+		if got := w.catchUp(-w.untilTerm()); got != 0 {
+			t.Errorf("and once more %v", got)
+		}
+		l.renewed(5 * time.Second)
+		if got := w.catchUp(-w.untilTerm()); got != 0 {
+			t.Errorf("a program that is told to end on time waits for %v", got)
+		}
+		l.renewed(-time.Second)
+		if got := w.catchUp(-w.untilTerm()); got > 0 {
+			t.Errorf("after the lease it has %v", got)
+		}
+	})
+}
+
+// TestRenewedAfterAStop: the program goes on if that renewal succeeds.
+func TestRenewedAfterAStop(t *testing.T) {
+	_, lock := hold(t, time.Minute)
+	l := &late{Lock: lock}
+	l.renewed(20 * time.Second)
+	file := filepath.Join(t.TempDir(), "runs")
+	go func() {
+		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		l.renewed(time.Hour)
+	}()
+	out, err := Run(l, Command{Args: []string{"sh", "-c", `touch "$1"; sleep 1`, "sh", file}, Grace: 30 * time.Second, Tell: t.Logf})
+	if err != nil || out.Lost != nil || out.Status != 0 {
+		t.Errorf("got %+v, %v", out, err)
+	}
+}
+
+// TestFirstProcess: in a container, distlock takes note of the end of what its command has left.
+func TestFirstProcess(t *testing.T) {
+	if os.Getpid() == 1 {
+		_, lock := hold(t, time.Minute)
+		out, err := Run(lock, Command{Args: []string{"sh", "-c", "(sleep 0.2; true) & exit 7"}, Tell: t.Logf})
+		if err != nil || out.Status != 7 {
+			t.Errorf("got %+v, %v", out, err)
+		}
+		for { // until the system says that nobody is left
+			if err := syscall.Kill(-1, 0); errors.Is(err, syscall.ESRCH) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if err := exec.Command("unshare", "--pid", "--fork", "true").Run(); err != nil {
+		t.Skipf("this user cannot have processes of its own: %v", err)
+	}
+	out, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--kill-child", os.Args[0], "-test.run", "^TestFirstProcess$", "-test.timeout", "1m").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // What is told of a loss names the reason, and no time that has passed already.
 func TestWordsOfALoss(t *testing.T) { synctest.Test(t, testWordsOfALoss) }
 

@@ -82,11 +82,7 @@ func hotByClients(ctx context.Context, b *bench, p report.Params) (map[report.Fi
 		if err != nil {
 			return nil, err
 		}
-		total := 0.0
-		for _, r := range rates {
-			total += r
-		}
-		b.hotPoint(n, total)
+		b.hotPoint(n, sum(rates))
 	}
 	return nil, nil
 }

@@ -1,8 +1,8 @@
 package measure
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -54,10 +54,8 @@ func bareCommands(ctx context.Context, b *bench, p report.Params) (map[report.Fi
 
 // bareParallel sends them for many keys at once.
 func bareParallel(ctx context.Context, b *bench, p report.Params) (map[report.Figure]float64, error) {
-	rate, err := b.together(p.Names, func(i int) (float64, error) {
-		return b.repeat(ctx, p.Duration, func() error { return b.bare.Pair(ctx, fmt.Sprintf("bare-%d", i)) })
-	})
-	return map[report.Figure]float64{report.BareParallelRate: rate}, err
+	rates, err := b.together(ctx, p.Names, p.Duration, func(i int) error { return b.bare.Pair(ctx, fmt.Sprintf("bare-%d", i)) })
+	return map[report.Figure]float64{report.BareParallelRate: sum(rates)}, err
 }
 
 // solo takes and frees one name over and over: the cost when nobody else is there.
@@ -90,10 +88,10 @@ func parallelRate(ctx context.Context, b *bench, p report.Params, names int) (fl
 	if err != nil {
 		return 0, err
 	}
-	return b.together(names, func(i int) (float64, error) {
-		name := fmt.Sprintf("%sparallel/%d", b.run, i)
-		return b.repeat(ctx, p.Duration, func() error { return lockUnlock(ctx, ls[0], name, p.TTL, p.Hold) })
+	rates, err := b.together(ctx, names, p.Duration, func(i int) error {
+		return lockUnlock(ctx, ls[0], fmt.Sprintf("%sparallel/%d", b.run, i), p.TTL, p.Hold)
 	})
+	return sum(rates), err
 }
 
 // hot lets many clients fight for one name. Throughput alone says little: a client that
@@ -104,13 +102,9 @@ func hot(ctx context.Context, b *bench, p report.Params) (map[report.Figure]floa
 	if err != nil {
 		return nil, err
 	}
-	total, squares := 0.0, 0.0
+	total, squares := sum(rates), 0.0
 	for _, r := range rates {
-		total += r
 		squares += r * r
-	}
-	if squares == 0 {
-		return nil, errors.New("no client got the name")
 	}
 	b.hotPoint(len(rates), total)
 	return map[report.Figure]float64{
@@ -126,23 +120,18 @@ func fight(ctx context.Context, b *bench, p report.Params, clients int, waited f
 	if err != nil {
 		return nil, 0, err
 	}
-	rates := make([]float64, len(ls))
 	waits := make([]time.Duration, len(ls))
-	err = each(len(ls), func(i int) error {
-		var err error
-		rates[i], err = b.repeat(ctx, p.Duration, func() error {
-			start := time.Now()
-			lock, err := ls[i].Lock(ctx, b.run+"hot", distlock.TTL(p.TTL))
-			if err != nil {
-				return err
-			}
-			wait := time.Since(start)
-			waits[i] = max(waits[i], wait)
-			waited(wait)
-			sleep(ctx, p.Hold)
-			return lock.Unlock(ctx)
-		})
-		return err
+	rates, err := b.together(ctx, len(ls), p.Duration, func(i int) error {
+		start := time.Now()
+		lock, err := ls[i].Lock(ctx, b.run+"hot", distlock.TTL(p.TTL))
+		if err != nil {
+			return err
+		}
+		wait := time.Since(start)
+		waits[i] = max(waits[i], wait)
+		waited(wait)
+		sleep(ctx, p.Hold)
+		return lock.Unlock(ctx)
 	})
 	return rates, slices.Max(waits), err
 }
@@ -245,18 +234,46 @@ func (b *bench) repeat(ctx context.Context, d time.Duration, f func() error) (fl
 	return float64(n) / time.Since(start).Seconds(), ctx.Err()
 }
 
-// together adds up the rates of what n goroutines do at the same time.
-func (b *bench) together(n int, rate func(i int) (float64, error)) (float64, error) {
+// together has n goroutines call f again and again, all at the same time, and returns how often a second each call has ended.
+// It takes d, or longer until there were n calls. What is under way by then is waited for and does not count: those that are
+// left have the store to themselves more and more, and the rate of many on one name would be too high.
+func (b *bench) together(ctx context.Context, n int, d time.Duration, f func(i int) error) ([]float64, error) {
 	rates := make([]float64, n)
-	err := each(n, func(i int) (err error) {
-		rates[i], err = rate(i)
-		return err
+	var mu sync.Mutex
+	var took time.Duration // 0 until the end
+	calls, start := 0, time.Now()
+	goesOn := func(i int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		b.pairs.Add(1)
+		if took > 0 {
+			return false
+		}
+		calls++
+		rates[i]++
+		if now := time.Since(start); now >= d && calls >= n {
+			took = max(now, 1)
+		}
+		return took == 0
+	}
+	err := each(n, func(i int) error {
+		for {
+			if err := f(i); err != nil || !goesOn(i) {
+				return cmp.Or(err, ctx.Err())
+			}
+		}
 	})
-	total := 0.0
+	for i := range rates {
+		rates[i] /= max(took, 1).Seconds()
+	}
+	return rates, err
+}
+
+func sum(rates []float64) (total float64) {
 	for _, r := range rates {
 		total += r
 	}
-	return total, err
+	return total
 }
 
 // each runs f for 0 to n-1 at the same time and returns the first error.

@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -38,5 +39,23 @@ func TestDisorder(t *testing.T) {
 		if got := (&grantOrder{order: c.order}).disorder(); got != c.want {
 			t.Errorf("%v: %v, want %v", c.order, got, c.want)
 		}
+	}
+}
+
+// TestTogetherCountsWhatHasEnded: many that take turns have no more of them a second than one.
+func TestTogetherCountsWhatHasEnded(t *testing.T) {
+	for _, n := range []int{1, 16, 64} {
+		synctest.Test(t, func(t *testing.T) {
+			name := make(chan struct{}, 1)
+			rates, err := new(bench).together(t.Context(), n, time.Second, func(int) error {
+				name <- struct{}{}
+				time.Sleep(100 * time.Millisecond)
+				<-name
+				return nil
+			})
+			if got := sum(rates); err != nil || len(rates) != n || math.Abs(got-10) > .001 {
+				t.Errorf("%d at a time: %v turns a second, %v; want 10", n, got, err)
+			}
+		})
 	}
 }

@@ -107,7 +107,8 @@ func (r doc) performanceLead() string {
 	if r.Interrupted {
 		rounds = "up to " + rounds
 	}
-	lead := fmt.Sprintf("Median of %s in which the backends took turns; ± is half the distance between the extremes. ", rounds) +
+	lead := fmt.Sprintf("Median of %s in which the backends took turns, and the greatest of what is the worst of a round, like the longest wait; "+
+		"± is half the distance between the extremes. ", rounds) +
 		"Rates count a lock and its unlock as one; Jain's index is 1 if all clients got the same share; hand-off is from Unlock to the waiter's return. " +
 		"Requests and bytes are those of one lock and unlock."
 	if slices.ContainsFunc(r.Backends, func(b *report.Backend) bool {
@@ -127,7 +128,7 @@ func (r doc) seriesRow(in figureInfo, series []report.Series) tableRow {
 	best := r.winner(series, in.lower)
 	for i, s := range series {
 		c := tableCell{Text: "–"}
-		if m, ok := s.Median(); ok {
+		if m, ok := in.id.Of(s); ok {
 			c.Text, c.Spread, c.Best = number(m), spread(s), in.claim != "" && best == i
 		}
 		row.Cells = append(row.Cells, c)

@@ -37,7 +37,7 @@ func (r doc) watch(i int) []statement {
 	}
 	if unfair(b) {
 		j, _ := b.Figures[report.HotJain].Median()
-		worst, _ := b.Figures[report.HotWorst].Median()
+		worst, _ := report.HotWorst.Of(b.Figures[report.HotWorst])
 		all = append(all, statement{Verdict: report.Caution, Why: fact(b, "fairness"), Head: "Unfair on a contended name",
 			Text: fmt.Sprintf("Jain's index %s, longest wait %s; its throughput there is not ranked",
 				number(j), quantity(worst, "ms"))})

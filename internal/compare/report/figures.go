@@ -1,5 +1,7 @@
 package report
 
+import "slices"
+
 // A Figure is one measured quantity, with one value a round.
 type Figure string
 
@@ -36,6 +38,18 @@ const (
 	FailOver    Figure = "failover_ms"        // from the cut to the grant to a waiter
 	FailOverTTL Figure = "failover_after_ttl" // the same, as a multiple of the TTL
 )
+
+// worst are figures of the worst that has come in a round.
+var worst = []Figure{HotWorst, WaitDisorder, TryNobody, HeldLost}
+
+// Of returns what stands for all rounds of a figure: the median, or the greatest of what is the worst of a round already. It
+// reports false if nothing was measured.
+func (f Figure) Of(rounds Series) (float64, bool) {
+	if len(rounds) > 0 && slices.Contains(worst, f) {
+		return slices.Max(rounds), true
+	}
+	return rounds.Median()
+}
 
 // ClientCPU is what a pair of lock and unlock of a workload costs this process, in
 // microseconds of its processors.
