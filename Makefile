@@ -13,6 +13,7 @@ servers: ## install what is missing of Redis, MariaDB, Postgres, ZooKeeper and e
 tools: ## what the tests need: the same, PgBouncer, libfaketime, and a C compiler for -race
 	@scripts/install-servers.sh redis mysql pg zk etcd cc test
 
+compare compare-docs: export DISTLOCK_REQUIRE ?= all
 .PHONY: compare
 compare: servers ## the comparison of all five backends on this machine (5 to 6 minutes)
 	$(GO) run -ldflags "$$(scripts/commit-flag.sh)" ./cmd/distlock compare --html report.html $(ARGS)
@@ -114,7 +115,7 @@ examples: servers ## the worked examples on all five backends, with what they pr
 	cd examples/filelock && $(GO) test -count 1 $(ARGS) ./...
 	cd examples/service && $(GO) test -count 1 $(ARGS) ./...
 
-# Pinned to one processor, and two busy loops compete with it for the machine in every other round.
+# One goroutine at a time, and two busy loops compete with it for the machine in every other round.
 .PHONY: tolerated
 tolerated: ROUNDS = 20
 tolerated: ## the drivers that are unusual but right, ROUNDS=20 times: -race, one processor (it says how long it takes)

@@ -166,7 +166,7 @@ func (c *C) conclude() {
 	}
 	c.mu.Unlock()
 	if fired := c.fired(); passed && fired < need {
-		c.verdict(Inconclusive, fmt.Sprintf("the faults took effect %d times, %d are needed to prove something", fired, need))
+		c.verdict(Inconclusive, fmt.Sprintf("the faults took effect %d times, %d are needed to prove something; do all connections of OpenVia go through its link?", fired, need))
 	}
 	if lawless {
 		return

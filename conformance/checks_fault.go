@@ -49,7 +49,7 @@ func blackHole(c *C) {
 		case c.tooLong(began, began+took, limit+c.Slack()):
 			c.Failf("A's network swallows everything; %s with a context of %v took %v (slack %v) and returned: %s", what, limit, took, c.Slack(), describe(err))
 		case err == nil || errors.Is(err, distlock.ErrHeld):
-			c.breach(clause, "A's network swallows everything, but %s returned %s", what, describe(err))
+			c.breach(clause, "A's network swallows everything, if all its connections go through its link, but %s returned %s", what, describe(err))
 		case errors.Is(err, distlock.ErrLost):
 			c.Inconclusivef("the lock of A ran out before %s", what)
 		case !errors.Is(err, context.DeadlineExceeded):

@@ -22,7 +22,7 @@ func (h harness) Open(context.Context, *conformance.C) (distlock.Locker, error) 
 
 func (h harness) Caps() conformance.Caps {
 	return conformance.Caps{
-		Backend: "mine", Fair: conformance.Yes, Push: conformance.Yes, Durable: conformance.No, Quorum: conformance.No,
+		Backend: "memory", Fair: conformance.Yes, Push: conformance.Yes, Durable: conformance.No, Quorum: conformance.No,
 		Inspector: conformance.No, Proxy: conformance.No, Process: conformance.No, ServerClock: conformance.No,
 		Failover: conformance.No, Namespaces: conformance.No, Child: conformance.No,
 	}

@@ -62,13 +62,14 @@ type Process interface {
 // by which a driver answers distlock.Inspect and List.
 type Inspector interface {
 	// Records returns how many live entries the store has of a name: holders and
-	// waiters. What only keeps its tokens from falling does not count.
+	// waiters. What only keeps its tokens from falling, or remembers a release, does not count.
 	Records(ctx context.Context, name string) (int, error)
 
 	// Waiters returns how many of them wait, or -1 if the store keeps no queue.
 	Waiters(ctx context.Context, name string) (int, error)
 
-	// Delete removes the entry of the holder, as an administrator would.
+	// Delete ends the hold of a name, as an administrator would, and leaves what keeps tokens from falling. It returns nil if
+	// nobody holds it.
 	Delete(ctx context.Context, name string) error
 }
 

@@ -117,7 +117,7 @@ func tell(t *testing.T, r Result, strict bool) {
 }
 
 // Verify examines a driver outside of go test, in real time, and returns what it
-// found. It touches only names under a random prefix of its own and leaves no lock.
+// found. It touches only names that contain random text of its own, and leaves no lock.
 // What the store keeps of a name, so that tokens never fall, stays. When ctx ends,
 // running checks are inconclusive, and those that have not begun are left out.
 func Verify(ctx context.Context, h Harness, o *Options) Report {

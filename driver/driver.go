@@ -62,7 +62,8 @@ type Driver interface {
 	//  1. It must test the ownership and move the expiry of an entry in one atomic step.
 	//  2. The error must be ErrLost, and the entry unchanged, if the store says that the
 	//     entry is gone, has expired or belongs to another claim.
-	//  3. It must never shorten a lease. Grant.Token is ignored.
+	//  3. It must never shorten a lease. Where a write replaces the TTL of the store, it writes what may be left of it, counted
+	//     from the reply to the write before, if that is more. Grant.Token is ignored.
 	//  4. Its context ends when half of what the lease with the least time has left is
 	//     over. A stuck server, row or key must not take the answers of the others with it:
 	//     parts that may fail by themselves run side by side, and each is answered as soon as
@@ -124,9 +125,9 @@ type Claim interface {
 	//     free. On a driver that queues, the claim is then in the queue,
 	//     unless Request.NoWait is set.
 	//  4. While the claim waits, Try is repeated at least every third of Request.TTL, and so
-	//     it stays in the queue. A claim not seen for a TTL may be dropped from the queue. If
-	//     it was, because its session or lease has died, Try or Wait must return an error
-	//     of fate Answered: any other the claim outlives.
+	//     it stays in the queue. A claim not seen for a TTL may be dropped from the queue; its
+	//     next Try puts it at the end. If its session or lease has died, and another place would
+	//     need another claim, Try or Wait must return an error of fate Answered: any other the claim outlives.
 	Try(ctx context.Context) (Grant, error)
 
 	// Wait blocks until Try may succeed, or ctx ends. It is called only after a
@@ -141,7 +142,8 @@ type Claim interface {
 	//     poll interval. It needs no timer. If something can wake it after all, such as a
 	//     subscription that was confirmed meanwhile, it may return.
 	//  4. It must not hold a pooled connection while it blocks.
-	//  5. An error other than ctx's is judged by its fate, like one of Try.
+	//  5. A subscription that breaks is a return of nil: Try then decides, and answers NoWake until there is another. An
+	//     error other than ctx's is judged by its fate, like one of Try.
 	Wait(ctx context.Context) error
 
 	// Release removes every trace of the claim: the hold, if it was won, and its
@@ -151,7 +153,7 @@ type Claim interface {
 	//  2. It returns nil if the claim held the name until now, or never held it;
 	//     ErrLost if the claim had won and its hold was over before.
 	//  3. If the client library may send a request twice by itself, the second
-	//     answer must be that of the first.
+	//     answer must be that of the first. Better switch that off.
 	//  4. It is called at least once after a Try that may have left something: one that
 	//     returned a grant, ErrHeld, or an error of fate Unknown. It is not called where each
 	//     Try returned an error of another fate, or ErrHeld to a claim with
@@ -210,13 +212,13 @@ type Capabilities struct {
 	Backend string // for error texts and reports: "redis"
 
 	Fair bool // Try serves the claims on one name in the order of their first Try, over all processes
-	Push bool // Wait returns soon after a release, unless [Held] says NoWake; otherwise the engine polls
+	Push bool // a release wakes the next waiter alone, and soon, unless [Held] says NoWake; otherwise the engine polls
 
 	Durability Durability // what happens to locks and tokens when the store restarts or fails over
 
 	MinTTL         time.Duration // the shortest TTL that can be asked for; 0 means 1 ms
 	MaxTTL         time.Duration // the longest that can be promised; 0 means distlock.MaxTTL
-	TTLGranularity time.Duration // TTLs are rounded up to a multiple of it; 0 means 1 ms
+	TTLGranularity time.Duration // the driver rounds TTLs up to a multiple of it; 0 means 1 ms
 	ExpiryLag      time.Duration // how long after its TTL a dead holder's name may stay held, at the most
 
 	// MaxExtend is the factor by which Extend can exceed the TTL that a lock was acquired with, where

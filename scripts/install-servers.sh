@@ -82,15 +82,18 @@ missing() {
 
 # --- Debian and Ubuntu
 
+may_install() { ((EUID == 0)) || has sudo; }
+
 as_root() {
-  if ((EUID == 0)); then
-    "$@"
-  elif has sudo; then
-    sudo "$@"
-  else
-    say "not root and no sudo; run as root: $*"
-    exit 1
-  fi
+  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
+# in_turn waits for another run of this script on this machine: it installs under a policy of its own, and takes that away at its end.
+in_turn() {
+  local lock=${TMPDIR:-/tmp}/distlock-install.lock
+  has flock || return 0
+  [[ -e $lock ]] || (umask 0111 && : >"$lock") 2>/dev/null || return 0
+  exec 9<"$lock" && flock 9
 }
 
 policy=/usr/sbin/policy-rc.d
@@ -131,8 +134,9 @@ apt_install() {
   local services=()
   say "installs $* by apt-get"
   forbid_services
-  as_root apt-get -qq update >"$log" 2>&1 &&
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >>"$log" 2>&1 || {
+  # A list that cannot be had may be of packages that are not asked for. A fresh machine updates itself when it starts.
+  as_root apt-get -qq -o DPkg::Lock::Timeout=600 update >"$log" 2>&1 || say "apt-get update has failed in part"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" >>"$log" 2>&1 || {
     cat "$log" >&2
     say "apt-get failed"
     exit 1
@@ -183,6 +187,14 @@ build_etcd() {
 
 log=$(mktemp)
 building= installed=
+if may_install && has apt-get && [[ -e $kept || -e $policy ]]; then
+  in_turn
+  restore_policy # of a run that was killed
+fi
+if [[ -n $(missing apt) ]] && has apt-get && ! may_install; then
+  say "this is not root, and there is no sudo. Run as root: apt-get install -y --no-install-recommends $(missing apt)"
+  exit 1
+fi
 if wanted etcd && ! has_recent_etcd; then
   binary=$(etcd_binary)
   # Beside the packages, which have to come over the network and be unpacked.
@@ -191,8 +203,9 @@ fi
 if [[ -n $(missing apt) ]]; then
   installed=yes
   if has apt-get; then
-    read -ra packages <<<"$(missing apt)"
-    apt_install "${packages[@]}"
+    in_turn
+    read -ra packages <<<"$(missing apt)" # another run may have installed them meanwhile
+    ((${#packages[@]} == 0)) || apt_install "${packages[@]}"
   elif has brew; then
     read -ra packages <<<"$(missing brew)"
     say "installs ${packages[*]} by brew"

@@ -19,7 +19,12 @@ if [ "${1-}" = --module ]; then
 	exit 0
 fi
 
-bad=$(gofmt -l $(git ls-files --cached --others --exclude-standard '*.go'))
+# Where git refuses, as in a folder of another user, nothing would be looked at.
+files=$(git ls-files --cached --others --exclude-standard '*.go') && [ -n "$files" ] || {
+	echo "git lists no files here"
+	exit 1
+}
+bad=$(gofmt -l $files)
 if [ -n "$bad" ]; then
 	echo "not formatted with gofmt (make fmt does it):"
 	echo "$bad"

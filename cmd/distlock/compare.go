@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock/internal/compare"
 	"github.com/distlock-go/distlock/internal/compare/report"
+	"github.com/distlock-go/distlock/internal/servers"
 )
 
 const compareHelp = `Compare measures lock backends side by side, in alternating rounds. "distlock help
@@ -20,19 +22,22 @@ Its URLs are arguments: it looks at neither DISTLOCK_URL nor a configuration fil
 Without a URL it compares memory, and Redis, MySQL, Postgres, ZooKeeper and etcd as given
 by DISTLOCK_REDIS_URL, DISTLOCK_MYSQL_URL, DISTLOCK_PG_URL, DISTLOCK_ZK_URL and
 DISTLOCK_ETCD_URL, or in containers, or as local processes that it starts on loopback and
-stops again. What cannot be had is listed with the reason.
+stops again. What cannot be had is listed with the reason; what was given and cannot be had
+is an error, after the report.
 
-On a server that was given it touches only keys with a random prefix, two tables or a
+It loads the servers as fast as they answer, with up to --clients clients, each with
+connections of its own. On a server that was given it touches only keys with a random prefix, two tables or a
 node with a random name, within the prefix, schema or node of the URL, and removes them.
-MySQL and Postgres need the rights to CREATE and DROP them.
+MySQL and Postgres need the rights to CREATE and DROP them, Redis that to SCAN.
 
 Then it breaks things on purpose, unless --safety=false: holders are killed, stopped and
 cut off, waiters are cancelled, servers restarted (those that it has started, never one
 that was given), and it looks who holds, and who was told.
 
 Interrupted by a signal, it stops within seconds, removes what it has made, prints what
-was measured until then, and exits with 128+n. It exits with 70 if a store broke the
-contract, a workload failed, or something could not be removed.`
+was measured until then, and exits with 128+n; a second one ends it at once. It exits with
+70 if a store broke the contract, could not be opened, a workload failed, or something
+could not be removed.`
 
 const workloadHelp = `Workloads of compare:
 
@@ -45,7 +50,7 @@ const workloadHelp = `Workloads of compare:
   waiting            many goroutines of one process that wait for one name
   try                all clients TryLock all names at the same moment
   arrivals           calls that begin at a rate; latency from when each was to begin
-  hot_by_clients     hot, with 2, 4, 8 ... clients
+  hot_by_clients     hot, with 1, 2, 4 ... clients
   parallel_by_names  parallel, with 1, 8, 64 ... names
   failover           the holder's packets vanish: until a waiting client holds
   held               many locks held and renewed: memory, requests, losses
@@ -75,7 +80,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
 			if err != nil {
 				return interrupted(signals, err)
 			}
-			return interrupted(signals, out.write(cmd, found))
+			return interrupted(signals, errors.Join(out.write(cmd, found), lacking(found, out.from == "")))
 		},
 	}
 	f := cmd.Flags()
@@ -84,6 +89,18 @@ func compareCommand(signals *interrupts) *cobra.Command {
 	completeWords(cmd, "profile", false, profileNames()...)
 	completeWords(cmd, "workloads", true, report.WorkloadIDs()...)
 	return cmd
+}
+
+// lacking returns an error if a server was not measured that the environment gives or requires: a comparison without it is not
+// what was asked for.
+func lacking(r *report.Report, measured bool) error {
+	var errs []error
+	for name := range r.Missing {
+		if kind := servers.Kind(name); measured && (os.Getenv(kind.EnvURL()) != "" || kind.Required()) {
+			errs = append(errs, fmt.Errorf("%s was not measured, although %s or DISTLOCK_REQUIRE names it", kind, kind.EnvURL()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func runCompare(ctx context.Context, urls []string, p report.Params, safety bool) (*report.Report, error) {
@@ -116,15 +133,15 @@ func progress() compare.Progress {
 		return plainProgress(start)
 	}
 	var bar *progressbar.ProgressBar
+	percent := 0
 	return func(done, total int, what string, left time.Duration) {
 		if bar == nil {
 			bar = progressbar.NewOptions(100, progressbar.OptionSetWriter(os.Stderr),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false), progressbar.OptionFullWidth())
 		}
 		bar.Describe(given.message(doing(what, left)))
-		percent := 100
-		if done < total {
-			percent = share(time.Since(start), left)
+		if percent = max(percent, share(time.Since(start), left)); done == total { // an estimate that has grown takes nothing back
+			percent = 100
 		}
 		_ = bar.Set(percent) // a bar that cannot be drawn is no reason to stop
 	}
@@ -132,9 +149,11 @@ func progress() compare.Progress {
 
 func plainProgress(start time.Time) compare.Progress {
 	var told time.Time
+	percent := 0
 	return func(done, total int, what string, left time.Duration) {
 		if done < total && time.Since(told) >= tellEvery {
-			fmt.Fprintf(stderr, "%3d%%  %s\n", share(time.Since(start), left), doing(what, left))
+			percent = max(percent, share(time.Since(start), left))
+			fmt.Fprintf(stderr, "%3d%%  %s\n", percent, doing(what, left))
 			told = time.Now()
 		}
 	}

@@ -36,7 +36,7 @@ func (c *compareParams) addTo(f *pflag.FlagSet) {
 	f.IntVar(&c.Names, "names", p.Names, "names locked in parallel by one client, or chosen from by arrivals; 1 to 10000")
 	f.IntVar(&c.Held, "held", p.Held, "locks held at the same time by one client; 1 to 100000")
 	f.IntVar(&c.Waiters, "waiters", p.Waiters, "goroutines of one process that wait for one name; 1 to 100000")
-	f.DurationVar(&c.TTL, "ttl", p.TTL, "TTL of the locks (of those in held: 6s at the most); 2s to 1h")
+	f.DurationVar(&c.TTL, "ttl", p.TTL, "TTL of the locks (of up to 10,000 in held: 6s at the most); 2s to 1h")
 	f.DurationVar(&c.Hold, "hold", p.Hold, "how long a lock is held before it is freed, in parallel, hot, arrivals, try and waiting; 0s to 1m")
 	f.Float64Var(&c.Rate, "rate", p.Rate, "calls that begin a second in arrivals; up to 100000, more than 0 adds arrivals to the workloads of a profile")
 }

@@ -15,7 +15,7 @@ import (
 
 // unsynced is what package servers says about all that it starts.
 const unsynced = "started for this run: it acknowledges a write before the disk has it (no fsync), " +
-	"so rates are those of the protocol and the code, not of the disk"
+	"so rates are those of the protocol and the code, not of the disk; and it shares the processors with its clients"
 
 // findTargets returns the backends to compare: those of the URLs, or else what
 // this machine has. closeAll stops what was started.

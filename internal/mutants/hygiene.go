@@ -89,13 +89,6 @@ func closeMutants() []Mutant {
 func declarationMutants() []Mutant {
 	return []Mutant{
 		{
-			Name: "HiddenInspector", Flaw: "has an inspector that its harness declares absent",
-			Seen:     "",
-			KilledBy: []Kill{{"meta/inspector-as-declared", "declared absent, but Inspect returned"}},
-			MayTrip:  nil,
-			design:   design{caps: func(c *conformance.Caps) { c.Inspector = conformance.No }},
-		},
-		{
 			Name: "HiddenQueue", Flaw: "serves waiters in their order, but its harness declares that it does not",
 			Seen:     "",
 			KilledBy: []Kill{{"meta/driver-agrees", "Fair: the harness says no"}},

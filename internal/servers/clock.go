@@ -85,6 +85,9 @@ func setClock(file string, ahead time.Duration) error {
 	if err := os.WriteFile(file+".new", []byte(text+"\n"), 0o644); err != nil {
 		return err
 	}
+	if err := os.Chmod(file+".new", 0o644); err != nil { // whatever the umask is
+		return err
+	}
 	return os.Rename(file+".new", file)
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Ports are taken below the range of the local ports of outgoing connections (32768 and up on Linux, 49152 on
@@ -73,8 +74,11 @@ func makeFolder(path string, port int) (*folder, error) {
 		return nil, errors.Join(err, os.Remove(path))
 	}
 	l, err := net.Listen("tcp", f.addr())
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = os.ErrExist
+	}
 	if err != nil {
-		return nil, errors.Join(os.ErrExist, f.remove())
+		return nil, errors.Join(err, f.remove())
 	}
 	return f, l.Close()
 }
@@ -134,6 +138,7 @@ func sweep(ctx context.Context) {
 			_ = lock.Close() // the engine does not answer: keep the mark for a run that finds one
 			continue
 		}
+		endWithin(path)
 		_ = f.remove()
 	}
 }

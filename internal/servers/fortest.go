@@ -44,6 +44,12 @@ func forTest(t testing.TB, kind Kind, start func(context.Context, Kind) (*Server
 	return s
 }
 
+// Required reports whether DISTLOCK_REQUIRE names a kind of server: then it must not be missing.
+func (k Kind) Required() bool {
+	must, err := required(os.Getenv("DISTLOCK_REQUIRE"), k)
+	return must || err != nil
+}
+
 // required reads a list such as "redis,etcd". An unknown name is an error: a misspelt one would let a whole suite be
 // skipped in silence.
 func required(list string, kind Kind) (bool, error) {

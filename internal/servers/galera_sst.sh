@@ -28,7 +28,10 @@ cd "$data"
 if [ ! "$bypass" ]; then
   rm -f tables_flushed
   echo "flush tables"
-  while [ ! -e tables_flushed ]; do sleep 0.1; done
+  while [ ! -e tables_flushed ]; do
+    [ -z "$parent" ] || kill -0 "$parent" 2>/dev/null || exit 1
+    sleep 0.1
+  done
   for file in ibdata* ib_logfile* undo* aria_log* */; do # MariaDB before 11 has no undo files
     [ ! -e "$file" ] || cp -R "$file" "$joiner"
   done

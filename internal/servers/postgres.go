@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -93,6 +94,9 @@ func findPostgres(name string) (string, bool) {
 }
 
 func probePostgres(ctx context.Context, at endpoint) (version string, err error) {
+	if !strings.Contains(at.tail, "?") {
+		at.tail += "?sslmode=disable" // as it was started, whatever PGSSLMODE says
+	}
 	conn, err := pgx.Connect(ctx, at.String())
 	if err != nil {
 		return "", err

@@ -53,8 +53,8 @@ var ErrNoControl = errors.New("servers: a server given by URL cannot be paused, 
 // installed. If a server was found and then failed to start, the error is another: a fault, not an absence.
 var ErrUnavailable = errors.New("no server available")
 
-// envURL is the environment variable that may hold a URL of this kind.
-func (k Kind) envURL() string { return "DISTLOCK_" + strings.ToUpper(string(k)) + "_URL" }
+// EnvURL is the environment variable that may hold a URL of this kind.
+func (k Kind) EnvURL() string { return "DISTLOCK_" + strings.ToUpper(string(k)) + "_URL" }
 
 // closeBound ends a Close that the Docker engine never answers. Removing a container takes well under a second;
 // ten times the engine's own grace period leaves no doubt that it hangs.

@@ -60,7 +60,7 @@ func only(t *testing.T, way string) {
 	}
 	t.Setenv("DISTLOCK_SERVERS", way)
 	for _, kind := range Kinds {
-		t.Setenv(kind.envURL(), "")
+		t.Setenv(kind.EnvURL(), "")
 	}
 }
 
@@ -243,7 +243,7 @@ func TestGiven(t *testing.T) {
 	wg.Wait()
 	for kind, theirs := range started {
 		t.Run(string(kind), func(t *testing.T) {
-			t.Setenv(kind.envURL(), theirs.URL())
+			t.Setenv(kind.EnvURL(), theirs.URL())
 			s := ForTest(t, kind)
 			if s.Origin() != "given URL" || s.URL() != theirs.URL() || s.Addr() != theirs.Addr() || s.Version() != theirs.Version() {
 				t.Fatalf("got %q at %s, version %q; want a given URL at %s, version %q",

@@ -93,10 +93,10 @@ func Start(ctx context.Context, kind Kind) (*Server, error) {
 	if !ok {
 		return nil, fmt.Errorf("servers: unknown kind %q: allowed are %v", kind, Kinds)
 	}
-	if raw := os.Getenv(kind.envURL()); raw != "" {
+	if raw := os.Getenv(kind.EnvURL()); raw != "" {
 		s, err := r.given(ctx, raw)
 		if err != nil {
-			return nil, fmt.Errorf("servers: %s: %w", kind.envURL(), err)
+			return nil, fmt.Errorf("servers: %s: %w", kind.EnvURL(), err)
 		}
 		return s, nil
 	}
@@ -144,7 +144,7 @@ func startError(ctx context.Context, kind Kind, noContainer, noLocal error) erro
 			absent = false
 		}
 	}
-	hints = append(hints, "set "+kind.envURL())
+	hints = append(hints, "set "+kind.EnvURL())
 	cause := errors.Join(noContainer, noLocal)
 	if ctx.Err() != nil {
 		cause = ctx.Err() // why the rest of it failed

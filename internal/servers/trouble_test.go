@@ -221,7 +221,7 @@ func TestFullDisk(t *testing.T) {
 					t.Skip("this release of Redis starts on a full disk")
 				}
 			}
-			wantSaid(t, err, "no "+string(kind)+" server", dir+" has 0 MB free", "set TMPDIR", kind.envURL())
+			wantSaid(t, err, "no "+string(kind)+" server", dir+" has 0 MB free", "set TMPDIR", kind.EnvURL())
 		})
 	}
 	left, err := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))

@@ -81,6 +81,17 @@ func signalChildren(parent int, signal syscall.Signal) error {
 	return nil
 }
 
+// endWithin kills the processes that work in a folder, or below. The children of a Postgres that was stopped when its tests were
+// killed outlive it, stopped.
+func endWithin(folder string) {
+	for _, p := range procstat.All() {
+		dir, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "cwd"))
+		if err == nil && (dir == folder || strings.HasPrefix(dir, folder+string(filepath.Separator))) {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		}
+	}
+}
+
 // freeShared removes the shared memory that a killed Postgres has left behind. The seventh line of its file has the number.
 func freeShared(file string) {
 	text, err := os.ReadFile(file)

@@ -27,6 +27,7 @@ func startTied(*exec.Cmd) (func(), error)      { return nil, errPlatform }
 func runAs(*exec.Cmd, int)                     {}
 func killChildren(int, <-chan struct{}) error  { return errPlatform }
 func signalChildren(int, syscall.Signal) error { return errPlatform }
+func endWithin(string)                         {}
 func freeShared(string)                        {}
 func freeSpace(string) (int64, bool)           { return 0, false }
 func awaitStopped(int) error                   { return errPlatform }

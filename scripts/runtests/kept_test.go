@@ -115,7 +115,7 @@ func TestKept(t *testing.T) {
 	if err := os.RemoveAll("a"); err != nil {
 		t.Fatal(err)
 	}
-	o.patterns = []string{"./nothing", "./b"}
+	o.patterns = []string{"./b"}
 	put(t, filepath.Join(keptDir(o, must(os.Getwd())), "plain/gone/gone.test"), "")
 	expect(t, o, true, "", "one")
 	if program(o, "gone") == nil {

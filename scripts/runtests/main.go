@@ -63,6 +63,7 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	go stopWithMake(ctx, stop)
 	run := runAll
 	if *remove {
 		run = func(context.Context, options) (bool, error) { return true, clean(o) }
@@ -92,9 +93,6 @@ func runAll(ctx context.Context, o options) (bool, error) {
 	parts, err := findParts(ctx, o)
 	if err != nil {
 		return false, err
-	}
-	if len(parts) == 0 {
-		return false, fmt.Errorf("no package with tests matches %v", o.patterns)
 	}
 	work, err := os.MkdirTemp("", "runtests-")
 	if err != nil {

@@ -70,6 +70,11 @@ func findParts(ctx context.Context, o options) ([]*part, error) {
 		}
 		parts = append(parts, found...)
 	}
+	for _, pattern := range o.patterns {
+		if !slices.ContainsFunc(parts, func(p *part) bool { return wanted(p.name, []string{pattern}) }) {
+			return nil, fmt.Errorf("no package with tests matches %s", pattern)
+		}
+	}
 	parts = slices.DeleteFunc(parts, func(p *part) bool { return !wanted(p.name, o.patterns) })
 	slices.SortStableFunc(parts, func(a, b *part) int { return rank(a.name) - rank(b.name) })
 	var all []*part

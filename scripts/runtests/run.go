@@ -163,7 +163,9 @@ func runOne(ctx context.Context, o options, p *part) result {
 	cmd := command(ctx, p.program, args...)
 	cmd.Dir = p.dir
 	// A program with the race detector sleeps for a second at its end, and so does each child process of the tests.
-	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	// Nor is it told how the user's own Postgres is to be reached.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PG") })
+	cmd.Env = append(env, "PWD="+p.dir, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if o.temp != "" {
 		cmd.Env = append(cmd.Env, "TMPDIR="+o.temp)
 	}

@@ -162,9 +162,12 @@ func TestJudgeRestart(t *testing.T) {
 		{[]trial{lost, lost}, 19900 * time.Millisecond, report.Unmeasured, "not measured: the server was away for 19.9 s, longer than a lock of 10s lasts"},
 		{[]trial{lost, flawed}, 20 * time.Second, report.Bad, "lost and NOT told"},
 	} {
-		if o := judgeRestart(tc.trials, tc.away, 10*time.Second, 10*time.Second); o.Verdict != tc.want || o.Text != tc.says {
+		if o := judgeRestart(tc.trials, tc.away, 10*time.Second, 10*time.Second, driver.Restart); o.Verdict != tc.want || o.Text != tc.says {
 			t.Errorf("away for %v: %s, %q, want %s, %q", tc.away, o.Verdict, o.Text, tc.want, tc.says)
 		}
+	}
+	if o := judgeRestart([]trial{kept, kept}, time.Second, 10*time.Second, 10*time.Second, driver.Volatile); o.Verdict != report.Caution {
+		t.Errorf("a store that may forget: %s, %q", o.Verdict, o.Text)
 	}
 }
 
@@ -220,7 +223,7 @@ func TestJudgeChecks(t *testing.T) {
 		text    string
 		err     error
 	}{
-		{[]conformance.Result{passed, skipped}, report.Good, "fine", nil},
+		{[]conformance.Result{passed, skipped}, report.Good, "fine, by 1 of 2 checks", nil},
 		{[]conformance.Result{passed, failed, slow}, report.Bad, "fails a/failed: two hold it", nil},
 		{[]conformance.Result{passed, slow}, report.Good, "fine", errStall},
 	} {

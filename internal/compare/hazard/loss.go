@@ -18,6 +18,7 @@ type trial struct {
 	also  time.Duration // a second value, for the detail
 	slow  bool          // later than the TTL, though not than what the driver declares
 	kept  bool          // the lock survived
+	ttl   time.Duration // of the holder
 }
 
 // repeat runs a hazard several times at once, each on a name of its own. If the machine
@@ -28,7 +29,8 @@ func (e *env) repeat(ctx context.Context, what string, f func(ctx context.Contex
 		var err error
 		for attempt := range e.maxAttempts {
 			name := fmt.Sprintf("%s%s/%d-%d", e.prefix, what, i, attempt)
-			if trials[i], err = f(ctx, name, e.ttl<<attempt); !errors.Is(err, errStall) {
+			trials[i], err = f(ctx, name, e.ttl<<attempt)
+			if trials[i].ttl = e.ttl << attempt; !errors.Is(err, errStall) {
 				return err
 			}
 		}
@@ -198,6 +200,12 @@ func killedHolder(ctx context.Context, e *env) (report.Outcome, error) {
 	detail := fmt.Sprintf("from SIGKILL of a process that held with a TTL of %v to the return of Lock in a waiting client", e.ttl)
 	if e.caps.ExpiryLag > 0 {
 		detail += fmt.Sprintf("; the driver declares up to %v on top of the TTL", e.caps.ExpiryLag)
+	}
+	if i := slices.IndexFunc(trials, func(t trial) bool { return t.ttl != e.ttl }); i >= 0 {
+		detail += fmt.Sprintf("; the machine was too slow, so one held with a TTL of %v", trials[i].ttl)
+		for i := range trials { // in that of the others, which other stores have
+			trials[i].value = time.Duration(float64(trials[i].value) * float64(e.ttl) / float64(trials[i].ttl))
+		}
 	}
 	return judge(trials, detail, func(ds []time.Duration) (report.Verdict, string) {
 		text := fmt.Sprintf("free after %s", span(slices.Max(ds)))

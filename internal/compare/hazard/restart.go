@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/compare/report"
 )
 
@@ -68,12 +69,12 @@ func serverRestart(ctx context.Context, e *env) (report.Outcome, error) {
 		return report.Outcome{}, err
 	}
 	lease := slices.MinFunc(stays, func(a, b *stay) int { return cmp.Compare(a.lease, b.lease) }).lease
-	return judgeRestart(trials, up-killed, e.restartTTL, lease), nil
+	return judgeRestart(trials, up-killed, e.restartTTL, lease, e.caps.Durability), nil
 }
 
 // judgeRestart tells what a server that was away for so long has made of its locks. One that was lost without a flaw
 // says nothing if it could not have been renewed in time: the last renewal may be a third of the TTL before the end of the server.
-func judgeRestart(trials []trial, away, ttl, lease time.Duration) report.Outcome {
+func judgeRestart(trials []trial, away, ttl, lease time.Duration, class driver.Durability) report.Outcome {
 	kept := 0
 	lost := slices.DeleteFunc(trials, func(t trial) bool {
 		if t.kept {
@@ -83,6 +84,10 @@ func judgeRestart(trials []trial, away, ttl, lease time.Duration) report.Outcome
 	})
 	detail := fmt.Sprintf("server killed (SIGKILL) and started again on its data, as it is configured here, while %d locks were held with a TTL of %v; "+
 		"it was away for %s; %d kept", len(trials), ttl, span(away), kept)
+	if len(lost) == 0 && class == driver.Volatile {
+		return report.Outcome{Verdict: report.Caution, Text: "kept this time",
+			Detail: detail + ". The process was killed, and not the machine, and a store of the class volatile may forget its locks all the same"}
+	}
 	if len(lost) == 0 {
 		return report.Outcome{Verdict: report.Good, Text: "kept", Detail: detail}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
@@ -54,14 +55,46 @@ func (e *env) checked(ctx context.Context, ids []string, good string) (report.Ou
 	}
 	defer release(admin)
 	h := &harness{env: e, admin: admin}
+	answered := answering(ctx, admin, e.prefix+"answers")
 	found := conformance.Verify(ctx, h.withAbilities(), &conformance.Options{
 		Filter: func(k conformance.Check) bool { return slices.Contains(ids, k.ID) },
 	})
 	if ctx.Err() != nil {
 		return report.Outcome{}, ctx.Err()
 	}
-	return judgeChecks(found.Results, good)
+	o, err := judgeChecks(found.Results, good)
+	if silent := answered(); silent != nil && o.Verdict == report.Bad {
+		return report.Outcome{}, fmt.Errorf("the store has not answered meanwhile, so a check that failed says nothing: %w", silent)
+	}
+	return o, err
 }
+
+// answering looks at a name again and again, until the function that it returns is called. That says why a look has failed.
+func answering(ctx context.Context, l distlock.Locker, name string) (failed func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	end := make(chan error, 1)
+	go func() {
+		var failed error
+		for ctx.Err() == nil {
+			_, err := distlock.Inspect(ctx, l, name)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, distlock.ErrUnsupported) {
+				failed = err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(lookEvery):
+			}
+		}
+		end <- failed
+	}()
+	return func() error {
+		cancel()
+		return <-end
+	}
+}
+
+// lookEvery is often enough to see an outage, and no load.
+const lookEvery = 100 * time.Millisecond
 
 // notOpened begins, in the reason of a failed check, what says nothing of the locks: a server may take only so many
 // connections from one address, as ZooKeeper does.
@@ -88,6 +121,9 @@ func judgeChecks(results []conformance.Result, good string) (report.Outcome, err
 		if len(ids[s]) > 0 {
 			said = append(said, string(s)+": "+strings.Join(ids[s], ", "))
 		}
+	}
+	if skipped, passed := len(ids[conformance.Skipped]), len(ids[conformance.Passed]); skipped > 0 && len(ids[conformance.Failed]) == 0 {
+		good += fmt.Sprintf(", by %d of %d checks", passed, passed+skipped)
 	}
 	o := report.Outcome{Verdict: report.Good, Text: good, Detail: strings.Join(said, "; ")}
 	switch {

@@ -262,7 +262,7 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 func (r doc) compared() string {
 	var claims []string
 	for _, c := range r.contests() {
-		if _, of := r.leaders(c.series, c.info.lower); of > 1 {
+		if _, of := r.leaders(c.series, c.info.lower); of > 1 && slices.ContainsFunc(c.series, func(s report.Series) bool { return len(s) >= MinRounds }) {
 			claims = append(claims, c.info.claim)
 		}
 	}

@@ -139,7 +139,8 @@ func (r doc) seriesRow(in figureInfo, series []report.Series) tableRow {
 func (r doc) safetyTable() table {
 	t := table{Title: "Safety", Columns: r.labels(),
 		Lead: "Measured by doing it: the holder's process was killed, stopped and cut off, the server restarted, waiters " +
-			"cancelled. “Told” is when the holder learned that its lock was gone; it must be before the next one holds."}
+			"cancelled. The TTL of the holders is 2 s, and at the restart 10 s, whatever that of the rates is. “Told” is when the holder's lock " +
+			"ended, at its deadline or when it learned of the loss; a stopped process sees that when it goes on. It must be before the next one holds."}
 	for _, h := range r.hazards() {
 		row := tableRow{Head: hazardOf(h).title}
 		for _, b := range r.Backends {

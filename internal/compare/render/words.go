@@ -38,7 +38,7 @@ var figureInfos = []figureInfo{
 	{report.HotJain, "… Jain's index", "", false, ""},
 	{report.HotWorst, "… longest wait", "ms", true, "the longest wait for a contended name"},
 	{report.HandOff50, "hand-off, median", "ms", true, "passing a lock on"},
-	{report.HandOff99, "hand-off, 99 %", "ms", true, "passing a lock on, 99th percentile"},
+	{report.HandOff99, "hand-off, 99 %", "ms", true, ""}, // of some fifty in a round, which is the longest
 	{"waiting_requests_per_s", "many waiting: requests", "/s", true, "cheap waiting"},
 	{"waiting_drain_ms", "… until all had a turn", "ms", true, "serving a long queue"},
 	{"waiting_out_of_order", "… share out of order", "", true, ""},
@@ -355,20 +355,23 @@ func (r doc) warnings() []string {
 	return all
 }
 
-// Err returns an error if a workload failed on a backend, something is left there, or the contract was broken.
+// Err returns an error if a backend could not be opened, a workload failed on a backend, something is left there, or the contract was broken.
 func Err(rep *report.Report) error {
 	r := doc{rep}
+	labels := r.labels()
 	var errs []error
-	for _, b := range r.Backends {
-		if len(b.Failed) > 0 {
-			errs = append(errs, fmt.Errorf("%s failed on %s", Plural(len(b.Failed), "workload"), b.Name))
+	for i, b := range r.Backends {
+		if _, unopened := b.Failed["open"]; unopened {
+			errs = append(errs, fmt.Errorf("%s could not be opened", labels[i]))
+		} else if len(b.Failed) > 0 {
+			errs = append(errs, fmt.Errorf("%s failed on %s", Plural(len(b.Failed), "workload"), labels[i]))
 		}
 		if b.Left != "" {
-			errs = append(errs, fmt.Errorf("something is left on %s", b.Name))
+			errs = append(errs, fmt.Errorf("something is left on %s", labels[i]))
 		}
 		for _, h := range r.hazards() {
 			if b.Safety[h].Verdict == report.Bad {
-				errs = append(errs, fmt.Errorf("%s broke the contract: %s", b.Name, hazardOf(h).title))
+				errs = append(errs, fmt.Errorf("%s broke the contract: %s", labels[i], hazardOf(h).title))
 			}
 		}
 	}
