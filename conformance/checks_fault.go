@@ -116,7 +116,8 @@ func waiterCut(c *C) {
 	a, b := c.open("A"), c.openVia("B")
 	h := a.mustTry(c.Name("x"), "which is fresh", distlock.TTL(c.long()))
 	queue := []*pending{b.begin(h.Name(), distlock.TTL(c.long()))}
-	if c.awaitQueued(h.Name(), 1) && c.harness.Caps().Fair == Yes {
+	// On a real network B may still be about to connect when the name is freed, and a store may pass over a waiter that it cannot tell.
+	if c.awaitQueued(h.Name(), 1) && c.harness.Caps().Fair == Yes && c.Virtual() {
 		queue = append(queue, c.open("D").begin(h.Name(), distlock.TTL(c.long())))
 		c.awaitQueued(h.Name(), 2)
 	}

@@ -148,7 +148,7 @@ func Merge[T comparable](u *URL, key string, value T, option *T) {
 	var none T
 	_, param := u.known[key]
 	_, given := u.query[key]
-	if *option != none && value != *option && (given || value != none && !param) {
+	if *option != none && value != *option && (param && given || !param && value != none) {
 		u.fail("the %s is %v, but also given as %v; the two must be the same", key, value, *option)
 	}
 	if *option == none {

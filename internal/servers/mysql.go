@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -115,8 +114,6 @@ func initMariaDB(ctx context.Context, dir string, args []string) error {
 	if !ok {
 		return unavailable{"mariadbd is installed, mariadb-install-db is not"}
 	}
-	// The tool passes it on without quotes, and a folder may have a space; it has TMPDIR.
-	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--tmpdir=") })
 	// --force: otherwise it fails where neither the machine's name nor localhost can be looked up, as in a bare chroot.
 	args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", "--force",
 		"--innodb-use-native-aio=0")
