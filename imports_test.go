@@ -122,7 +122,7 @@ var importRules = []importRule{
 	// Makes the archives of a release.
 	{dir: "scripts/dist"},
 	// Make test, and the search for tests that fail now and then.
-	{dir: "scripts/runtests"},
+	{dir: "scripts/runtests", imports: []string{"internal/procstat"}},
 	{dir: "scripts/flakes"},
 	// An example imports what its readers can import.
 	{dir: "examples/naive", imports: []string{".", "backends", "github.com/redis/go-redis/v9"}}, // shows locks by bare commands

@@ -206,7 +206,7 @@ func (d *store) probe(ctx context.Context) error {
 	})
 }
 
-// foreign matches what the library, whose errors have no value for it, says of a server that does not answer like a Postgres.
+// foreign matches what the library says of a server that does not answer like a Postgres. It has no value for that.
 var foreign = regexp.MustCompile("unknown message type|received unexpected message")
 
 // explain adds to a server's error what to do about it.

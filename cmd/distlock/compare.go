@@ -26,9 +26,10 @@ stops again. What cannot be had is listed with the reason; what was given and ca
 is an error, after the report.
 
 It loads the servers as fast as they answer, with up to --clients clients, each with
-connections of its own. On a server that was given it touches only keys with a random prefix, two tables or a
-node with a random name, within the prefix, schema or node of the URL, and removes them.
-MySQL and Postgres need the rights to CREATE and DROP them, Redis that to SCAN.
+connections of its own. On a server that was given it touches only keys with a random
+prefix, two tables or a node with a random name, within the prefix, schema or node of the
+URL, and removes them. MySQL and Postgres need the rights to CREATE and DROP them, Redis
+that to SCAN.
 
 Then it breaks things on purpose, unless --safety=false: holders are killed, stopped and
 cut off, waiters are cancelled, servers restarted (those that it has started, never one
@@ -133,15 +134,16 @@ func progress() compare.Progress {
 		return plainProgress(start)
 	}
 	var bar *progressbar.ProgressBar
-	percent := 0
+	so := steady(start)
 	return func(done, total int, what string, left time.Duration) {
 		if bar == nil {
 			bar = progressbar.NewOptions(100, progressbar.OptionSetWriter(os.Stderr),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false), progressbar.OptionFullWidth())
 		}
 		bar.Describe(given.message(doing(what, left)))
-		if percent = max(percent, share(time.Since(start), left)); done == total { // an estimate that has grown takes nothing back
-			percent = 100
+		percent := 100
+		if done < total {
+			percent = so(left)
 		}
 		_ = bar.Set(percent) // a bar that cannot be drawn is no reason to stop
 	}
@@ -149,13 +151,21 @@ func progress() compare.Progress {
 
 func plainProgress(start time.Time) compare.Progress {
 	var told time.Time
-	percent := 0
+	so := steady(start)
 	return func(done, total int, what string, left time.Duration) {
 		if done < total && time.Since(told) >= tellEvery {
-			percent = max(percent, share(time.Since(start), left))
-			fmt.Fprintf(stderr, "%3d%%  %s\n", percent, doing(what, left))
+			fmt.Fprintf(stderr, "%3d%%  %s\n", so(left), doing(what, left))
 			told = time.Now()
 		}
+	}
+}
+
+// steady returns a function that says how much of a run is over. It takes nothing back when an estimate grows.
+func steady(start time.Time) func(left time.Duration) int {
+	percent := 0
+	return func(left time.Duration) int {
+		percent = max(percent, share(time.Since(start), left))
+		return percent
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // Stat is what the kernel says of a process.
 type Stat struct {
 	PID    int
+	Name   string        // of the program, 15 bytes of it
 	Parent int           // 0 if the process is gone
 	State  byte          // T is stopped, Z ended
 	Ended  time.Duration // processor time of its children that have ended, in hundredths of a second
@@ -35,8 +36,8 @@ func Read(pid int) Stat {
 	s := Stat{PID: pid}
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	// The name of the program is in brackets, and may contain some.
-	at := bytes.LastIndexByte(text, ')')
-	if err != nil || at < 0 {
+	from, at := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if err != nil || from < 0 || at < from {
 		return s
 	}
 	const state, parent, cutime, cstime = 0, 1, 13, 14 // the places behind the name, see proc_pid_stat(5)
@@ -44,6 +45,7 @@ func Read(pid int) Stat {
 	if len(fields) <= cstime {
 		return s
 	}
+	s.Name = string(text[from+1 : at])
 	s.Parent, _ = strconv.Atoi(fields[parent])
 	s.State = fields[state][0]
 	for _, field := range []string{fields[cutime], fields[cstime]} {

@@ -42,9 +42,9 @@ func (r doc) watch(i int) []statement {
 			Text: fmt.Sprintf("Jain's index %s, longest wait %s; its throughput there is not ranked",
 				number(j), quantity(worst, "ms"))})
 	}
-	if lost := b.Figures[report.HeldLost]; len(lost) > 0 && slices.Max(lost) > 0 {
+	if lost, _ := report.HeldLost.Of(b.Figures[report.HeldLost]); lost > 0 {
 		all = append(all, statement{Verdict: report.Caution, Head: "Lost while held", Why: fact(b, "clock"),
-			Text: fmt.Sprintf("%s of %d locks that should have been renewed in time", number(slices.Max(lost)), r.Params.Held)})
+			Text: fmt.Sprintf("%s of %d locks that should have been renewed in time", number(lost), r.Params.Held)})
 	}
 	all = append(all, r.behind(i)...)
 	all = append(all, r.noise(i)...)
