@@ -127,6 +127,7 @@ func testLeaseDiesUnderWaiter(t *testing.T, s *servers.Server) {
 func testDeletedWaiter(t *testing.T, s *servers.Server) {
 	for _, watching := range []bool{false, true} {
 		st := newStore(t, s)
+		st.watches.limit = time.Hour
 		st.won("x", nil)
 		c := st.claim("x", nil)
 		st.held(c)

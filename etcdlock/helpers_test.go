@@ -154,6 +154,18 @@ func (st *fixture) counted() *fixture {
 	return st
 }
 
+// lasts renews a claim with a lease that nothing else keeps alive, which is over if the machine was late for that long.
+func (st *fixture) lasts(c *claim) {
+	st.t.Helper()
+	lasted := c.lease.lasts(time.Now())
+	switch err := st.renew(c)[0]; {
+	case err != nil && !lasted:
+		st.t.Fatal("inconclusive: the machine was late: the lease was over when it was renewed:", err)
+	case err != nil:
+		st.t.Fatal("the renewal:", err)
+	}
+}
+
 // claim makes a claim with a TTL of 30 s, changed by with unless with is nil.
 func (st *fixture) claim(name string, with func(*driver.Request)) *claim {
 	r := driver.Request{Name: name, Owner: testkit.Owner(), TTL: 30 * time.Second, Holder: "tester"}

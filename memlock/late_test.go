@@ -14,9 +14,11 @@ import (
 func TestLateRequests(t *testing.T) {
 	for _, op := range []string{"try", "renew", "release"} {
 		t.Run(op, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			var mu sync.Mutex
 			var late []func()
-			delay := func(ctx context.Context, c memlock.Call, apply func()) error {
+			delay := func(request context.Context, c memlock.Call, apply func()) error {
 				mu.Lock()
 				first := c.Op == op && late == nil
 				if first {
@@ -24,8 +26,9 @@ func TestLateRequests(t *testing.T) {
 				}
 				mu.Unlock()
 				if first {
-					<-ctx.Done()
-					return ctx.Err()
+					cancel()
+					<-request.Done()
+					return request.Err()
 				}
 				apply()
 				return nil
@@ -35,8 +38,6 @@ func TestLateRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
 			lock, err := a.Lock(ctx, "x")
 			if err == nil {
 				_ = lock.Extend(ctx, time.Minute) // or its answer is lost

@@ -18,6 +18,8 @@ type handOvers struct {
 	mu      sync.Mutex
 	pending map[string]*handOver
 	closed  bool
+
+	awakeAfter time.Duration // the constant, but in tests
 }
 
 type handOver struct {
@@ -53,7 +55,7 @@ func (d *store) released(name, owner string, began time.Time) {
 		return
 	}
 	now := time.Now()
-	within := min(max(awakeAfter, 8*now.Sub(began)), awakeSlow)
+	within := max(h.awakeAfter, min(8*now.Sub(began), awakeSlow))
 	next := h.pending[name]
 	if next == nil {
 		if h.pending == nil {

@@ -85,6 +85,7 @@ func TestFrozenWaiter(t *testing.T) {
 			t.Parallel()
 			table := freshTable(t)
 			d := lockDriverOn(t, table)
+			isSlow(d.locks, time.Hour) // the first of the two releases is of one that lives
 			holder := holdsWithLock(t, d)
 			age(t, d, "acquired", time.Second)
 			queued := atLock(t, d)
@@ -105,6 +106,7 @@ func TestFrozenWaiter(t *testing.T) {
 				_ = conn.QueryRowContext(t.Context(), d.sql.fill("await-lock", d.sql.namedLock("n"))).Scan(&got)
 			})
 			testkit.Until(t, "the frozen one waits", func() bool { return queued() == 1 })
+			isSlow(d.locks, awakeAfter)
 			next := lockDriverOn(t, table).claimOn("n", time.Minute)
 			woken := goesToLock(t, t.Context(), next)
 			end(t, d, holder)

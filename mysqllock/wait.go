@@ -84,6 +84,7 @@ const (
 // newNamedLocks returns the named locks of a table. At most limit claims wait at a time.
 func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
+	l.handOvers.awakeAfter = awakeAfter
 	l.shared.connect, l.shared.sql, l.shared.released = l.conn, s, l.handOvers.begin
 	return l
 }

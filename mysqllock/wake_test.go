@@ -12,8 +12,7 @@ import (
 // behind the waiter, as after a release.
 func TestBreakKeepsOrder(t *testing.T) {
 	t.Parallel()
-	l := openLockers(t, 1, Options{})[0]
-	d := l.driverOf(t)
+	d := lockDriver(t)
 	holder, waiter, late := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
 	token := grants(t, holder).Token
 	refuses(t, waiter)

@@ -243,12 +243,14 @@ func TestDeadWaiters(t *testing.T) {
 	listen(t, other) // now: a waiter that begins to listen looks again then, which may be after the release
 	got := make(chan distlock.Lock, 1)
 	go func() {
-		h, err := other.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
+		h, err := other.Lock(t.Context(), "x", distlock.TTL(time.Hour)) // it looks again after ten seconds
 		testkit.Should(t, err)
 		got <- h
 	}()
 	testkit.Until(t, "it waits", func() bool { return waiters(t, pool, name) == 6 })
 	testkit.Must(t, held.Unlock(t.Context()))
+	exec(t, pool, "UPDATE "+name+" SET expires = expires - interval '2 seconds'")
+	storeOf(t, other).listener.wakeAll()
 	<-got
 	if n := waiters(t, pool, name); n != 0 {
 		t.Errorf("%d are on the list", n)

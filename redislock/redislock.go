@@ -19,6 +19,7 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -230,7 +231,7 @@ func (d *store) Close() error {
 		d.subscriber.running.Wait() // last, for it may be for ever, and the client is to be closed
 		return nil, err
 	})
-	if ctx.Err() != nil {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("redislock: the connections are not closed after %v", maxClose)
 	}
 	return err

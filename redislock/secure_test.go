@@ -92,6 +92,11 @@ func TestRotatedCredentials(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", "resetpass", ">new").Err())
 	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locker").Err())
+	// The reason is known then, however late the machine is.
+	testkit.Until(t, "the server has refused the old password", func() bool {
+		err := lock.Extend(t.Context(), 3*time.Second)
+		return err != nil && strings.Contains(err.Error(), "WRONGPASS") || lock.Err() != nil
+	})
 	<-lock.Done()
 	if err := lock.Err(); !errors.Is(err, distlock.ErrLost) || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("the lock has ended with %v, want the server's answer to the old password", err)

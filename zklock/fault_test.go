@@ -76,7 +76,8 @@ func TestLongCutLeavesNothing(t *testing.T) {
 				w.away.Store(true)
 				return loseReply
 			})
-			if _, err := l.TryLock(t.Context(), "x", distlock.TTL(2*time.Second)); err == nil {
+			// Lock, whose first request about a known name makes the node, and is sent whatever time it has.
+			if _, err := l.Lock(t.Context(), "x", distlock.TTL(2*time.Second)); err == nil {
 				t.Fatal("got the lock")
 			}
 			// Else its answer would pass, where the machine is late.
@@ -180,6 +181,12 @@ func expiredWhileWaiting(t *testing.T) func() {
 	won := make(chan *Lock, 1)
 	go func() { won <- lock(t, third, "x") }()
 	queued(3)
+	// Both watches: what it asks before may be asked again in the next session, and finds no node.
+	watches := 0
+	testkit.Until(t, "the waiter watches", func() bool {
+		watches += w.count()[opGetData]
+		return watches >= 2
+	})
 	return func() {
 		w.expire()
 		if err := <-failed; errors.Is(err, distlock.ErrHeld) || !errors.Is(err, zk.ErrSessionExpired) {

@@ -79,12 +79,10 @@ func TestWaiterRequests(t *testing.T) {
 		if err := waiter.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		select {
-		case <-waiter.watch.ready:
-			return ""
-		default:
-			return "the watch is not set"
+		if !waiter.watch.answered() || !waiter.waiting.watch.answered() {
+			return "the watches are not set"
 		}
+		return ""
 	})
 	w.count()
 	refuses(t, waiter)

@@ -79,7 +79,7 @@ func (n node) tick(ctx context.Context, tell func(closing) error) error {
 		case once:
 			_, err = patterns.OncePer(ctx, locker, n.Name, n.Tick, closeOrders)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, distlock.ErrLost) { // the job has run then, and the lock ended before it was given back
 			return err
 		}
 	}

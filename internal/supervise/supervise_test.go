@@ -213,9 +213,16 @@ func testGraceIsWithinTheLease(t *testing.T) {
 type late struct {
 	distlock.Lock
 	deadline atomic.Pointer[time.Time]
+	looks    int    // of [Run] at the deadline until it
+	looked   func() // is called
 }
 
-func (l *late) Deadline() time.Time { return *l.deadline.Load() }
+func (l *late) Deadline() time.Time {
+	if l.looks--; l.looks == 0 {
+		l.looked()
+	}
+	return *l.deadline.Load()
+}
 
 func (l *late) renewed(left time.Duration) {
 	deadline := time.Now().Add(left)
@@ -252,16 +259,17 @@ func TestRenewedAfterAStop(t *testing.T) {
 	_, lock := hold(t, time.Minute)
 	l := &late{Lock: lock}
 	l.renewed(20 * time.Second)
-	file := filepath.Join(t.TempDir(), "runs")
-	go func() {
-		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
-			time.Sleep(10 * time.Millisecond)
-		}
+	file := filepath.Join(t.TempDir(), "renewed")
+	// By then the program is started, was found to be late, and was given a moment: that is over.
+	l.looked, l.looks = func() {
 		l.renewed(time.Hour)
-	}()
-	out, err := Run(l, Command{Args: []string{"sh", "-c", `touch "$1"; sleep 1`, "sh", file}, Grace: 30 * time.Second, Tell: t.Logf})
-	if err != nil || out.Lost != nil || out.Status != 0 {
-		t.Errorf("got %+v, %v", out, err)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}, 7
+	out, err := Run(l, Command{Args: []string{"sh", "-c", `until [ -e "$1" ]; do sleep 0.01; done`, "sh", file}, Grace: 30 * time.Second, Tell: t.Logf})
+	if err != nil || out.Lost != nil || out.Status != 0 || l.looks > 0 {
+		t.Errorf("got %+v, %v, and %d looks were left", out, err, l.looks)
 	}
 }
 

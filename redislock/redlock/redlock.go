@@ -165,7 +165,7 @@ func (d *store) Close() error {
 		d.tasks.Wait()
 		return nil, errors.Join(errs...)
 	})
-	if ctx.Err() != nil {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("redlock: the connections are not closed after %v", maxClose)
 	}
 	return err

@@ -3,6 +3,7 @@ package hazard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -142,8 +143,9 @@ func TestRestartThatTakesTooLong(t *testing.T) {
 		}
 		o = one(t, slow, report.ServerRestart, p)
 	}
-	if o.Verdict != report.Unmeasured || !strings.HasPrefix(o.Text, "not measured: the server was away for 1.") ||
-		!strings.HasSuffix(o.Text, " s, longer than a lock of 1s lasts") || len(o.Values) > 0 || o.Unit != "" {
+	var away float64 // it may have been longer, on a machine that is late
+	_, err := fmt.Sscanf(o.Text, "not measured: the server was away for %f s, longer than a lock of 1s lasts", &away)
+	if o.Verdict != report.Unmeasured || err != nil || away < 1.1 || len(o.Values) > 0 || o.Unit != "" {
 		t.Errorf("%s: %q (%s), %v %q", o.Verdict, o.Text, o.Detail, o.Values, o.Unit)
 	}
 }
