@@ -295,6 +295,8 @@ func (s *scene) mustCount(st distlock.Status) {
 	}
 	// One that has left is taken out of the queue in the background.
 	if !s.eventually(s.timing.CleanupBound+s.Slack(), func() bool { st = s.b.look(s.name); return fits() }) {
+		s.inTime()
+		s.mustLive(s.h, "when its waiters were counted") // one of them has the name rightly if a stall has cost A the lock
 		s.Failf("%d clients wait for %q, but Inspect says %+v", len(s.queue), s.name, st)
 	}
 }

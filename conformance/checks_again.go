@@ -49,6 +49,7 @@ func fenceMany(c *C) {
 	for i := range n { // past the history: it is too much for the oracles, and one rule says all
 		l, err := []*client{a, b}[i%2].locker.TryLock(c.ctx, name, distlock.TTL(c.long()))
 		if err != nil {
+			c.unheard(err, "the next", name)
 			c.Failf("grant %d of %q, which everybody has unlocked, was refused: %v", i+1, name, err)
 		}
 		if l.Token() <= last {
@@ -56,6 +57,7 @@ func fenceMany(c *C) {
 		}
 		last = l.Token()
 		if err := l.Unlock(c.ctx); err != nil {
+			c.unheard(err, "its holder", name)
 			c.Failf("Unlock after grant %d of %q returned: %v", i+1, name, err)
 		}
 	}

@@ -36,6 +36,7 @@ func (w *pending) left(cancelled time.Duration) {
 			w.p.who, w.name, millis(cancelled), millis(c.now()), c.Slack())
 	}
 	if w.a.err != nil && !errors.Is(w.a.err, context.Canceled) {
+		c.unheard(w.a.err, w.p.who, w.name)
 		c.Failf("the call of %s for %q was cancelled; its error does not match context.Canceled: %v", w.p.who, w.name, w.a.err)
 	}
 }

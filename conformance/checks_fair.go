@@ -48,6 +48,7 @@ func (c *C) stillWaiting(queue []*pending) {
 		if w.a.err == nil {
 			c.Failf("%s was granted %q, which is held", w.p.who, w.name)
 		}
+		c.unheard(w.a.err, w.p.who, w.name)
 		c.Failf("%s waits for %q, and Lock returned: %v", w.p.who, w.name, w.a.err)
 	}
 }

@@ -121,7 +121,10 @@ func waiterCut(c *C) {
 		queue = append(queue, c.open("D").begin(h.Name(), distlock.TTL(c.long())))
 		c.awaitQueued(h.Name(), 2)
 	}
-	c.sleep(c.short())    // B was told held by then
+	// The next of B waits behind the first, and is told what that was told.
+	if !c.eventually(patience, func() bool { return errors.Is(b.lock(h.Name(), quiet).err, distlock.ErrHeld) }) {
+		c.Inconclusivef("B waits for %q, and was not told by now that it is held", h.Name())
+	}
 	looks := c.long() / 3 // at the latest, by W1
 	for i, cut := range []func(){b.link.CutAll, func() { b.link.CutRequest(1) }, func() { b.link.CutReply(1) }} {
 		before := b.link.Fired()

@@ -93,8 +93,9 @@ func (c *C) handOver(i int, r relay) {
 		b.who, r.waiter, a.who, millis(freed), r.holder, b.who, millis(h.ret))
 	deadline := h.Ends()
 	if deadline < freed+r.waiter/2 {
-		if joining > r.waiter/4 { // the request that joined may have been answered after the release: it is right to count from that
-			c.Inconclusivef("%s needed %v to be seen in the queue of %q, so its first request may be the one that was granted", b.who, joining, name)
+		// A request that was sent before the release may have been answered after it: it is right to count from that.
+		if stood := max(joining, c.stood(w.began)); stood > r.waiter/4 {
+			c.Inconclusivef("%s needed %v for a request about %q, so one that was sent before the release may be the one that was granted", b.who, stood, name)
 		}
 		c.Failf("the Deadline of %s for %q is %s, %v after it can have been granted at the earliest: %s", b.who, name, millis(deadline), deadline-freed, how)
 	}

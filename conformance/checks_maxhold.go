@@ -50,6 +50,7 @@ func maxHoldUnnoticed(c *C) {
 	c.sleep(c.Unit() * 3 / 2)
 	c.alive(held, "after one and a half of its TTL, far from its cap")
 	if got := b.try(name); !got.busy() {
+		c.unheard(got.err, "B", name)
 		c.Failf("B tried for %q, which A holds; the answer must match ErrHeld, it was %s", name, describe(got.err))
 	}
 	a.giveBack(held)

@@ -36,9 +36,11 @@ func reentCounted(c *C) {
 	}
 	held := func(when string) {
 		if got := b.try(name, ttl); !got.busy() {
+			c.unheard(got.err, "B", name)
 			c.Failf("B tried for %q %s; the answer must match ErrHeld, it was %s", name, when, describe(got.err))
 		}
 		if _, err := r.TryLock(other, name, ttl); !errors.Is(err, distlock.ErrHeld) {
+			c.unheard(err, "another owner", name)
 			c.Failf("another owner of the same Locker tried for %q %s; the answer must match ErrHeld, it was %s", name, when, describe(err))
 		}
 	}

@@ -27,14 +27,14 @@ func rwExclusive(c *C) {
 	readB, writeB := b.readWrite(readers)
 	first := a.take(readA, name, patience, "nobody has ever held it")
 	second := b.take(readB, name, patience, "only a reader holds it")
-	b.mustNotTake(writeB, name, "two readers hold it")
+	b.mustNotTake(writeB, name, "two readers hold it", first, second)
 	a.giveBack(first)
-	a.mustNotTake(writeA, name, "a reader holds it")
+	a.mustNotTake(writeA, name, "a reader holds it", second)
 	b.giveBack(second)
 	w := a.take(writeA, name, patience, "nobody holds it any more")
-	b.mustNotTake(readB, name, "a writer holds it")
-	b.mustNotTake(writeB, name, "another writer holds it")
-	a.mustNotTake(readA, name, "a writer of the same client holds it")
+	b.mustNotTake(readB, name, "a writer holds it", w)
+	b.mustNotTake(writeB, name, "another writer holds it", w)
+	a.mustNotTake(readA, name, "a writer of the same client holds it", w)
 	a.giveBack(w)
 	third := b.take(readB, name, patience, "nobody holds it any more")
 	if !(0 < first.Token() && first.Token() < second.Token() && second.Token() < w.Token() && w.Token() < third.Token()) {
@@ -61,10 +61,10 @@ func rwDeadHolder(c *C) {
 			opts = append(opts, distlock.NoRenewal())
 		}
 		call := c.now()
-		a.take(dying, name, patience, "nobody has ever held it", opts...)
+		first := a.take(dying, name, patience, "nobody has ever held it", opts...)
 		if !writes {
 			second := b.take(readB, name, patience, "one of two readers holds it")
-			b.mustNotTake(readB, name, "two readers hold it, which is the bound")
+			b.mustNotTake(readB, name, "two readers hold it, which is the bound", first, second)
 			b.giveBack(second)
 		}
 		a.cutOff()

@@ -26,8 +26,8 @@ func semBounded(c *C) {
 		}
 		held = append(held, p.take(s, name, patience, "not all permits are taken"))
 	}
-	b.mustNotTake(sb, name, "all permits are taken")
-	a.mustNotTake(sa, name, "all permits are taken")
+	b.mustNotTake(sb, name, "all permits are taken", held...)
+	a.mustNotTake(sa, name, "all permits are taken", held...)
 	got := make(chan distlock.Lock, 1)
 	waiting := make(chan struct{})
 	c.Go(func() {

@@ -40,7 +40,8 @@ func stressCounter(c *C) {
 		for range c.rounds(adds) {
 			a := p.lock(name, patience+goroutines*c.soon(), ttl)
 			if a.err != nil {
-				c.Failf("%s waited for %q since %s and was told at %s: %v", p.who, name, millis(a.call), millis(a.ret), a.err)
+				c.unheard(a.err, p.who, name)
+				c.breach("A3", "%s waited for %q since %s and was told at %s: %v", p.who, name, millis(a.call), millis(a.ret), a.err)
 			}
 			k.add(func() { c.sleep(time.Duration(rng.Int64N(int64(time.Millisecond)))) })
 			c.mustLive(a.lease, "while it was renewed in the background")
@@ -274,14 +275,7 @@ func (c *C) handOffs(clients, each int) float64 {
 		}
 		return n
 	}
-	// Who has just begun to wait may still make the connection on which it will be told.
-	before := 0
-	c.eventually(patience, func() bool {
-		last := before
-		c.sleep(quiet)
-		before = requests()
-		return before == last
-	})
+	before := c.awaitSilence(requests)
 	h.free()
 	c.together(len(queue), func(i int, _ *rand.Rand) {
 		h := queue[i].lease(c.soon()*time.Duration(len(queue)), fmt.Sprintf("A had unlocked it, with %d others waiting", len(queue)-1))

@@ -191,6 +191,7 @@ func sweepBesideTraffic(c *C) {
 			p, name := []*client{a, b}[i%2], names[rng.IntN(len(names))]
 			h := p.lock(name, patience+c.soon(), distlock.TTL(c.long()))
 			if h.err != nil {
+				c.unheard(h.err, p.who, name)
 				c.Failf("%s waited for %q, which others take and free while the store is swept, and was told: %v", p.who, name, h.err)
 			}
 			c.sleep(time.Duration(rng.Int64N(int64(2 * time.Millisecond))))

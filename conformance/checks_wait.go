@@ -41,6 +41,9 @@ func waitDeadline(c *C) {
 		case got.err == nil:
 			c.Failf("B was granted %q, which A holds", name)
 		case got.ret < before+limit:
+			if !timedOut(got.err) {
+				c.unheard(got.err, "B", name)
+			}
 			c.Failf("B gave up on %q at %s, its context ended at %s at the earliest: %v", name, millis(got.ret), millis(before+limit), got.err)
 		case c.tooLong(after, got.ret, limit+c.Slack()):
 			c.Failf("B gave up on %q at %s, %v after the end of its context (allowed is the slack, %v): %v",
@@ -90,6 +93,7 @@ func (c *C) refusesAtOnce(p *client, name string) {
 	for range 3 { // the machine may be slow once, the driver would be each time
 		got := p.try(name)
 		if !got.busy() {
+			c.unheard(got.err, p.who, name)
 			c.Failf("%s tried for %q, which A holds; the answer must match ErrHeld, it was %s", p.who, name, describe(got.err))
 		}
 		best = min(best, got.ret-got.call)
@@ -187,6 +191,9 @@ func noBusyLoop(c *C) {
 	}
 	c.awaitQueued(name, 1)
 	c.sleep(c.Unit() / 4) // a poller begins fast and backs off
+	if c.harness.Caps().Push == Yes {
+		c.awaitSilence(b.link.Requests)
+	}
 	before, began := b.link.Requests(), c.now()
 	c.sleep(c.Unit())
 	sent, took := b.link.Requests()-before, c.now()-began

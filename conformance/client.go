@@ -81,6 +81,7 @@ func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, ne
 		c.Inconclusivef("%s could not be opened in time: %v", who, err)
 	}
 	if err != nil {
+		c.unheard(err, who, "its store")
 		c.Failf("%s could not be opened: %v", who, err)
 	}
 	p := &client{c: c, who: who, locker: l, link: link}
@@ -267,6 +268,7 @@ func (p *client) mustBeBusyAfter(name string, h *lease, before string) {
 	case a.slow():
 		p.c.refused(p, a, name, "which is held")
 	default:
+		p.c.unheard(a.err, p.who, name)
 		p.c.Failf("%s asked for %q, which %s holds, and was told %q; the answer must match ErrHeld", p.who, name, h.p.who, a.err)
 	}
 }

@@ -364,7 +364,7 @@ func (s *pairScene) intact(next *lease, because string) {
 // recorded demands that the store, where it can be asked, has the hold of B, for as long as B may believe in it, and for no
 // longer than B has asked: a late request of A may have changed nothing but the time, or the token.
 func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Duration, because string) {
-	c, deadline := s.c, next.Ends()
+	c, deadline, before := s.c, next.Ends(), s.c.now()
 	st, err := s.third.inspect(ctx, s.name)
 	if err != nil {
 		return
@@ -372,7 +372,7 @@ func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Durati
 	if (!st.Held || st.Token != next.Token()) && c.now() < until {
 		c.breach(s.op.clause, "B has %q with token %d until %s, but Inspect says %+v: %s", s.name, next.Token(), millis(until), st, because)
 	}
-	if most := c.atMost(next.asked) + c.timing.ExpiryLag; st.Held && st.Remaining > most {
+	if most := c.restOf(next, before, c.now()); st.Held && st.Remaining > most {
 		c.breach(s.op.clause, "by the word of the store %v are left of the lease of B, which has asked for %v: %s", st.Remaining, next.asked, because)
 	}
 	if end := c.now() + st.Remaining; st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -110,14 +111,17 @@ func (p *client) take(l distlock.Locker, name string, bound time.Duration, why s
 	return lock
 }
 
-// mustNotTake demands that a lock of a pattern is not to be had. It waits a little, as
+// mustNotTake demands that a lock of a pattern is not to be had, as others hold it. It waits a little, as
 // somebody might be just about to make room.
-func (p *client) mustNotTake(l distlock.Locker, name, why string) {
+func (p *client) mustNotTake(l distlock.Locker, name, why string, held ...distlock.Lock) {
 	c := p.c
 	ctx, cancel := context.WithTimeout(c.ctx, quiet)
 	defer cancel()
 	lock, err := l.Lock(ctx, name, distlock.TTL(c.Unit()))
 	if err == nil {
+		for _, h := range held {
+			c.alive(h, why)
+		}
 		c.Failf("%s got %q with token %d at %s, although %s", p.who, name, lock.Token(), millis(c.now()), why)
 	}
 }
@@ -129,6 +133,9 @@ func (p *client) giveBack(lock distlock.Lock) {
 	defer cancel()
 	if err := lock.Unlock(ctx); err != nil {
 		c.unheard(err, p.who, lock.Name())
+		if errors.Is(err, distlock.ErrLost) {
+			c.excuse(0, c.Unit(), lock.Name(), err)
+		}
 		c.Failf("%s held %q, and Unlock returned: %v", p.who, lock.Name(), err)
 	}
 }

@@ -120,6 +120,18 @@ func (c *C) comes(ch <-chan struct{}, d time.Duration) bool {
 	return isDone(ch)
 }
 
+// awaitSilence returns how many requests there were when no more come for a moment, or soon enough: who has just begun to wait
+// may still make the connection on which it will be told.
+func (c *C) awaitSilence(requests func() int) (n int) {
+	c.eventually(patience, func() bool {
+		last := n
+		c.sleep(quiet)
+		n = requests()
+		return n == last
+	})
+	return n
+}
+
 // awaitQueued returns when n clients wait for name in the store, or it has been
 // likely for long enough. It reports whether they were seen there.
 func (c *C) awaitQueued(name string, n int) bool {
@@ -328,6 +340,7 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
 	}
+	c.unheard(err, h.p.who, h.Name())
 	c.breach("H5", "%s held %q until %s and extended it at %s by %v, but Extend returned: %v",
 		h.p.who, h.Name(), millis(end), millis(call), ttl, err)
 	return
