@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/etcdlock"
@@ -144,6 +145,9 @@ func (r *Registry) Open(ctx context.Context, c Config, opts ...Option) (_ distlo
 	open, ok := r.openers[openurl.Scheme(c.URL)]
 	if !ok {
 		what := "does not begin with scheme://; the schemes are"
+		if c.URL != strings.TrimLeftFunc(c.URL, unicode.IsSpace) {
+			what = "begins with a space or a line break, instead of one of the schemes"
+		}
 		if openurl.Scheme(c.URL) != "" {
 			what = "has none of the known schemes:"
 		}

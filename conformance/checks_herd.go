@@ -19,9 +19,9 @@ func herdChecks() []Check {
 		{ID: "pair/herd-try", Clause: "H1", Mandatory: true, Heavy: true, Run: func(c *C) { c.herds(0, false) },
 			Rule: "many clients that ask for a name just when it ends, by its lease or by Unlock, do not get it twice"},
 		{ID: "pair/herd-lock", Clause: "H1", Mandatory: true, Heavy: true, Run: func(c *C) { c.herds(0, true) },
-			Rule: "the same of clients that wait for it"},
+			Rule: "many clients that wait for a name do not get it twice just when it ends, by its lease or by Unlock"},
 		{ID: "pair/herd-processes", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Heavy: true, Run: func(c *C) { c.herds(3, false) },
-			Rule: "the same of clients in several processes"},
+			Rule: "many clients in several processes that ask for a name just when it ends, by its lease or by Unlock, do not get it twice"},
 	}
 }
 

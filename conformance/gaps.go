@@ -98,6 +98,9 @@ func (r Report) unseen() []string {
 	if len(open) > 0 {
 		lines = append(lines, fmt.Sprintf("inconclusive, so not examined: %s", strings.Join(open, ", ")))
 	}
+	if r.Interrupted > 0 {
+		lines = append(lines, fmt.Sprintf("interrupted: %s did not run, of those that were chosen", plural(r.Interrupted, "check")))
+	}
 	if r.Left > 0 {
 		were := "were"
 		if r.Left == 1 {

@@ -1,8 +1,12 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/distlock-go/distlock/memlock"
 )
 
 // TestSummaryNamesWhatWasNotExamined: a run of few checks, some skipped, says so.
@@ -23,6 +27,25 @@ func TestSummaryNamesWhatWasNotExamined(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the summary does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestInterrupted: what was to run and did not is told in every form of the report.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := Verify(ctx, stub{memlock.NewStore(nil)}, &Options{Filter: func(k Check) bool { return k.Group() == "core" }, Artifacts: t.TempDir()})
+	if r.Interrupted < 5 || r.Left+r.Interrupted+len(r.Results) != len(Checks()) {
+		t.Fatalf("%d interrupted, %d left, %d done", r.Interrupted, r.Left, len(r.Results))
+	}
+	var text, xml strings.Builder
+	if err := errors.Join(r.WriteJSON(&text), r.WriteJUnit(&xml)); err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[string]string{r.Summary(): "interrupted: ", text.String(): `"interrupted": `, xml.String(): ` errors="1"`} {
+		if !strings.Contains(form, want) {
+			t.Errorf("no %q in %s", want, form)
 		}
 	}
 }

@@ -92,7 +92,10 @@ type Report struct {
 	Took    time.Duration `json:"took"`
 	Results []Result      `json:"results"` // in the order of the table
 	Left    int           `json:"left"`    // how many checks of the suite were not chosen to run
-	Bounds  []Bound       `json:"bounds"`
+
+	// Interrupted is how many chosen checks did not run, because the context of the examination has ended.
+	Interrupted int     `json:"interrupted"`
+	Bounds      []Bound `json:"bounds"`
 
 	// Trouble says why machine and server could not be measured beforehand; the
 	// checks ran all the same.
@@ -216,16 +219,21 @@ func (s *suite) report(done []Result) Report {
 	for _, r := range done {
 		ran[r.ID] = true
 	}
-	left := 0
+	left, cut := 0, 0
+	chosen := func(id string) bool { return slices.ContainsFunc(s.checks, func(k Check) bool { return k.ID == id }) }
 	for _, k := range Checks() {
-		if !ran[k.ID] {
+		switch {
+		case ran[k.ID]:
+		case s.ctx.Err() != nil && chosen(k.ID):
+			cut++
+		default:
 			left++
 		}
 	}
 	return Report{
 		Backend: s.caps.Backend, Caps: s.caps.String(), Timing: s.timing, Calibration: s.Calibration,
 		Seed: s.opts.Seed, Started: s.started, Took: time.Since(s.started),
-		Results: done, Left: left, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
+		Results: done, Left: left, Interrupted: cut, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
 	}
 }
 

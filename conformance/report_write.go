@@ -21,6 +21,7 @@ type junitSuite struct {
 	Name       string          `xml:"name,attr"`
 	Tests      int             `xml:"tests,attr"`
 	Failures   int             `xml:"failures,attr"`
+	Errors     int             `xml:"errors,attr"`
 	Skipped    int             `xml:"skipped,attr"`
 	Time       string          `xml:"time,attr"`
 	Timestamp  string          `xml:"timestamp,attr"`
@@ -38,6 +39,7 @@ type junitCase struct {
 	Name    string        `xml:"name,attr"`
 	Time    string        `xml:"time,attr"`
 	Failure *junitMessage `xml:"failure,omitempty"`
+	Error   *junitMessage `xml:"error,omitempty"`
 	Skipped *junitMessage `xml:"skipped,omitempty"`
 }
 
@@ -47,7 +49,8 @@ type junitMessage struct {
 }
 
 // WriteJUnit writes the report in the XML that build servers read. What was
-// inconclusive is skipped there: the format knows no fourth outcome.
+// inconclusive is skipped there: the format knows no fourth outcome. If the examination was interrupted, that is one more
+// test case, with an error.
 func (r Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
 		Name:      "distlock conformance " + r.Backend,
@@ -77,6 +80,11 @@ func (r Report) WriteJUnit(w io.Writer) error {
 			c.Skipped = &junitMessage{"inconclusive: " + headline, res.Text()}
 		}
 		suite.Cases = append(suite.Cases, c)
+	}
+	if r.Interrupted > 0 {
+		suite.Tests, suite.Errors = suite.Tests+1, 1
+		suite.Cases = append(suite.Cases, junitCase{Class: "conformance", Name: "interrupted", Time: "0.000",
+			Error: &junitMessage{fmt.Sprintf("%s did not run, of those that were chosen", plural(r.Interrupted, "check")), ""}})
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err

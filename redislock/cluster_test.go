@@ -336,7 +336,13 @@ func TestSentinel(t *testing.T) {
 	testkit.Must(t, l.Close())
 
 	_, err = Open(t.Context(), "redis+sentinel://"+sentinel+"?master=other", nil)
-	if err == nil || errors.Is(err, distlock.ErrInvalid) {
+	if err == nil || errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), `no sentinel that answers knows a master named "other"`) {
 		t.Errorf("Open of a master that the sentinels do not know: %v", err)
+	}
+	if _, err = Open(t.Context(), "redis://"+sentinel, nil); err == nil || !strings.Contains(err.Error(), "is a Sentinel, which keeps no locks") {
+		t.Errorf("Open of a Sentinel as if it had locks: %v", err)
+	}
+	if _, err = Open(t.Context(), "redis+sentinel://"+server(t).Addr()+"?master=main", nil); err == nil || !strings.Contains(err.Error(), "this is no Sentinel") {
+		t.Errorf("Open of a Redis as if it were a Sentinel: %v", err)
 	}
 }

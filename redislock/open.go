@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,9 +72,21 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(endpoint.Foreign(err))
+		return nil, opened(ofSentinel(endpoint.Foreign(err), config.MasterName))
 	}
 	return locker, nil
+}
+
+// ofSentinel says what go-redis leaves to be guessed of the answers of Sentinels, about a master.
+func ofSentinel(err error, master string) error {
+	switch {
+	case master == "":
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("no sentinel that answers knows a master named %q: %w", master, err)
+	case strings.Contains(strings.ToLower(err.Error()), "unknown command 'sentinel'"):
+		return fmt.Errorf("this is no Sentinel, which listens on port 26379: %w", err)
+	}
+	return err
 }
 
 func opened(err error) error { return &distlock.Error{Op: "open redis", Err: err} }
@@ -205,6 +218,9 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 	if err != nil && !endpoint.Answered(err) {
 		return err
 	}
+	if said, _ := role.Slice(); len(said) > 0 && said[0] == "sentinel" {
+		return errors.New("the server is a Sentinel, which keeps no locks: ask it for a master, by redis+sentinel://HOST:PORT?master=NAME")
+	}
 	for _, err := range []error{ping.Err(), known.Err(), ran.Err(), asking.Err()} {
 		switch {
 		case err == nil, redis.HasErrorPrefix(err, "NOSCRIPT"):
@@ -214,6 +230,8 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 			return fmt.Errorf("%w (%s)", endpoint.Unled(err), page)
 		case endpoint.FateOf(err) == driver.NotNow:
 			return err
+		case redis.HasErrorPrefix(err, "NOAUTH"):
+			return fmt.Errorf("%w (the URL has none: redis://:PASSWORD@host, or redis://USER:PASSWORD@host)", err)
 		default:
 			return fmt.Errorf("%w (%s)", err, page)
 		}

@@ -116,9 +116,9 @@ func (b *backend) notBroken(ctx context.Context, t timeout, name string, token i
 	st, err := b.status(ctx, t, name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("not broken: nobody holds %q with token %d any more", name, token)
+		return fmt.Errorf("not broken: nobody holds %q with token %d", name, token)
 	case !st.Held:
-		return fmt.Errorf("not broken: nobody holds %q any more", name)
+		return fmt.Errorf("not broken: nobody holds %q", name)
 	}
 	return fmt.Errorf("not broken: %q is another's by now: held by %s, token %d", name, printable(st.Holder), st.Token)
 }

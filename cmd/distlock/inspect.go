@@ -54,7 +54,7 @@ func inspectCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.prefix, "prefix", "", "list only names that start with `text`")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object per lock and line, and nothing if there is none")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object per lock and line; of NAME always one")
 	f.BoolVar(&o.watch, "watch", false, "print again whenever something changes, until interrupted")
 	f.BoolVar(&o.base, "token-base", false, "print the token_base for the URL of a store to move to")
 	f.DurationVar(&o.every, "every", time.Second, "how often --watch looks")

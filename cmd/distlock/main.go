@@ -55,7 +55,7 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.SetVersionTemplate("distlock {{.Version}}\n")
 	cmd.Flags().Bool("version", false, "print the version") // cobra's own takes -v, elsewhere short for --verbose
 	cmd.SetHelpCommand(helpCommand())
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, ofFlag(err))) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(withHelp(cmd, ofFlag(cmd, err))) })
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
 	cmd.AddCommand(topics()...)
 	cmd.InitDefaultCompletionCmd()
@@ -85,8 +85,17 @@ func atMostOne(what string) cobra.PositionalArgs {
 	}
 }
 
-// ofFlag adds to the error of a flag what is allowed, where that is less than any text.
-func ofFlag(err error) error {
+// ofFlag adds to the error of a flag what is allowed, where that is less than any text, or what may have been meant.
+func ofFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if meant := openurl.Nearest(unknown.GetSpecifiedName(), names); len(meant) > 0 {
+			return fmt.Errorf("%w (did you mean --%s?)", err, strings.Join(meant, " or --"))
+		}
+		return err
+	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err

@@ -94,7 +94,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost, up to a third of the TTL (default a sixth, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
 	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
-	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds")
+	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds; on ZooKeeper, distlock stays for that long")
 	f.IntVar(&o.permits, "permits", 0, "let this `number` of holders have NAME at a time")
 	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
 	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")
@@ -227,6 +227,8 @@ func (o *runOptions) refused(b *backend, name string, err error) error {
 	switch {
 	case errors.Is(err, distlock.ErrHeld) && o.tryOnly && (!o.verbose && !atTerminal() || o.toldHolder):
 		return &exit{status: o.busy} // in a script the status says it, as with flock(1)
+	case errors.Is(err, distlock.ErrHeld) && troubled(err):
+		return b.failed(err)
 	case errors.Is(err, distlock.ErrHeld) && o.wait > 0:
 		return &exit{status: o.busy, err: fmt.Errorf("%q did not become free within %v", name, o.wait)}
 	case errors.Is(err, distlock.ErrHeld):
@@ -235,6 +237,20 @@ func (o *runOptions) refused(b *backend, name string, err error) error {
 		return usage(err)
 	}
 	return b.failed(err)
+}
+
+// troubled reports whether a name that was held was not to be had because the store has failed since: then err has its error, too.
+func troubled(err error) bool {
+	switch e := err.(type) {
+	case nil, *distlock.HeldError:
+		return false
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), troubled)
+	}
+	if under := errors.Unwrap(err); under != nil {
+		return troubled(under)
+	}
+	return !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
 // underLock runs the command and gives the name back, now or later.

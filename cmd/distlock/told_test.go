@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -49,6 +51,21 @@ func TestHint(t *testing.T) {
 		"h:5432 (h): failed SASL auth: FATAL: password authentication failed", "WRONGPASS invalid username-password pair"} {
 		if err := errors.New(text); withHint(err) != err {
 			t.Errorf("%v: with a hint", err)
+		}
+	}
+}
+
+// TestRefused: a name that was held is busy; if the store has failed since, that is what went wrong.
+func TestRefused(t *testing.T) {
+	held := &distlock.HeldError{Holder: "x"}
+	for status, err := range map[int]error{
+		statusBusy:        fmt.Errorf("%w: %w", context.DeadlineExceeded, held),
+		statusUnavailable: fmt.Errorf("%w: %w", context.DeadlineExceeded, fmt.Errorf("%w: since then: %w", held, io.EOF)),
+	} {
+		o := &runOptions{busy: statusBusy, wait: time.Second}
+		err = &distlock.Error{Op: "lock", Name: "x", Err: err}
+		if got := exitOf(o.refused(&backend{url: "redis://localhost"}, "x", err)); got.status != status {
+			t.Errorf("%v: exit status %d, want %d", err, got.status, status)
 		}
 	}
 }

@@ -137,6 +137,12 @@ type contest struct {
 	ranked bool // backends far behind are told as well
 }
 
+// of returns what stands for all rounds of a backend, as in the tables.
+func (c contest) of(i int) float64 {
+	v, _ := c.info.id.Of(c.series[i])
+	return v
+}
+
 // contests lists what can make a backend the best at something.
 func (r doc) contests() []contest {
 	var all []contest
@@ -223,8 +229,7 @@ func (r doc) bestAt(i int) (best []statement, lead string) {
 		if len(top) == of || !slices.Contains(top, i) {
 			continue
 		}
-		m, _ := c.series[i].Median()
-		n, _ := c.series[top[0]].Median()
+		m, n := c.of(i), c.of(top[0])
 		others := joinNames(labels, slices.DeleteFunc(slices.Clone(top), func(k int) bool { return k == i }))
 		st := statement{Head: upper(c.info.claim), Text: quantity(m, c.info.unit), Why: c.why(r.Backends[i]), Verdict: report.Good}
 		switch {
@@ -289,8 +294,7 @@ func (r doc) second(c contest, winner int) int {
 
 // times says by how much a is ahead of b.
 func times(c contest, a, b int) string {
-	m, _ := c.series[a].Median()
-	n, _ := c.series[b].Median()
+	m, n := c.of(a), c.of(b)
 	low, high := min(m, n), max(m, n)
 	switch {
 	case low <= 0:

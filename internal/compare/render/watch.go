@@ -64,8 +64,7 @@ func (r doc) behind(i int) []statement {
 		if !c.ranked || len(top) == 0 || slices.Contains(top, i) || !r.ranks(i, c.series[i]) {
 			continue
 		}
-		m, _ := c.series[i].Median()
-		best, _ := c.series[top[0]].Median()
+		m, best := c.of(i), c.of(top[0])
 		low, high := min(m, best), max(m, best)
 		if low <= 0 || high/low < farBehind {
 			continue
