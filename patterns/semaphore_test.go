@@ -323,9 +323,12 @@ func TestSilentStoreOfManySlots(t *testing.T) {
 // TestSlotsStayHeld: a store that is lost after it has said that the slots are held does not make that untold.
 func TestSlotsStayHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost := false
+		var lost atomic.Bool
 		l := open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
-			if lost = lost || c.Name == "x/next"; lost && c.Op != "release" {
+			if c.Name == "x/next" {
+				lost.Store(true)
+			}
+			if lost.Load() && c.Op != "release" {
 				return &driver.Fault{Fate: driver.NotSent, Err: errors.New("connection refused")}
 			}
 			apply()
