@@ -43,7 +43,7 @@ func opError(op, name string, err error) error { return &Error{Op: op, Name: nam
 // HeldError is an ErrHeld with what the store has said of the holder. errors.As finds one in
 // every error that matches ErrHeld. What is not known is left out: MySQL tells Remaining alone,
 // etcd all but Remaining, and ZooKeeper that only to a Lock that waits. The name may have passed to another since a Lock that
-// gives up was told: its text says who had the name then, and how long ago, and the fields do not.
+// gives up was told: its text names the holder of that time, and how long ago that was, and the fields do not.
 type HeldError struct {
 	Remaining time.Duration // until the name is free if nothing renews it, by the store's clock; 0 if not known
 	Holder    string        // the text of the option Holder; "" if not known

@@ -91,11 +91,7 @@ func (c *C) refusesAtOnce(p *client, name string) {
 	best := time.Duration(math.MaxInt64)
 	began := c.now()
 	for range 3 { // the machine may be slow once, the driver would be each time
-		got := p.try(name)
-		if !got.busy() {
-			c.unheard(got.err, p.who, name)
-			c.Failf("%s tried for %q, which A holds; the answer must match ErrHeld, it was %s", p.who, name, describe(got.err))
-		}
+		got := p.mustBeRefused(name)
 		best = min(best, got.ret-got.call)
 	}
 	if c.tooLong(began, began+best, c.Slack()) {

@@ -53,10 +53,7 @@ func wantedByNobody(c *C) {
 	like := a.mustTry(c.Name("x/0"), "which is fresh", ttl)
 	other := b.begin(like.Name(), ttl)
 	for range 3 {
-		if got := b.try(name); !got.busy() {
-			c.unheard(got.err, "B", name)
-			c.Failf("B tried for %q, which A holds; the answer must match ErrHeld, it was %s", name, describe(got.err))
-		}
+		b.mustBeRefused(name)
 	}
 	c.sleep(quiet)
 	if c.comes(a.wanted(h.Lock, c.Unit()/8), c.Unit()) {

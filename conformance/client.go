@@ -273,6 +273,16 @@ func (p *client) mustBeBusyAfter(name string, h *lease, before string) {
 	}
 }
 
+// mustBeRefused probes a name that A holds by other means than a lease.
+func (p *client) mustBeRefused(name string) answer {
+	got := p.try(name)
+	if !got.busy() {
+		p.c.unheard(got.err, p.who, name)
+		p.c.Failf("%s tried for %q, which A holds; the answer must match ErrHeld, it was %s", p.who, name, describe(got.err))
+	}
+	return got
+}
+
 // end is how long the lock lasts for certain without a further renewal, by what its
 // holder was told and by what it asked for.
 func (h *lease) end() time.Duration {

@@ -75,6 +75,11 @@ func byContract(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// notRun says of an examination that was interrupted what is missing.
+func (r Report) notRun() string {
+	return plural(r.Interrupted, "check") + " did not run, of those that were chosen"
+}
+
 // unseen is what a summary says of everything that was not examined.
 func (r Report) unseen() []string {
 	var lines []string
@@ -99,7 +104,7 @@ func (r Report) unseen() []string {
 		lines = append(lines, fmt.Sprintf("inconclusive, so not examined: %s", strings.Join(open, ", ")))
 	}
 	if r.Interrupted > 0 {
-		lines = append(lines, fmt.Sprintf("interrupted: %s did not run, of those that were chosen", plural(r.Interrupted, "check")))
+		lines = append(lines, "interrupted: "+r.notRun())
 	}
 	if r.Left > 0 {
 		were := "were"

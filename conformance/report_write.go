@@ -84,7 +84,7 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	if r.Interrupted > 0 {
 		suite.Tests, suite.Errors = suite.Tests+1, 1
 		suite.Cases = append(suite.Cases, junitCase{Class: "conformance", Name: "interrupted", Time: "0.000",
-			Error: &junitMessage{fmt.Sprintf("%s did not run, of those that were chosen", plural(r.Interrupted, "check")), ""}})
+			Error: &junitMessage{r.notRun(), ""}})
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err

@@ -120,8 +120,8 @@ func (c *C) comes(ch <-chan struct{}, d time.Duration) bool {
 	return isDone(ch)
 }
 
-// awaitSilence returns how many requests there were when no more come for a moment, or soon enough: who has just begun to wait
-// may still make the connection on which it will be told.
+// awaitSilence returns how many requests there were when no more come for a moment, or soon enough. A client that has just begun
+// to wait may still make the connection on which it will be told.
 func (c *C) awaitSilence(requests func() int) (n int) {
 	c.eventually(patience, func() bool {
 		last := n

@@ -76,7 +76,7 @@ func TestLongCutLeavesNothing(t *testing.T) {
 				w.away.Store(true)
 				return loseReply
 			})
-			// Lock, whose first request about a known name makes the node, and is sent whatever time it has.
+			// The first request of Lock about a known name makes the node. It is sent whatever time there is.
 			if _, err := l.Lock(t.Context(), "x", distlock.TTL(2*time.Second)); err == nil {
 				t.Fatal("got the lock")
 			}

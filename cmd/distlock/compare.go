@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -96,7 +98,7 @@ func compareCommand(signals *interrupts) *cobra.Command {
 // what was asked for.
 func lacking(r *report.Report, measured bool) error {
 	var errs []error
-	for name := range r.Missing {
+	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
 		if kind := servers.Kind(name); measured && (os.Getenv(kind.EnvURL()) != "" || kind.Required()) {
 			errs = append(errs, fmt.Errorf("%s was not measured, although %s or DISTLOCK_REQUIRE names it", kind, kind.EnvURL()))
 		}

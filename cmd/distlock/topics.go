@@ -24,7 +24,8 @@ func topic(name, short, text string) *cobra.Command {
 const runningHelp = `The command of run gets a process group of its own, and the terminal if there is one.
 INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to the whole group; HUP, and INT
 with QUIT, stay ignored if they were, as after nohup(1). The rest of the environment is
-handed down, with DISTLOCK_URL if set. What has left the group, as by setsid(1), is neither signalled nor ended.
+handed down, with DISTLOCK_URL if set. What has left the group, as by setsid(1), is
+neither signalled nor ended.
 Under systemd say KillMode=mixed, or the command gets TERM twice.
 What the command leaves in the background is not waited for, and runs on without the lock.
 

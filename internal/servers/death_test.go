@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,24 +130,6 @@ func TestFolder(t *testing.T) {
 	}
 	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of a port that could not be had stays: %v", err)
-	}
-}
-
-// TestProcessesAreSwept: what a killed run has left goes on, or stands still, in its folder.
-func TestProcessesAreSwept(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("what works in a folder can be asked for on Linux only")
-	}
-	f, err := newFolder()
-	must(t, err)
-	left := exec.Command("sleep", "1000")
-	left.Dir = f.path
-	must(t, left.Start())
-	must(t, left.Process.Signal(sigPause))
-	must(t, f.lock.Close()) // as when its process was killed
-	wantSwept(t, f.path)
-	if err := left.Wait(); err == nil || left.ProcessState.Success() {
-		t.Errorf("it has ended with %v", left.ProcessState)
 	}
 }
 
