@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ type Link struct {
 	healed                       chan struct{} // closed by Heal
 	reset                        chan struct{} // closed by CutAll
 	delay, jitter                time.Duration
-	delayed                      bool // the delay has had an effect, and is counted
+	delayed                      bool       // the delay has had an effect, and is counted
+	behind                       []*passage // delayed requests that have yet to arrive, and whose client has left
 	requests, fired              int
 	bytes                        int64
 	dialled                      int
@@ -66,11 +68,13 @@ func (l *Link) Do(ctx context.Context, apply, late func()) error {
 	if up.hung != nil {
 		return up.hang(ctx)
 	}
-	switch err := up.wait(ctx.Done()); {
+	switch err := l.arrive(up, ctx.Done()); {
 	case err == errLeft:
 		if late != nil && !up.lost { // a lost one never arrives
+			forget := l.leave(up)
 			go func() {
-				if up.wait(nil) == nil {
+				defer forget()
+				if l.arrive(up, nil) == nil {
 					late()
 				}
 			}()
@@ -88,6 +92,44 @@ func (l *Link) Do(ctx context.Context, apply, late func()) error {
 	return ctx.Err()
 }
 
+// arrive waits for a request as its wait does, and for what had to arrive before it. By the clock of the machine the goroutine of
+// an earlier one may be late, and what undoes it must not come before it.
+func (l *Link) arrive(p *passage, left <-chan struct{}) error {
+	if err := p.wait(left); err != nil {
+		return err
+	}
+	var before []<-chan struct{}
+	l.set(func() {
+		for _, b := range l.behind {
+			if b.arrives.Before(p.arrives) {
+				before = append(before, b.over)
+			}
+		}
+	})
+	for _, over := range before {
+		select {
+		case <-over:
+		case <-left:
+			return errLeft
+		}
+	}
+	return nil
+}
+
+// leave notes a request whose client has left, unless it is held, and arrives when the test says so. forget is called once it
+// has had its effect, or cannot have one.
+func (l *Link) leave(p *passage) (forget func()) {
+	if p.hold != nil {
+		return func() {}
+	}
+	p.over = make(chan struct{})
+	l.set(func() { l.behind = append(l.behind, p) })
+	return func() {
+		close(p.over)
+		l.set(func() { l.behind = slices.DeleteFunc(l.behind, func(b *passage) bool { return b == p }) })
+	}
+}
+
 // passage is one message on its way.
 type passage struct {
 	cut           bool
@@ -97,13 +139,14 @@ type passage struct {
 	hung          <-chan struct{} // its call fails then; nil if it does as it should
 	lost          bool
 	mended, reset <-chan struct{}
+	over          chan struct{} // closed when it has arrived, or never will; of a request in behind
 }
 
 // depart decides what becomes of a message.
-func (l *Link) depart(up bool) passage {
+func (l *Link) depart(up bool) *passage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := passage{mended: l.mended, reset: l.reset}
+	p := &passage{arrives: time.Now(), mended: l.mended, reset: l.reset}
 	l.bytes += callSize
 	cut, lose, drop := &l.cutReply, &l.loseReply, l.dropDown
 	if up {
@@ -132,7 +175,7 @@ func (l *Link) depart(up bool) passage {
 		if j := l.jitter / 2; j > 0 {
 			d += rand.N(2*j) - j
 		}
-		p.arrives = time.Now().Add(d)
+		p.arrives = p.arrives.Add(d)
 		if !l.delayed {
 			l.delayed = true
 			l.fired++
@@ -146,7 +189,7 @@ var errLeft = errors.New("the client has left")
 
 // wait returns nil when the message has arrived. A dropped message never does; its
 // client sees a closed connection once the link works again.
-func (p passage) wait(left <-chan struct{}) error {
+func (p *passage) wait(left <-chan struct{}) error {
 	if p.cut {
 		return errCut
 	}
@@ -160,7 +203,7 @@ func (p passage) wait(left <-chan struct{}) error {
 			return errLeft
 		}
 	}
-	if d := time.Until(p.arrives); !p.arrives.IsZero() && d > 0 {
+	if d := time.Until(p.arrives); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {

@@ -3,6 +3,7 @@ package virtual
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,3 +111,29 @@ func TestLostForGood(t *testing.T) {
 
 // after calls f when d has passed.
 func after(d time.Duration, f func()) { time.AfterFunc(d, f) }
+
+// TestArrivesInOrder: a request that takes effect late, as on a machine that is late itself, does so before what was due after it.
+func TestArrivesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const trip, limit = 2 * time.Second, 500 * time.Millisecond
+		l := NewLink()
+		defer l.Close()
+		l.Delay(trip, 0)
+		var order []string
+		left, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		err := l.Do(left, func() { t.Error("it had arrived before its client left") }, func() {
+			time.Sleep(trip)
+			order = append(order, "first")
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first: %v", err)
+		}
+		if err := l.Do(t.Context(), func() { order = append(order, "second") }, nil); err != nil {
+			t.Errorf("the second: %v", err)
+		}
+		if want := []string{"first", "second"}; !slices.Equal(order, want) {
+			t.Errorf("what took effect: %v, want %v", order, want)
+		}
+	})
+}

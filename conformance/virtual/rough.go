@@ -26,7 +26,7 @@ func (l *Link) fires(in *int) bool {
 }
 
 // repeat has a request arrive a second time.
-func (p passage) repeat(late func()) {
+func (p *passage) repeat(late func()) {
 	if p.again == nil || late == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (p passage) repeat(late func()) {
 }
 
 // hang returns the error of a call that hangs, when it may fail.
-func (p passage) hang(ctx context.Context) error {
+func (p *passage) hang(ctx context.Context) error {
 	select {
 	case <-p.hung:
 	case <-p.reset:
