@@ -55,6 +55,9 @@ func (s *suite) examine(k Check) Result {
 		c.run()
 		s.excuse(c, started)
 		if c.status != Inconclusive || n == maxAttempts || s.ctx.Err() != nil {
+			if c.unanswered && c.status == Inconclusive {
+				s.outages.spoilt()
+			}
 			r := s.result(c)
 			r.Attempts, r.Took, r.Log = n, time.Since(began), append(before, r.Log...)
 			return s.pinned(r)

@@ -32,6 +32,7 @@ type C struct {
 	bounds   *bounds
 
 	openings *openings // of all checks; nil in virtual time
+	outages  *outages  // of all checks; may be nil
 
 	delays  func(from, to time.Time) time.Duration // of the machine; nil in virtual time
 	slowest func(from time.Time) time.Duration     // of the store, for another client, or a processor, for a thread; nil in virtual time
@@ -58,6 +59,8 @@ type C struct {
 	simple    bool // the model is not asked
 	queueless atomic.Bool
 	helpers   sync.WaitGroup
+
+	unanswered bool // the store, meanwhile, by what Options.Look has told; used after the end only
 }
 
 // errStopped ends the context of a check when its outcome has been decided.

@@ -75,7 +75,10 @@ func (c *C) openWith(who string, open func(context.Context) (distlock.Locker, ne
 		c.noteStall(c.now() - asked) // others may wait for this client meanwhile
 		ctx, cancel := c.patiently()
 		defer cancel()
-		l, link, err = open(ctx)
+		began := time.Now()
+		if l, link, err = open(ctx); c.ctx.Err() == nil { // the check's own end is no answer of the store
+			c.outages.note(began, err)
+		}
 	})
 	if !c.Virtual() && timedOut(err) { // which says nothing of what the check is about
 		c.Inconclusivef("%s could not be opened in time: %v", who, err)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,6 +27,12 @@ type Options struct {
 	// for drivers that do no I/O; the harness must be Scoped and make its store in
 	// ForCheck.
 	VirtualTime bool
+
+	// Look, if set, is called beside the checks, four times a second, and returns why the store does not answer, or takes no new
+	// client. So is a client taken for one that cannot be opened. It gets a second for that. A check that fails meanwhile is
+	// inconclusive, also one that runs alone: it is for a server that no check stops. What an oracle finds stays a failure.
+	// Report.Outage has what it has told. It is not called in virtual time.
+	Look func(ctx context.Context) error
 
 	// Filter selects the checks that run; nil runs all of them.
 	Filter func(Check) bool

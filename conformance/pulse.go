@@ -74,25 +74,43 @@ func (s *suite) watch() (stop func()) {
 		return func() {}
 	}
 	s.canary = canary.StartRecording()
-	if s.trouble != "" {
-		return func() { s.canary.Stop() }
-	}
 	c := s.newC(Check{ID: "pulse"})
 	var over sync.WaitGroup
-	over.Go(func() {
-		over := make(chan struct{})
-		go func() { // of its own, because a verdict ends it
-			defer close(over)
-			s.beat(c, c.open("pulse"))
-		}()
-		<-over
-		c.closeAll()
-		c.cleanUp()
-	})
+	if s.outages != nil {
+		over.Go(func() { s.outages.watch(c.ctx) })
+	}
+	if s.trouble == "" { // else it may hang
+		over.Go(func() {
+			over := make(chan struct{})
+			go func() { // of its own, because a verdict ends it
+				defer close(over)
+				s.beat(c, c.openPulse())
+			}()
+			<-over
+			c.closeAll()
+			c.cleanUp()
+		})
+	}
 	return func() {
 		c.stop(errStopped)
 		over.Wait()
 		s.canary.Stop()
+	}
+}
+
+// openPulse opens the client of the pulse, and tries again if that fails: a whole run would have no pulse for one connection that
+// broke.
+func (c *C) openPulse() *client {
+	for {
+		ctx, cancel := c.patiently()
+		l, err := c.harness.Open(ctx, c)
+		cancel()
+		if err == nil {
+			p := &client{c: c, who: "pulse", locker: l}
+			c.own(p)
+			return p
+		}
+		c.sleep(beatEvery)
 	}
 }
 
@@ -285,14 +303,18 @@ func (s *suite) excuse(c *C, began time.Time) {
 	}
 	stood := c.late(c.now() - time.Since(began))
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.convicted || c.status != Failed && c.status != Inconclusive {
+	excusable := !c.convicted && (c.status == Failed || c.status == Inconclusive)
+	c.mu.Unlock()
+	if !excusable {
 		return
 	}
-	why := ""
-	if !c.check.Alone {
+	why := s.outages.since(began)
+	c.unanswered = why != ""
+	if why == "" && !c.check.Alone {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	clause := c.blamed()
 	if why == "" && c.status == Failed && !c.broken && clause != "H1" && clause != "F1" && stood > min(c.cal.Unit/2, mayGiveUp) {
 		why = fmt.Sprintf("the machine or the store stood still for %v meanwhile", stood.Round(time.Millisecond))

@@ -100,6 +100,9 @@ type Report struct {
 	// Trouble says why machine and server could not be measured beforehand; the
 	// checks ran all the same.
 	Trouble string `json:"trouble,omitempty"`
+
+	// Outage is what Options.Look has told.
+	Outage Outage `json:"-"`
 }
 
 // OK reports whether no check has failed. It says nothing of how many were skipped
@@ -234,6 +237,7 @@ func (s *suite) report(done []Result) Report {
 		Backend: s.caps.Backend, Caps: s.caps.String(), Timing: s.timing, Calibration: s.Calibration,
 		Seed: s.opts.Seed, Started: s.started, Took: time.Since(s.started),
 		Results: done, Left: left, Interrupted: cut, Bounds: s.bounds.list(s.timing), Trouble: s.trouble,
+		Outage: s.outages.outage(),
 	}
 }
 

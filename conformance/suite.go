@@ -42,6 +42,7 @@ type suite struct {
 	heavy chan struct{} // has an element for every heavy check that runs
 
 	openings *openings // nil in virtual time
+	outages  *outages  // nil there, and without Options.Look
 
 	pulse  pulse
 	canary *canary.Canary // nil in virtual time, and before the first check
@@ -54,7 +55,7 @@ func newSuite(ctx context.Context, h Harness, o *Options) *suite {
 		// What is outside of a bubble must not end what is inside.
 		s.ctx = context.WithoutCancel(ctx)
 	} else {
-		s.openings = newOpenings()
+		s.openings, s.outages = newOpenings(), newOutages(s.opts.Look)
 	}
 	s.artifacts = sync.OnceValues(func() (string, error) { return os.MkdirTemp(s.opts.Artifacts, "distlock-conformance-") })
 	s.rerun = func(id string) string { return fmt.Sprintf("run the check %s with seed %d", id, s.opts.Seed) }
@@ -128,7 +129,7 @@ func (s *suite) newC(k Check) *C {
 		}),
 	}
 	if !s.opts.VirtualTime {
-		c.openings, c.slowest = s.openings, s.slowest
+		c.openings, c.outages, c.slowest = s.openings, s.outages, s.slowest
 	}
 	if scoped, ok := s.harness.(Scoped); ok {
 		c.harness = scoped.ForCheck(c)

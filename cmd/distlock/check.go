@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/internal/compare/render"
 )
@@ -36,8 +34,8 @@ they are swept.
 What needs control of the server is skipped. Connections are broken by a proxy on
 loopback, where the URL names one server without TLS. A check that fails while the store
 does not answer, or has no room for a client, or while a login takes more than a second,
-is inconclusive; if none has failed otherwise, the exit status is 69. It is 70 if the store
-answers, but no check has passed.
+is inconclusive, unless two holders or a token that fell were seen; if none has failed
+otherwise, the exit status is 69. It is 70 if the store answers, but no check has passed.
 
 For --chaos see "distlock help chaos".`
 
@@ -139,12 +137,8 @@ func (o *checkOptions) check(cmd *cobra.Command) (err error) {
 func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) error {
 	end := time.Now().Add(o.soak)
 	for doubts := 0; ; {
-		store := watchStore(d.admin, func(ctx context.Context) (distlock.Locker, error) { return d.config.Open(ctx) })
-		d.watch = store
 		report := conformance.Verify(cmd.Context(), d.harness(), &conformance.Options{Filter: o.keep, Artifacts: o.artifacts, Parallel: o.parallel,
-			Progress: func(r conformance.Result) { tellResult(store.excuse(r)) }})
-		store.stop()
-		unanswered := store.judge(&report)
+			Look: d.look, Progress: tellResult})
 		doubts += report.Count(conformance.Inconclusive)
 		text := cmd.OutOrStdout()
 		if o.json == "-" || o.junit == "-" {
@@ -156,8 +150,8 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 		switch {
 		case !report.OK():
 			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
-		case unanswered > 0 && cmd.Context().Err() == nil:
-			return b.failed(store.failure(unanswered))
+		case report.Outage.Checks > 0 && cmd.Context().Err() == nil:
+			return b.failed(ofOutage(report.Outage))
 		case cmd.Context().Err() == nil && report.Count(conformance.Passed) == 0:
 			return &exit{status: statusFailed, err: fmt.Errorf("%s: no check has passed, so nothing is known of this backend; see the lines above", b.url)}
 		case cmd.Context().Err() != nil:
@@ -169,6 +163,15 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return nil
 		}
 	}
+}
+
+// ofOutage says for how long the store did not answer, in all, and what it said last.
+func ofOutage(o conformance.Outage) error {
+	err := fmt.Errorf("the store did not answer, or took no new client, for %v; what %s found meanwhile says nothing", o.Lasted.Round(100*time.Millisecond), render.Plural(o.Checks, "check"))
+	if o.Last != nil {
+		err = fmt.Errorf("%w; it said last: %w; --parallel 1 takes fewer connections", err, o.Last)
+	}
+	return err
 }
 
 // flags refuses those that do not go together, or are out of range.

@@ -23,7 +23,6 @@ type deployment struct {
 	admin  distlock.Locker
 	caps   driver.Capabilities
 	host   string // for a proxy; empty if there can be none
-	watch  *storeWatch
 }
 
 // capable is implemented by every Locker that has a Client inside.
@@ -86,21 +85,20 @@ type inChild struct{ *deployment }
 
 // Open implements conformance.Harness.
 func (d *deployment) Open(ctx context.Context, _ *conformance.C) (distlock.Locker, error) {
-	return d.open(ctx, d.config)
+	return d.config.Open(ctx)
 }
 
-// open has the watch know what came of it.
-func (d *deployment) open(ctx context.Context, c backends.Config) (distlock.Locker, error) {
-	began := time.Now()
-	l, err := c.Open(ctx)
-	switch {
-	case d.watch == nil:
-	case ctx.Err() != nil: // the check's own end is no answer of the store
-		d.watch.opened(began, nil)
-	default:
-		d.watch.opened(began, err)
+// look asks the store with a connection that stands, and with a new client: a server has room for so many connections.
+func (d *deployment) look(ctx context.Context) error {
+	if _, err := distlock.Inspect(ctx, d.admin, "conf-watch"); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
+		return err
 	}
-	return l, err
+	client, err := d.config.Open(ctx)
+	if err != nil {
+		return err
+	}
+	_ = client.Close() // it holds nothing
+	return nil
 }
 
 // OpenVia implements conformance.Proxy.
@@ -121,7 +119,7 @@ func (d behindProxy) OpenVia(ctx context.Context, c *conformance.C) (distlock.Lo
 	u.Host = p.Addr()
 	config := d.config
 	config.URL = u.String()
-	l, err := d.open(ctx, config)
+	l, err := config.Open(ctx)
 	return l, p, err
 }
 
@@ -160,8 +158,8 @@ func isChild() (status int, child bool) {
 	}), true
 }
 
-// openPatiently opens a client, if need be once the server has room for one again. A child cannot tell the watch of the
-// checks that there was none.
+// openPatiently opens a client, if need be once the server has room for one again. A child cannot tell the suite that
+// there was none.
 func openPatiently(ctx context.Context, c backends.Config) (distlock.Locker, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -229,16 +229,16 @@ func TestJudgeChecks(t *testing.T) {
 		{[]conformance.Result{passed, failed, slow}, report.Bad, "fails a/failed: two hold it", nil},
 		{[]conformance.Result{passed, slow}, report.Good, "fine", errStall},
 	} {
-		o, err := judgeChecks(tc.results, "fine")
+		o, err := judgeChecks(conformance.Report{Results: tc.results}, "fine")
 		if o.Verdict != tc.verdict || o.Text != tc.text || !errors.Is(err, tc.err) || !strings.Contains(o.Detail, "a/passed") {
 			t.Errorf("%v: %+v, %v", tc.results, o, err)
 		}
 	}
-	unopened := conformance.Result{ID: "a/alone", Status: conformance.Failed, Reason: "A could not be opened: too many connections"}
-	if _, err := judgeChecks([]conformance.Result{passed, unopened}, "fine"); err == nil || !strings.Contains(err.Error(), "too many connections") {
+	full := conformance.Outage{Checks: 1, Last: errors.New("too many connections")}
+	if _, err := judgeChecks(conformance.Report{Results: []conformance.Result{passed, slow}, Outage: full}, "fine"); !errors.Is(err, full.Last) {
 		t.Errorf("a check without a client: %v", err)
 	}
-	if _, err := judgeChecks([]conformance.Result{skipped}, "fine"); err == nil {
+	if _, err := judgeChecks(conformance.Report{Results: []conformance.Result{skipped}}, "fine"); err == nil {
 		t.Error("nothing but skipped checks say something")
 	}
 	for _, ids := range [][]string{exclusionChecks, cancelChecks, orderChecks, herdChecks} {

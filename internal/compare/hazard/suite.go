@@ -1,6 +1,7 @@
 package hazard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,61 +56,21 @@ func (e *env) checked(ctx context.Context, ids []string, good string) (report.Ou
 	}
 	defer release(admin)
 	h := &harness{env: e, admin: admin}
-	answered := answering(ctx, admin, e.prefix+"answers")
 	found := conformance.Verify(ctx, h.withAbilities(), &conformance.Options{
 		Filter: func(k conformance.Check) bool { return slices.Contains(ids, k.ID) },
+		Look:   h.look,
 	})
 	if ctx.Err() != nil {
 		return report.Outcome{}, ctx.Err()
 	}
-	o, err := judgeChecks(found.Results, good)
-	if silent := answered(); silent != nil && o.Verdict == report.Bad {
-		return report.Outcome{}, fmt.Errorf("the store has not answered meanwhile, so a check that failed says nothing: %w", silent)
-	}
-	return o, err
+	return judgeChecks(found, good)
 }
-
-// answering looks at a name again and again, until the function that it returns is called. That says why a look has failed.
-func answering(ctx context.Context, l distlock.Locker, name string) (failed func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	end := make(chan error, 1)
-	go func() {
-		var failed error
-		for ctx.Err() == nil {
-			_, err := distlock.Inspect(ctx, l, name)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, distlock.ErrUnsupported) {
-				failed = err
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(lookEvery):
-			}
-		}
-		end <- failed
-	}()
-	return func() error {
-		cancel()
-		return <-end
-	}
-}
-
-// lookEvery is often enough to see an outage, and no load.
-const lookEvery = 100 * time.Millisecond
-
-// notOpened begins, in the reason of a failed check, what says nothing of the locks: a server may take only so many
-// connections from one address, as ZooKeeper does.
-const notOpened = "could not be opened: "
 
 // judgeChecks makes an outcome of what the suite has found. A check that was
-// inconclusive says that the machine was too slow: without it, nothing is known. Nor is it without one that had no client.
-func judgeChecks(results []conformance.Result, good string) (report.Outcome, error) {
+// inconclusive says that the machine was too slow, or the store did not answer: without it, nothing is known.
+func judgeChecks(found conformance.Report, good string) (report.Outcome, error) {
 	ids := make(map[conformance.Status][]string)
-	var unopened error
-	for _, r := range results {
-		if _, why, found := strings.Cut(r.Reason, notOpened); found && r.Status == conformance.Failed {
-			unopened = fmt.Errorf("%s: a client %s%s", r.ID, notOpened, why)
-			continue
-		}
+	for _, r := range found.Results {
 		ids[r.Status] = append(ids[r.Status], r.ID)
 		if r.Status == conformance.Failed && len(ids[r.Status]) == 1 {
 			reason, _, _ := strings.Cut(r.Reason, "\n")
@@ -129,8 +90,8 @@ func judgeChecks(results []conformance.Result, good string) (report.Outcome, err
 	switch {
 	case len(ids[conformance.Failed]) > 0:
 		o.Verdict = report.Bad
-	case unopened != nil:
-		return o, unopened
+	case found.Outage.Checks > 0:
+		return o, fmt.Errorf("the store did not answer, or took no new client, for %v: %w", found.Outage.Lasted.Round(time.Millisecond), cmp.Or(found.Outage.Last, errSlow))
 	case len(ids[conformance.Inconclusive]) > 0:
 		return o, fmt.Errorf("%w: %s", errStall, strings.Join(ids[conformance.Inconclusive], ", "))
 	case len(ids[conformance.Passed]) == 0:
@@ -143,6 +104,19 @@ func judgeChecks(results []conformance.Result, good string) (report.Outcome, err
 type harness struct {
 	*env
 	admin distlock.Locker
+}
+
+// errSlow stands for what a store has said that has answered, but late.
+var errSlow = errors.New("it was late")
+
+// look asks the store with a connection that stands. A server may take only so many from one address, as ZooKeeper does: that is
+// told as the clients of the checks are opened.
+func (h *harness) look(ctx context.Context) error {
+	_, err := distlock.Inspect(ctx, h.admin, h.prefix+"answers")
+	if errors.Is(err, distlock.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // withAbilities returns the harness with the method for a proxy, if there can be one.
