@@ -55,6 +55,7 @@ func (c *C) strip(h *lease, by *client) {
 	case c.now() >= h.Ends(): // whether it should have ended, other checks judge
 		c.Inconclusivef("the lock of %q ended at %s, before its entry could be removed: %v", h.Name(), millis(h.Ends()), err)
 	default:
+		c.unheard(err, by.who, h.Name())
 		c.Failf("the entry of %q, which %s holds, could not be removed: %v", h.Name(), h.p.who, err)
 	}
 }

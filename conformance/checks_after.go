@@ -353,6 +353,7 @@ func breaksAfter(s *scene) {
 		return
 	case err != nil:
 		s.inTime()
+		s.unheard(err, by.who, s.name)
 		s.mustLive(s.h, "when it was to be broken") // the store has forgotten it rightly if a stall has cost A the lock
 		s.Failf("A holds %q, %s sees the token %d, and %s broke it with that, and Break returned: %v", s.name, s.third.who, token, by.who, err)
 	}

@@ -196,6 +196,7 @@ func batchOthersUnmoved(c *C) {
 	c.freeAll(rest)
 	b.mustBeBusyAfter(last.Name(), last, "A has unlocked all its locks but this one, of a fixed term")
 	if err := last.unlock(); err != nil {
+		c.unheard(err, "A", last.Name())
 		c.Failf("A unlocked all its renewed locks, and then %q, of a fixed term that runs for long: %v", last.Name(), err)
 	}
 }

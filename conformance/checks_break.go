@@ -37,8 +37,12 @@ func (p *client) breaks(name string, token int64) error {
 func (h *lease) ended(p *client, broken bool) string {
 	ctx, cancel := h.p.c.patiently()
 	defer cancel()
-	if broken && p.breakHold(ctx, h.Name(), h.Token()) == nil {
-		return fmt.Sprintf("the lock of %s was broken", h.p.who)
+	if broken {
+		err := p.breakHold(ctx, h.Name(), h.Token())
+		if err == nil {
+			return fmt.Sprintf("the lock of %s was broken", h.p.who)
+		}
+		p.c.unheard(err, p.who, h.Name()) // it may be broken all the same
 	}
 	h.free()
 	return h.p.who + " had unlocked it"

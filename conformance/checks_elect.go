@@ -25,7 +25,7 @@ var errResigned = errors.New("the leader resigns")
 func electOneLeader(c *C) {
 	const terms = 3
 	name, ttl := c.Name("x"), c.fits(c.Unit())
-	t := &leadership{c: c}
+	t := &leadership{c: c, name: name, ttl: ttl}
 	c.watchStore()
 	stand, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -63,7 +63,9 @@ func electOneLeader(c *C) {
 
 // leadership is what one client has at a time.
 type leadership struct {
-	c *C
+	c    *C
+	name string
+	ttl  time.Duration
 
 	mu     sync.Mutex
 	leader string
@@ -77,7 +79,8 @@ func (t *leadership) begin(who string, term int64) {
 	t.leader, t.last = who, term
 	t.mu.Unlock()
 	switch {
-	case before != "":
+	case before != "": // who has lost a term may be told of that later than the next one begins
+		t.c.excuse(0, t.ttl, t.name, distlock.ErrLost)
 		t.c.Failf("%s became the leader at %s while %s was", who, millis(t.c.now()), before)
 	case term <= last:
 		t.c.Failf("%s became the leader with term %d after %d", who, term, last)

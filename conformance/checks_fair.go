@@ -107,14 +107,13 @@ func fairWithinClient(c *C) {
 		c.sleep(quiet)
 	}
 	c.stillWaiting(queue)
-	late := c.stood(began)
 	for h.free(); len(queue) > 0; h.free() {
 		first := queue[0]
 		h, queue = c.serve(queue, "", c.soon(), h.p.who+" has unlocked it")
 		if isDone(first.done) {
 			continue
 		}
-		if late >= quiet/4 {
+		if late := c.stood(began); late >= quiet/4 {
 			c.Inconclusivef("the waiters were not served in their order, but the machine stood still for %v while they came", late)
 		}
 		c.Failf("one of the goroutines of B that wait for %q has got it before another that came before it", name)

@@ -60,7 +60,8 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 	began, within := c.now(), c.soon()
 	ctx, cancel := context.WithTimeout(c.ctx, within)
 	a := p.acquire(ctx, op, name, distlock.TTL(c.long()))
-	for a.err != nil && ctx.Err() == nil && !a.busy() { // a connection may break for other reasons
+	for lost := false; a.err != nil && ctx.Err() == nil && (lost || !a.busy()); { // a connection may break for other reasons
+		lost = lost || !a.busy() // what that call has got is undone in a while
 		c.sleep(c.poll())
 		a = p.acquire(ctx, op, name, distlock.TTL(c.long()))
 	}
@@ -73,9 +74,21 @@ func (p *client) mustUse(op oracle.Op, name, while string) {
 	ctx, cancel = context.WithTimeout(c.ctx, within)
 	defer cancel()
 	began = c.now()
-	if err := errors.Join(a.Extend(ctx, c.long()), a.Unlock(ctx)); err != nil {
+	extended := c.answered(ctx, func() error { return a.Extend(ctx, c.long()) })
+	if err := errors.Join(extended, a.Unlock(ctx)); err != nil {
 		c.doubt(began, began+c.Slack()/4)
 		c.Failf("%s; meanwhile %s extended and unlocked %q, and within %v was told: %v", while, p.who, name, within, err)
+	}
+}
+
+// answered asks again until there is an answer: a connection may break for other reasons.
+func (c *C) answered(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil || definite(err) || ctx.Err() != nil {
+			return err
+		}
+		c.sleep(c.poll())
 	}
 }
 
@@ -85,8 +98,9 @@ func (p *client) mustOperate(name string, token int64, while string) {
 	ctx, cancel := c.patiently()
 	defer cancel()
 	began := c.now()
-	_, looked := p.inspect(ctx, name)
-	for what, err := range map[string]error{"Inspect": looked, "Break by another token": p.breakHold(ctx, name, token+1)} {
+	looked := c.answered(ctx, func() error { _, err := p.inspect(ctx, name); return err })
+	broke := c.answered(ctx, func() error { return p.breakHold(ctx, name, token+1) })
+	for what, err := range map[string]error{"Inspect": looked, "Break by another token": broke} {
 		if err != nil && !errors.Is(err, distlock.ErrLost) && !errors.Is(err, distlock.ErrUnsupported) {
 			c.doubt(began, began+c.Slack()/4)
 			c.Failf("%s; meanwhile %s of %q by %s returned, after %v: %v", while, what, name, p.who, c.now()-began, err)
@@ -174,6 +188,7 @@ func isolateHungRenewal(c *C) {
 	a, b := c.openVia("A"), c.open("B")
 	a.needApart()
 	held := c.takeAll(a, c.names(4), "which is fresh")
+	c.watchStore() // a renewal that hangs leaves a quarter of the TTL for the next
 	for round := range 3 {
 		fired := a.link.Fired()
 		a.link.HoldRequest(1)

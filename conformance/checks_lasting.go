@@ -43,6 +43,7 @@ func renewedForMonths(c *C) {
 	case errors.Is(err, distlock.ErrUnsupported):
 		broken.free()
 	case err != nil:
+		c.unheard(err, "B", broken.Name())
 		c.breach("O2", "A holds %q with token %d for %v; B broke it with that token, and Break returned: %v", broken.Name(), broken.Token(), c.now()-broken.ret, err)
 	default:
 		b.mustFollow(broken).free()

@@ -155,9 +155,7 @@ func twinProcesses(c *C) {
 	try := childRequest{Op: "trylock", Name: name, TTL: c.long()}
 	for round := range 20 {
 		first, second := twins[round%2], twins[1-round%2]
-		if r, _, _ := first.ask(try); !r.OK {
-			c.Failf("%s was refused %q, which its twin has unlocked: %s", first.who, name, r.Err)
-		}
+		first.must(try, fmt.Sprintf("was refused %q, which its twin has unlocked", name))
 		if r, _, _ := second.ask(try); r.OK {
 			c.Failf("%s was granted %q while %s holds it: the two were taken for one owner", second.who, name, first.who)
 		}
@@ -168,9 +166,7 @@ func twinProcesses(c *C) {
 		if got := a.try(name); got.err == nil {
 			c.Failf("A was granted %q, which %s holds, after %s had unlocked an old lock of its own", name, first.who, second.who)
 		}
-		if r, _, _ := first.ask(childRequest{Op: "unlock"}); !r.OK {
-			c.Failf("%s held %q and unlocked it, but Unlock returned: %s", first.who, name, r.Err)
-		}
+		first.must(childRequest{Op: "unlock"}, fmt.Sprintf("held %q and unlocked it, but Unlock returned", name))
 	}
 }
 

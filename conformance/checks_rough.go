@@ -86,6 +86,7 @@ func neverReturns(c *C) {
 	a, link := c.openRough("A")
 	b := c.open("B")
 	held := c.takeAll(a, c.names(3), "which is fresh")
+	c.watchStore() // as in isolate/hung-renewal
 	extended := a.mustTry(c.Name("extended"), "which is fresh", distlock.TTL(c.long()))
 	unlocked := a.mustTry(c.Name("unlocked"), "which is fresh", distlock.TTL(c.long()))
 	const bound = 300 * time.Millisecond

@@ -114,6 +114,7 @@ func (c *C) honoured(b *client, ttl time.Duration) {
 	case got.err != nil && got.slow():
 		return // the lease had ended before the answer came
 	case got.err != nil:
+		c.unheard(got.err, "A", name)
 		c.Failf("A was refused %q, which is fresh, with a TTL of %v: %v", name, ttl, got.err)
 	}
 	h := got.lease

@@ -241,7 +241,7 @@ func (c *C) refused(p *client, a answer, name, why string) {
 // driver's doing.
 func (c *C) unheard(err error, who, name string) {
 	switch {
-	case definite(err), c.Virtual(), c.check.Group() == "core", c.check.Group() == "names":
+	case err == nil, definite(err), c.Virtual(), c.check.Group() == "core", c.check.Group() == "names":
 	case errors.Is(err, context.Canceled) && c.ctx.Err() == nil:
 	default:
 		c.Inconclusivef("the store did not answer %s, which asked for %q, or answered with an error of its own: %v", who, name, err)

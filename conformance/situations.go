@@ -103,7 +103,7 @@ func pastSituations() []situation {
 			s.a.mustBeBusy(s.name, first)
 			w := s.waits(s.a)
 			w.giveUp()
-			s.sleep(s.timing.CleanupBound) // it is taken out of the queue in the background
+			s.left() // it is taken out of the queue in the background
 			first.free()
 			s.h = s.take(s.a, s.opts()...)
 		}},
@@ -139,11 +139,11 @@ func crowdSituations() []situation {
 			for _, p := range []*client{s.b, s.third} {
 				s.waits(p).giveUp()
 			}
-			s.sleep(s.timing.CleanupBound)
+			s.left()
 		}},
 		{what: "given up by its own client", during: func(s *scene) {
 			s.waits(s.a).giveUp()
-			s.sleep(s.timing.CleanupBound)
+			s.left()
 		}},
 		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
 			p := s.openVia(fmt.Sprint("D", s.n))
@@ -268,7 +268,7 @@ func mixedSituations() []situation {
 		{what: "waited for, the last having given up", during: func(s *scene) {
 			s.crowd(s.b, s.third)
 			s.waits(s.open(fmt.Sprint("D", s.n))).giveUp()
-			s.sleep(s.timing.CleanupBound)
+			s.left()
 		}},
 		{what: "waited for by the last of some goroutines", during: (*scene).changesGoroutines},
 		{what: "asked for by clients that were cut off before", needs: capProxy, before: func(s *scene) {
@@ -282,6 +282,20 @@ func mixedSituations() []situation {
 			}
 		}},
 	}
+}
+
+// left returns when those who have given up are out of the queue, or when they have had the time for that: whether they are,
+// after/leaves judges.
+func (s *scene) left() {
+	i := s.inspector()
+	if s.Virtual() || i == nil || s.queueless.Load() {
+		s.sleep(s.timing.CleanupBound)
+		return
+	}
+	s.eventually(s.timing.CleanupBound+s.Slack(), func() bool {
+		n, err := i.Waiters(s.ctx, s.name)
+		return err == nil && n >= 0 && n <= len(s.queue)
+	})
 }
 
 // crowd has clients wait for the name, one after the other.
@@ -318,6 +332,6 @@ func (s *scene) changesGoroutines() {
 		}
 		w = next
 	}
-	s.sleep(s.timing.CleanupBound)
 	s.queue = []*pending{w}
+	s.left()
 }
