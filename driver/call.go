@@ -212,14 +212,18 @@ func Detach[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		}()
 		r.value, r.err = f()
 	}()
+	var r result
 	select {
-	case r := <-done:
-		if r.panicked != nil {
-			panic(r.panicked)
-		}
-		return r.value, r.err
+	case r = <-done:
 	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
+		select {
+		case r = <-done: // both may have come while the process stood still
+		default:
+			return r.value, ctx.Err()
+		}
 	}
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.value, r.err
 }
