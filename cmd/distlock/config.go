@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -268,14 +269,18 @@ func openBackend(ctx context.Context, cmd *cobra.Command) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openConfig(ctx, c, openurl.Redact(c.URL))
+	return openConfig(ctx, c, openurl.Redact(c.URL), false)
 }
 
 // openConfig is openBackend with a configuration that has been loaded, and with what
-// to call the backend.
-func openConfig(ctx context.Context, c backends.Config, name string) (b *backend, err error) {
+// to call the backend. It may tell what the backend warns of.
+func openConfig(ctx context.Context, c backends.Config, name string, warn bool) (b *backend, err error) {
 	b = &backend{url: name}
-	b.locker, err = c.Open(ctx, backends.Observer(&distlock.Observer{Renewed: b.renewals.note}))
+	opts := []backends.Option{backends.Observer(&distlock.Observer{Renewed: b.renewals.note})}
+	if warn {
+		opts = append(opts, backends.Logger(slog.New(warnings{name})))
+	}
+	b.locker, err = c.Open(ctx, opts...)
 	switch {
 	case errors.Is(err, distlock.ErrInvalid), errors.Is(err, distlock.ErrUnsupported):
 		return nil, usage(err)
@@ -284,6 +289,24 @@ func openConfig(ctx context.Context, c backends.Config, name string) (b *backend
 	}
 	return b, nil
 }
+
+// warnings tells what a backend warns of, such as a Redis that may evict locks.
+type warnings struct{ url string }
+
+func (warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += fmt.Sprintf("; %s: %v", a.Key, a.Value)
+		return true
+	})
+	say("%s: warning: %s", w.url, text)
+	return nil
+}
+
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // the drivers have all in their records
+func (w warnings) WithGroup(string) slog.Handler      { return w }
 
 // unanswered finds in the text of an error that no server has answered. The text is all there is: gRPC keeps no
 // error that it has met, and neither does every client library.

@@ -30,7 +30,7 @@ func TestLossTellsItsReason(t *testing.T) {
 	}
 	user("s3cret")
 	file := t.TempDir() + "/held"
-	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--ttl", "4s", "of a user", "--", "sh", "-c", `touch "$1"; exec sleep 1000`, "sh", file)
+	cmd := exec.CommandContext(t.Context(), "distlock", "run", "--ttl", "12s", "of a user", "--", "sh", "-c", `touch "$1"; exec sleep 1000`, "sh", file)
 	cmd.Env = append(os.Environ(), "DISTLOCK_URL=redis://app:s3cret@"+s.Addr())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -41,5 +41,19 @@ func TestLossTellsItsReason(t *testing.T) {
 	_ = cmd.Wait() // its outcome is read from ProcessState
 	if status := cmd.ProcessState.ExitCode(); status != statusLost || !strings.Contains(stderr.String(), "WRONGPASS") {
 		t.Errorf("exit status %d: %s", status, &stderr)
+	}
+}
+
+// What a store warns of is told by a check, and to a user who asks for more; a cron job sends no mail for it.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	s := servers.ConfiguredForTest(t, servers.Redis, "maxmemory-policy allkeys-lru")
+	for want, args := range map[bool][]string{true: {"-v"}, false: {}} {
+		args = append(append([]string{"run", "--url", s.URL()}, args...), "job", "--", "true")
+		out, err := exec.CommandContext(t.Context(), "distlock", args...).CombinedOutput()
+		testkit.Should(t, err)
+		if told := strings.Contains(string(out), ": warning: this Redis may evict locks"); told != want {
+			t.Errorf("%v: %s", args, out)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
 	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")
 	f.IntVar(&o.readers, "readers", 10, "how many may hold NAME by --shared at a time")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, and the holder of a busy one")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell how long it took to get the lock, its token, the holder of a busy one, and what the store warns of")
 	addBackendFlags(cmd)
 	completeWords(cmd, "on-lost", false, "kill", "warn")
 	return cmd
@@ -144,7 +144,7 @@ func (o *runOptions) run(cmd *cobra.Command, signals *interrupts, name string, a
 	if config.Holder == "" && !namesHolder(config.URL) {
 		config.Holder = holderText(args[0])
 	}
-	b, err := openConfig(cmd.Context(), config, openurl.Redact(config.URL))
+	b, err := openConfig(cmd.Context(), config, openurl.Redact(config.URL), o.verbose)
 	if err != nil {
 		if signals.ended() {
 			return signals.exit()

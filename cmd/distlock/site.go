@@ -54,7 +54,7 @@ func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
 
 // open opens the backend there.
 func (s *site) open(ctx context.Context) (*backend, error) {
-	b, err := openConfig(ctx, s.Config, s.given)
+	b, err := openConfig(ctx, s.Config, s.given, true)
 	if err != nil {
 		return nil, s.leave(s.unsettled(err))
 	}
