@@ -17,7 +17,7 @@ func TestHold(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- help(in, out) }()
 	defer tell.Close()
-	text, err := json.Marshal(task{Role: "hold", URL: "mem://", Locks: 50, TTL: 3 * time.Second})
+	text, err := json.Marshal(task{Role: "hold", URL: "mem://", Locks: 50, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

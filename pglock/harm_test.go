@@ -20,7 +20,7 @@ import (
 
 // Claims on rows that are locked for long share a part of the pool, and other locks are renewed.
 func TestStuckRows(t *testing.T) {
-	const ttl = 6 * time.Second
+	const ttl = 15 * time.Second // the server may be late by seconds
 	name, admin := table(t), poolWith(t, nil)
 	l := locker(t, poolLike(t, func(c *pgxpool.Config) { c.MaxConns = 4 }), name)
 	for i := range 60 {
@@ -36,9 +36,9 @@ func TestStuckRows(t *testing.T) {
 	for i := range 60 {
 		go l.Lock(ctx, fmt.Sprint("s", i))
 	}
-	testkit.Until(t, "the lock has been renewed for its TTL", func() bool {
+	testkit.Until(t, "the lock has been renewed twice", func() bool {
 		testkit.Must(t, healthy.Err())
-		return healthy.Deadline().Sub(first) > ttl
+		return healthy.Deadline().Sub(first) > ttl/2
 	})
 }
 

@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func TestCommitsStaySynchronous(t *testing.T) {
 	testkit.Should(t, lock.Unlock(t.Context()))
 	var said []string
 	testkit.Must(t, admin.QueryRow(t.Context(), "SELECT array_agg(said) FROM "+name+"_gone").Scan(&said))
-	if len(said) != 3 || strings.Join(said, " ") != "on on on" {
+	if len(said) < 3 || slices.ContainsFunc(said, func(s string) bool { return s != "on" }) { // more if an answer was late
 		t.Errorf("TryLock, Extend and Unlock had synchronous_commit %q", said)
 	}
 	exec(t, pool, "SELECT 1")

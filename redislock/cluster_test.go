@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 		// One that hangs in a test is not voted out: then the others would refuse everything.
 		testkit.Must(t, c.ConfigSet(t.Context(), "cluster-node-timeout", "600000").Err())
 	}
-	l, err := Open(t.Context(), "redis://locker:secret@"+strings.Join(addrs, ",")+"?cluster=true&ttl=3s", nil)
+	l, err := Open(t.Context(), "redis://locker:secret@"+strings.Join(addrs, ",")+"?cluster=true", nil)
 	testkit.Must(t, err)
 	defer l.Close()
 	exercise(t, l)
@@ -329,7 +329,7 @@ func TestServerOfACluster(t *testing.T) {
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	sentinel := servers.SentinelForTest(t, servers.ConfiguredForTest(t, servers.Redis)).Addr()
-	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main&ttl=3s", nil)
+	l, err := Open(t.Context(), "redis+sentinel://"+sentinel+"?master=main", nil)
 	testkit.Must(t, err)
 	defer l.Close()
 	exercise(t, l)

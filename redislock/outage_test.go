@@ -114,7 +114,7 @@ func TestServerInALongScript(t *testing.T) {
 	_, admin := own(t)
 	testkit.Must(t, admin.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
 	l := lockerOn(t, admin, nil)
-	lock, err := l.Lock(t.Context(), "x", distlock.TTL(6*time.Second))
+	lock, err := l.Lock(t.Context(), "x", distlock.TTL(15*time.Second))
 	testkit.Must(t, err)
 	other := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, ReadTimeout: -1, MaxRetries: -1})
 	defer other.Close()

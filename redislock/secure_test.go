@@ -69,7 +69,7 @@ func TestPasswords(t *testing.T) {
 	rule := append([]string{"reset", "on", ">" + password, "~distlock:*", "resetchannels", "&distlock:*"}, aclRule(t, false)...)
 	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", rule...).Err())
 	at := func(password string) string {
-		return (&url.URL{Scheme: "redis", User: url.UserPassword("locker", password), Host: s.Addr(), RawQuery: "ttl=3s"}).String()
+		return (&url.URL{Scheme: "redis", User: url.UserPassword("locker", password), Host: s.Addr()}).String()
 	}
 	l, err := Open(t.Context(), at(password), nil)
 	testkit.Must(t, err)
@@ -85,7 +85,7 @@ func TestRotatedCredentials(t *testing.T) {
 	t.Parallel() // it waits for the end of a lease
 	s, admin := own(t)
 	testkit.Must(t, admin.ACLSetUser(t.Context(), "locker", "on", ">old", "~*", "allchannels", "+@all").Err())
-	l, err := Open(t.Context(), fmt.Sprintf("redis://locker:old@%s?ttl=3s", s.Addr()), nil)
+	l, err := Open(t.Context(), fmt.Sprintf("redis://locker:old@%s?ttl=12s", s.Addr()), nil)
 	testkit.Must(t, err)
 	defer l.Close()
 	lock, err := l.Lock(t.Context(), "x")
@@ -94,7 +94,7 @@ func TestRotatedCredentials(t *testing.T) {
 	testkit.Must(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locker").Err())
 	// The reason is known then, however late the machine is.
 	testkit.Until(t, "the server has refused the old password", func() bool {
-		err := lock.Extend(t.Context(), 3*time.Second)
+		err := lock.Extend(t.Context(), 12*time.Second)
 		return err != nil && strings.Contains(err.Error(), "WRONGPASS") || lock.Err() != nil
 	})
 	<-lock.Done()

@@ -147,7 +147,7 @@ func TestPermissions(t *testing.T) {
 		t.Run(user, func(t *testing.T) {
 			var book logBook
 			l, err := Open(t.Context(), fmt.Sprintf("redis://%s:secret@%s?prefix=%s", user, s.Addr(), prefix),
-				&Options{Options: distlock.Options{Logger: book.logger(), TTL: 3 * time.Second}})
+				&Options{Options: distlock.Options{Logger: book.logger()}})
 			testkit.Must(t, err)
 			defer l.Close()
 			exercise(t, l)
@@ -206,7 +206,10 @@ func exercise(t *testing.T, l *Locker) {
 		testkit.Must(t, distlock.Break(ctx, l, name, 0))
 		broken = append(broken, lock)
 	}
-	for _, lock := range broken { // all learn of it at their next renewal
+	for _, lock := range broken {
+		if err := lock.Extend(ctx, time.Minute); !errors.Is(err, distlock.ErrLost) {
+			t.Errorf("Extend after Break: %v, want ErrLost", err)
+		}
 		<-lock.Done()
 		if err := lock.Unlock(ctx); !errors.Is(err, distlock.ErrLost) {
 			t.Fatalf("Unlock after Break: %v, want ErrLost", err)

@@ -24,10 +24,10 @@ func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	first, second, prefix := newProxy(t), newProxy(t), freshPrefix()
 	second.away.Store(true) // so that the client connects to the first
-	l, err := Open(t.Context(), "zk://"+first.addr+","+second.addr+prefix+"?tick_time=200ms&ttl=8s", nil)
+	l, err := Open(t.Context(), "zk://"+first.addr+","+second.addr+prefix+"?tick_time=200ms&ttl=15s", nil)
 	testkit.Must(t, err)
 	defer l.Close()
-	held, short := lock(t, l, "x"), lock(t, l, "y", distlock.TTL(4*time.Second))
+	held, short := lock(t, l, "x"), lock(t, l, "y", distlock.TTL(9*time.Second))
 	second.away.Store(false)
 	first.gate.Lock()
 	defer first.gate.Unlock()
@@ -46,7 +46,7 @@ func TestSilentServer(t *testing.T) {
 func TestSilentAddress(t *testing.T) {
 	t.Parallel()
 	first, second := newProxy(t), newProxy(t)
-	d, err := parse(server(t).URLVia("zk.test:2181")+freshPrefix()+"?tick_time=200ms&ttl=8s", nil)
+	d, err := parse(server(t).URLVia("zk.test:2181")+freshPrefix()+"?tick_time=200ms&ttl=15s", nil)
 	testkit.Must(t, err)
 	d.target.Lookup = func(context.Context, string) ([]string, error) { return []string{"192.0.2.1", "192.0.2.2"}, nil }
 	d.target.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -68,6 +68,13 @@ func newProxy(t testing.TB) *proxy {
 	return w
 }
 
+// connections returns how many were made, or tried, since the last cut.
+func (w *proxy) connections() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.conns)
+}
+
 // connect returns a connection through the proxy.
 func (w *proxy) connect() *zk.Conn { return connectTo(w.t, w.addr) }
 

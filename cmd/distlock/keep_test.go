@@ -22,7 +22,7 @@ func TestKeeps(t *testing.T) {
 			t.Parallel()
 			k := &keeper{url: sharedURL(t, kind)}
 			t.Run("min-hold", func(t *testing.T) { t.Parallel(); k.keeps(t, 3*time.Second, 3*time.Second, "30s", "--min-hold") })
-			t.Run("once-per", func(t *testing.T) { t.Parallel(); k.oncePer(t, "4s") })
+			t.Run("once-per", func(t *testing.T) { t.Parallel(); k.oncePer(t, "6s") })
 			t.Run("once-per shorter than the TTL", func(t *testing.T) { t.Parallel(); k.oncePer(t, "30s") })
 		})
 	}
@@ -48,7 +48,7 @@ func (k *keeper) status(t *testing.T, args ...string) int {
 
 // oncePer: cron starts the next run a period after this one, not sooner than a tenth before its end.
 func (k *keeper) oncePer(t *testing.T, ttl string) {
-	const period = 6 * time.Second
+	const period = 9 * time.Second
 	k.keeps(t, period, period*9/10, ttl, "--once-per")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestMain lets the test binary be its own worker processes.
@@ -42,7 +43,7 @@ func TestModes(t *testing.T) {
 	for _, kind := range servers.Some() {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel() // they wait for leases
-			s := settings{url: servers.ForTest(t, kind).LockURL(), ttl: testTTL}
+			s := settings{url: servers.ForTest(t, kind).PatientURL(), ttl: testTTL}
 			for _, m := range modes[2:] {
 				t.Run(m.name, func(t *testing.T) {
 					if m.name == "outlast" || m.name == "fenced" {
@@ -61,9 +62,7 @@ func TestModes(t *testing.T) {
 func played(t *testing.T, m mode, s settings) *run {
 	t.Helper()
 	r, err := playMode(t.Context(), m, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.print(t.Output())
 	if err := r.verdict(); err != nil {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock/internal/servers"
+	"github.com/distlock-go/distlock/internal/testkit"
 )
 
 // TestMain lets the test binary be its own node processes.
@@ -22,17 +23,13 @@ func TestModes(t *testing.T) {
 	for _, kind := range servers.Some() {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel() // they wait for the ticks
-			url := servers.ForTest(t, kind).LockURL()
-			if err := checkBackend(t.Context(), url); err != nil {
-				t.Fatal(err)
-			}
+			url := servers.ForTest(t, kind).PatientURL()
+			testkit.Must(t, checkBackend(t.Context(), url))
 			for _, mode := range []string{plain, once} {
 				t.Run(mode, func(t *testing.T) {
 					t.Parallel()
 					r, err := play(t.Context(), mode, settings{url, 2 * time.Second, 3})
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					r.print(t.Output())
 					if err := r.verdict(); err != nil {
 						t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -94,10 +95,9 @@ func TestOncePerTick(t *testing.T) {
 // A job goes on when its scheduler shuts down, and its lock with it; the context that
 // gocron unlocks with has ended then.
 func TestUnlockAfterShutdown(t *testing.T) {
-	t.Parallel()
-	const period = 6 * time.Second // the lease is almost as long
-	servers.Each(t, func(t *testing.T, url string) {
-		l := gocronlock.New(open(t, url), period)
+	const period = time.Minute // the lease is almost as long
+	synctest.Test(t, func(t *testing.T) {
+		l := gocronlock.New(open(t, "mem://"+rand.Text()), period)
 		ctx, cancel := context.WithCancel(t.Context())
 		lock, err := l.Lock(ctx, "job")
 		testkit.Must(t, err)

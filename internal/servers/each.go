@@ -16,6 +16,14 @@ func (s *Server) LockURL() string {
 	return with(s.URL(), "create=true")
 }
 
+// PatientURL is LockURL for a test: a new server may have to be waited for, on a machine that is late.
+func (s *Server) PatientURL() string {
+	if !s.Controlled() {
+		return s.LockURL()
+	}
+	return with(s.LockURL(), "dial_timeout=1m")
+}
+
 // with adds a parameter to a URL.
 func with(url, param string) string {
 	if strings.Contains(url, "?") {
@@ -47,12 +55,7 @@ func Each(t *testing.T, test func(t *testing.T, url string)) {
 	for _, kind := range Some() {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := ForTest(t, kind)
-			url := s.LockURL()
-			if s.Controlled() { // a new one, which a machine that is late may have to wait for
-				url = with(url, "dial_timeout=1m")
-			}
-			test(t, url)
+			test(t, ForTest(t, kind).PatientURL())
 		})
 	}
 }

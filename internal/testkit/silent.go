@@ -25,7 +25,7 @@ func words(err error, late func(from, to time.Time) time.Duration) string {
 	waited, bad := time.ParseDuration(said[1])
 	now := time.Now()
 	if l := late(now.Add(-waited), now); bad == nil && l > waited/4 {
-		return fmt.Sprintf("inconclusive: the machine was late by %v of the last %v: %v", l.Round(time.Millisecond), waited, err)
+		return fmt.Sprintf(inconclusive+"the machine was late by %v of the last %v: %v", l.Round(time.Millisecond), waited, err)
 	}
 	return err.Error()
 }
