@@ -107,6 +107,16 @@ func TestSlowestTry(t *testing.T) {
 	}
 }
 
+// TestGrantIsNoSilence: a grant of a name that is held is a failure in real time, too, and no error of the store.
+func TestGrantIsNoSilence(t *testing.T) {
+	t.Parallel()
+	granted := check("granted", func(c *C) { c.open("B").mustBeRefused(c.Name("x")) })
+	r := Collect(t, stub{}, &Options{Filter: own, Checks: []Check{granted}, Artifacts: t.TempDir()})
+	if res := r.Results[0]; res.Status != Failed || res.Attempts != 1 {
+		t.Errorf("got %s after %d attempts: %s", res.Status, res.Attempts, res.Reason)
+	}
+}
+
 // TestStoodStill: what fails while the machine or the store stands still is looked at again, unless it is about two holders or
 // a token.
 func TestStoodStill(t *testing.T) {
