@@ -59,6 +59,9 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.AddCommand(runCommand(signals), inspectCommand(), breakCommand(), checkCommand(), compareCommand(signals), holderCommand(), versionCommand())
 	cmd.AddCommand(topics()...)
 	cmd.InitDefaultCompletionCmd()
+	if c, _, err := cmd.Find([]string{"completion"}); err == nil { // by itself it prints its help for a shell that it does not know
+		c.Args, c.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	wrapArgs(cmd)
 	return cmd
 }
