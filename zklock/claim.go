@@ -49,7 +49,7 @@ type claim struct {
 // lives by its session, and so outlives the connection.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if c.session == nil {
-		s, err := c.class.use(ctx)
+		s, err := c.class.use(ctx, c.bytes())
 		if err != nil {
 			return driver.Grant{}, notSent(err)
 		}
@@ -356,10 +356,13 @@ func (c *claim) leave(ctx context.Context) error {
 	return nil
 }
 
+// bytes is what the node takes in the record that ends its session: its length, and its path with the number of ten digits.
+func (c *claim) bytes() int { return 4 + len(c.stem) + 10 }
+
 // quit ends the use of the session. Nothing of the claim is left.
 func (c *claim) quit() {
 	if c.session != nil {
-		c.class.leave()
+		c.class.leave(c.bytes())
 	}
 	c.path, c.session, c.waiting, c.won = "", nil, nil, false
 }

@@ -3,12 +3,14 @@ package zklock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
@@ -28,6 +30,8 @@ type class struct {
 	ready   bool     // the servers have granted it
 	closed  bool     // by Close
 	users   int
+	bytes   int            // of their nodes, in the record that ends the session
+	next    *class         // for what has no room; nil if there is none
 	idle    *time.Timer    // running while there are no users
 	ending  sync.WaitGroup // what closeIdle has begun; it begins nothing once closed is set
 }
@@ -49,6 +53,10 @@ const classStep = 4
 // tick share one, as by default no session is shorter than two ticks. So with default
 // settings there are 17 at the most.
 func (d *store) classFor(ttl time.Duration) *class {
+	return d.sizedFor(ttl).withRoom()
+}
+
+func (d *store) sizedFor(ttl time.Duration) *class {
 	if d.target == nil || ttl > d.ttl-d.ttl/(classStep+1) && ttl <= d.mainTTL {
 		return d.main
 	}
@@ -72,10 +80,41 @@ func (d *store) classOf(ask time.Duration) *class {
 	return c
 }
 
-// use returns the session. It stays open until the caller calls leave.
-func (c *class) use(ctx context.Context) (*session, error) {
+// maxBytes is what the nodes of a session may take in the record that ends it. The servers write one of any length, and read
+// none beyond jute.maxbuffer and as much again, two megabytes by default: neither the followers nor a server that starts can
+// have it then (ZOOKEEPER-4306). Calls that are under way together may exceed this by the rest.
+const maxBytes = 900 << 10
+
+// withRoom returns c, or the first of those behind it that has room for more nodes. The user's connection is the only one.
+func (c *class) withRoom() *class {
+	for {
+		c.mu.Lock()
+		full := c.bytes >= c.store.maxBytes && c.store.target != nil
+		if full && c.next == nil {
+			c.next = &class{store: c.store, ask: c.ask, opening: make(semaphore, 1), closed: c.closed}
+		}
+		next := c.next
+		c.mu.Unlock()
+		if !full {
+			return c
+		}
+		c = next
+	}
+}
+
+// errFull is what a claim is told on the user's connection.
+var errFull = errors.New("the session of the connection has as many nodes as the servers can end with it: " +
+	"give others a Locker with a connection of its own, or use Open")
+
+// use returns the session, for a node of so many bytes. It stays open until the caller calls leave.
+func (c *class) use(ctx context.Context, bytes int) (*session, error) {
 	c.mu.Lock()
+	if c.store.target == nil && c.bytes+bytes > c.store.maxBytes {
+		c.mu.Unlock()
+		return nil, &driver.Fault{Fate: driver.Answered, Err: errFull}
+	}
 	c.users++
+	c.bytes += bytes
 	c.stopIdle()
 	s, ready := c.session, c.ready
 	c.mu.Unlock()
@@ -87,7 +126,7 @@ func (c *class) use(ctx context.Context) (*session, error) {
 	s = c.session
 	c.mu.Unlock()
 	if err != nil {
-		c.leave()
+		c.leave(bytes)
 		if s != nil {
 			err = s.fault(err) // and tells why it took so long
 		}
@@ -96,10 +135,11 @@ func (c *class) use(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-func (c *class) leave() {
+func (c *class) leave(bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users--
+	c.bytes -= bytes
 	c.startIdle()
 }
 
@@ -157,13 +197,18 @@ func (c *class) closeIdle() {
 	}
 }
 
-// close ends the class, with the patience of wire.Conn.Close. It waits for closeIdle, too.
+// close ends the class and those behind it, with the patience of wire.Conn.Close. It waits for closeIdle, too.
 func (c *class) close(patience time.Duration) {
 	c.mu.Lock()
 	c.closed = true
 	c.stopIdle()
-	s := c.session
+	s, next := c.session, c.next
 	c.mu.Unlock()
+	if next != nil {
+		var others sync.WaitGroup
+		others.Go(func() { next.close(patience) })
+		defer others.Wait()
+	}
 	if s != nil {
 		s.conn.Close(patience)
 	}

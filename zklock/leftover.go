@@ -124,7 +124,7 @@ func (s *session) deleteSome(due []claim) (progress bool) {
 		if err == nil || errors.Is(err, distlock.ErrClosed) || c.path != "" && !s.lives(c.id) {
 			gone.Store(true)
 			if there, _ := s.leftovers.drop(c.stem); there {
-				c.class.leave()
+				c.class.leave(c.bytes())
 			}
 		}
 	})

@@ -56,7 +56,7 @@ func (d *store) open(ctx context.Context) error {
 	tick := cmp.Or(o.TickTime, defaultTick)
 	d.main = d.classOf(min(sessionOf(cmp.Or(o.TTL, distlock.DefaultTTL), tick), d.longest))
 	d.main.keep = true
-	s, err := d.main.use(ctx)
+	s, err := d.main.use(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -65,12 +65,12 @@ func (d *store) open(ctx context.Context) error {
 		d.longest = granted
 	} else {
 		probe := d.classOf(d.longest)
-		s, err := probe.use(ctx)
+		s, err := probe.use(ctx, 0)
 		if err != nil {
 			return err
 		}
 		d.longest = s.conn.Timeout()
-		probe.leave()
+		probe.leave(0)
 		probe.closeIdle()
 	}
 	d.ttl = min(d.defaultTTL(), longestTTL(d.longest, tickOf(o.TickTime, d.longest)))
@@ -132,8 +132,8 @@ func (o *Options) checked() (Options, error) {
 	switch p := out.Prefix; {
 	case p[0] != '/' || path.Clean(p) != p || p == "/":
 		return out, fmt.Errorf("%w: the prefix is %q, allowed is a path like %q", distlock.ErrInvalid, p, DefaultPrefix)
-	case out.SessionTimeout < 0 || out.TickTime < 0:
-		return out, fmt.Errorf("%w: the session timeout is %v and the tick %v, allowed is 0 or more",
+	case out.SessionTimeout < 0 || out.TickTime < 0 || out.TickTime > 0 && out.TickTime < time.Millisecond:
+		return out, fmt.Errorf("%w: the session timeout is %v and the tick %v, allowed is 0 or more, and for the tick 0 or a millisecond and more",
 			distlock.ErrInvalid, out.SessionTimeout, out.TickTime)
 	}
 	return out, nil

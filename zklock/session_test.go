@@ -166,13 +166,13 @@ func TestClosedIsForgotten(t *testing.T) {
 		testkit.Must(t, d.open(t.Context()))
 		first, last := d.classFor(10*time.Second), d.classFor(60*time.Second)
 		for _, c := range []*class{d.main, first, last} {
-			s, err := c.use(t.Context())
+			s, err := c.use(t.Context(), 0)
 			testkit.Must(t, err)
 			conns = append(conns, weak.Make(s.conn.Conn))
 		}
-		first.leave()
+		first.leave(0)
 		testkit.Must(t, d.Close())
-		last.leave()
+		last.leave(0)
 		store = weak.Make(d)
 	}()
 	testkit.Until(t, "the store is forgotten", func() bool { runtime.GC(); return store.Value() == nil })
@@ -191,9 +191,9 @@ func TestCloseWaitsForIdle(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, w.addr)
 	}
 	c := d.classFor(20 * time.Second)
-	s, err := c.use(t.Context())
+	s, err := c.use(t.Context(), 0)
 	testkit.Must(t, err)
-	c.leave()
+	c.leave(0)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	defer close(answer)
 	w.before(opClose, func() { close(asked); <-answer })

@@ -116,6 +116,7 @@ type store struct {
 	auth     string       // user:password
 	caps     driver.Capabilities
 	idleTime time.Duration
+	maxBytes int // of a class
 	names    knownNames
 
 	noContainers atomic.Pointer[time.Time] // until when the servers are taken not to know them; nil if they may
@@ -141,7 +142,7 @@ var (
 )
 
 func newStore(o Options) *store {
-	d := &store{opts: o, idleTime: idleTime, classes: make(map[time.Duration]*class)}
+	d := &store{opts: o, idleTime: idleTime, maxBytes: maxBytes, classes: make(map[time.Duration]*class)}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ import (
 //     watches may have missed something. This is a data race: if the reply comes first,
 //     changes are missed. So replies lose their zxid here, and the field stays zero. The
 //     two requests that carry it get what was seen before this connection.
+//   - The library goes on if a server refuses to set its watches again. Here the connection ends by that.
 //   - The library tries to take up a session for ever. See dialer.givenUp.
 //   - The library answers a request that it cannot write at once, and once more when the
 //     connection is given up. For credentials, which it sends again with each connection,
@@ -61,6 +63,7 @@ type stream struct {
 	mu          sync.Mutex
 	established bool          // the request for a session has been answered
 	open        int           // requests without an answer; the one for a session counts
+	watches     []int32       // the xids of those that set watches again
 	silence     time.Duration // how long they may be so
 }
 
@@ -69,6 +72,7 @@ const (
 	headSize    = 4 + 4 + 8 + 4 // of a reply: length, xid, zxid, error; nothing that comes is shorter
 	xidAt       = 4
 	zxidAt      = 4 + 4
+	errorAt     = 4 + 4 + 8
 	timeoutAt   = 4 + 4     // in the first answer, after the version
 	sessionAt   = 4 + 4 + 4 // in the first answer
 	opAt        = 4 + 4     // in a request
@@ -104,6 +108,9 @@ func (s *stream) Write(p []byte) (int, error) {
 		// Not the present zxid: the replies of this connection say nothing of what the
 		// watches have missed before it.
 		p = withZxid(p, relativeAt, s.since)
+		s.mu.Lock()
+		s.watches = append(s.watches, int32(binary.BigEndian.Uint32(p[xidAt:])))
+		s.mu.Unlock()
 	}
 	s.mu.Lock()
 	if s.open++; s.open == 1 && s.established {
@@ -198,6 +205,23 @@ func (s *stream) readHead() error {
 			s.dialer.zxid.Store(zxid)
 		}
 		clear(s.head[zxidAt : zxidAt+8])
+		return s.watchesSet()
+	}
+	return nil
+}
+
+// watchesSet returns an error if the frame refuses to set watches again, as servers do that throttle requests. The library
+// would go on without them.
+func (s *stream) watchesSet() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.watches, s.xid())
+	if i < 0 {
+		return nil
+	}
+	s.watches = slices.Delete(s.watches, i, i+1)
+	if code := int32(binary.BigEndian.Uint32(s.head[errorAt:])); code != 0 {
+		return fmt.Errorf("the watches were not set again: error %d", code)
 	}
 	return nil
 }
