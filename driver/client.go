@@ -46,6 +46,7 @@ type Client struct {
 	released atomic.Int64 // the instant of the last release in a lane that the store has confirmed
 
 	mu       sync.Mutex
+	left     leftovers            // of Close
 	handles  map[string]*Handle   // by name: held, or lost and not yet cleaned up
 	older    map[*Handle]struct{} // of the second kind, with names that were taken anew
 	life     context.Context      // ends when Close is called, and with it all waiting
@@ -188,6 +189,11 @@ func (c *Client) shutdown(handles []*Handle) error {
 	if kept > 0 {
 		errs = append(errs, fmt.Errorf("%d of its locks could not be released and end with their TTL: %w", kept, reason))
 	}
+	c.mu.Lock()
+	if n := c.left; n.calls > 0 {
+		errs = append(errs, fmt.Errorf("%d of its calls have failed and could not be undone; what they may have left ends with their TTL: %w", n.calls, n.last))
+	}
+	c.mu.Unlock()
 	if closer, ok := c.driver.(io.Closer); ok {
 		if err := c.closeDriver(closer, max(time.Until(patience), abandonPatience)); err != nil {
 			errs = append(errs, err)
@@ -197,6 +203,19 @@ func (c *Client) shutdown(handles []*Handle) error {
 		return opError("close", "", err)
 	}
 	return nil
+}
+
+// leftovers are failed calls that Close has not waited to be undone.
+type leftovers struct {
+	calls int
+	last  error // why
+}
+
+// notUndone notes one.
+func (c *Client) notUndone(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = leftovers{c.left.calls + 1, why}
 }
 
 // closeDriver closes the driver, but does not wait for it any longer than patience:

@@ -206,6 +206,9 @@ func (r *release) drop() {
 		_ = r.ask(ended)
 		r.err = fmt.Errorf("%w to earlier releases", &NoAnswer{From: r.client.caps.Backend, After: time.Since(r.began)})
 	}
+	if r.handle == nil && !r.over() { // Close does not wait for it; of a lock, the handle tells
+		r.client.notUndone(r.err)
+	}
 	r.finish()
 }
 

@@ -47,10 +47,14 @@ func Elect(ctx context.Context, l distlock.Locker, name string, fn func(ctx cont
 	e := &Election{done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
+		e.final = errExited
 		e.final = e.run(ctx, fn, func(lead func(context.Context) error) error { return distlock.Do(ctx, l, name, lead, opts...) })
 	}()
 	return e
 }
+
+// errExited is what Wait returns if fn has ended its goroutine.
+var errExited = errors.New("distlock: elect: the function has called runtime.Goexit")
 
 // Election is a process's part in an election. It is safe for concurrent use.
 type Election struct {

@@ -3,6 +3,7 @@ package patterns_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -27,6 +28,19 @@ func open(t *testing.T, store *memlock.Store) *memlock.Locker {
 	l, err := memlock.New(store, nil)
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Should(t, l.Close()) })
+	return l
+}
+
+// openFailing opens a client of a store that stays down: what its calls have left cannot be undone, and Close says so.
+func openFailing(t *testing.T, store *memlock.Store) *memlock.Locker {
+	t.Helper()
+	l, err := memlock.New(store, nil)
+	testkit.Must(t, err)
+	t.Cleanup(func() {
+		if err := l.Close(); err == nil || !strings.Contains(err.Error(), "could not be undone") {
+			t.Errorf("Close beside a store that is down: %v", err)
+		}
+	})
 	return l
 }
 

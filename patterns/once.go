@@ -23,7 +23,8 @@ const (
 // has begun within the period, in whatever process, or is still under way. It is for jobs
 // that several schedulers start at about the same time. A plain lock only keeps their
 // runs from overlapping: a scheduler that comes when a short job is done runs it again.
-// It reports whether fn was called here.
+// It reports whether fn was called here. If it was not, and there is no error, another process
+// had the name when this one asked, to run fn or to find out whether it may.
 //
 // The period ends a tenth early, but no more than 30 s. So what the schedulers start
 // every hour runs every hour, although their ticks are never exactly an hour apart; and
@@ -34,7 +35,8 @@ const (
 // process, also [distlock.Locker].Close; but not on ZooKeeper, where it ends with the session of the
 // process. If fn fails or panics, the name is free at once, and the next call tries again;
 // a function that wants no other try returns nil. A process that crashes in the middle of
-// a run has used up the period, and [distlock.Break] gives it back.
+// a run has used up the period, and [distlock.Break] gives it back. So has one that was cut off from the
+// store before it was told that it may run, and ended before it could undo that: Close says so.
 //
 // If fn runs for longer than the period, its lock is extended: runs never overlap, and
 // the name is free when fn has returned. The context of fn ends with ctx, or with

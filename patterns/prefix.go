@@ -10,7 +10,8 @@ import (
 )
 
 // Prefix returns a Locker over the names of l that start with prefix: a name space of its
-// own for a tenant or an application. The locks it returns have the name asked for, and
+// own for a tenant or an application. End it in a separator that no prefix has within, as "t1/": the names of "t10" start with "t1", too.
+// The locks it returns have the name asked for, and
 // Inspect, List and Break know only what lies inside; Sweep, which would go beyond that, is
 // ErrUnsupported. Prefix and name together must not be longer than MaxName. Close closes l.
 func Prefix(l distlock.Locker, prefix string) distlock.Locker {

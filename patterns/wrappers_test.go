@@ -56,7 +56,7 @@ func TestOperatorsSeeThrough(t *testing.T) {
 func TestErrorsNameTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		healthy := open(t, memlock.NewStore(nil))
-		down := open(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(context.Context, memlock.Call, func()) error {
+		down := openFailing(t, memlock.NewStore(&memlock.StoreOptions{Intercept: func(context.Context, memlock.Call, func()) error {
 			return errors.New("the store is down")
 		}}))
 		past, end := context.WithCancel(patterns.WithOwner(bg))
