@@ -64,7 +64,14 @@ func gather[T any](ctx context.Context, answers <-chan T, add func(T) (over bool
 				return nil
 			}
 		case <-ctx.Done():
-			return ctx.Err()
+			select {
+			case a := <-answers: // both may have come while the process stood still
+				if add(a) {
+					return nil
+				}
+			default:
+				return ctx.Err()
+			}
 		}
 	}
 }

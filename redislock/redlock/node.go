@@ -127,15 +127,17 @@ func (n *node) young() error {
 func (n *node) ask(ctx context.Context, s endpoint.Script, keys []string, args ...any) (answer any, late bool, err error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
+	began := time.Now()
 	ctx, cancel := endpoint.Until(ctx, time.Now().Add((1+resends)*n.timeout), "it")
 	defer cancel()
 	answer, late, err = n.sender.Run(ctx, s, keys, args...)
 	if err == nil || endpoint.Answered(err) {
 		n.silent.Store(false)
 		n.heard.Store(int64(time.Since(epoch)))
-	} else if end := endpoint.EndOf(ctx); end != nil {
-		// Not at the end of the Locker: that says nothing of the server.
-		n.silent.Store(!errors.Is(end, context.Canceled))
+	} else if end := endpoint.EndOf(ctx); errors.Is(end, context.Canceled) {
+		n.silent.Store(false) // at the end of the Locker, which says nothing of the server
+	} else if end != nil && time.Since(began) >= n.timeout { // nor does a request that had less, as renewals of a short TTL do
+		n.silent.Store(true)
 	}
 	return answer, late, n.named(err)
 }

@@ -43,6 +43,9 @@ func (c *claim) Release(ctx context.Context) error {
 		select {
 		case <-c.progress:
 		case <-ctx.Done():
+			if known, err := c.outcome(); known { // it may have come while the process stood still
+				return err
+			}
 			return ctx.Err()
 		}
 	}
