@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testTTL is short, for the sake of the modes that outlast it. A worker that loses
+// testTTL is short, for the sake of the modes that outlast it, and long enough for ten workers that connect at once. A worker that loses
 // its lock because the machine is busy is refused, and withdraws again.
-const testTTL = backends.Duration(4 * time.Second)
+const testTTL = backends.Duration(10 * time.Second)
 
 func TestModes(t *testing.T) {
 	// Nobody takes a lock in the first two, whatever the backend. For none to be lost, or turned away,

@@ -28,7 +28,7 @@ func TestModes(t *testing.T) {
 			for _, mode := range []string{plain, once} {
 				t.Run(mode, func(t *testing.T) {
 					t.Parallel()
-					r, err := play(t.Context(), mode, settings{url, 2 * time.Second, 3})
+					r, err := play(t.Context(), mode, settings{url, 3 * time.Second, 3})
 					testkit.Must(t, err)
 					r.print(t.Output())
 					if err := r.verdict(); err != nil {
