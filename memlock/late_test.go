@@ -2,8 +2,11 @@ package memlock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/distlock-go/distlock/memlock"
@@ -62,4 +65,27 @@ func TestLateRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCloseTellsOfWhatIsLeft: a grant that nobody was told of could not be undone. Close says so.
+func TestCloseTellsOfWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cut := errors.New("cut off")
+		store := memlock.NewStore(&memlock.StoreOptions{Intercept: func(_ context.Context, c memlock.Call, apply func()) error {
+			if c.Op == "try" {
+				apply()
+			}
+			return cut
+		}})
+		l, err := memlock.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, cut) {
+			t.Errorf("TryLock: %v", err)
+		}
+		if err := l.Close(); err == nil || !strings.Contains(err.Error(), "1 of its calls have failed and could not be undone; what they may have left ends with their TTL: cut off") {
+			t.Errorf("Close: %v", err)
+		}
+	})
 }

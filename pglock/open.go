@@ -55,6 +55,9 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	if err != nil {
 		return nil, opened(err)
 	}
+	if n := opts.MaxConns; n < 0 || n > maxConns {
+		return nil, opened(fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, n, maxConns))
+	}
 	return openOwn(ctx, config, opts)
 }
 
@@ -253,9 +256,6 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 	o.Table = cmp.Or(o.Table, DefaultTable)
 	if err := driver.CheckOptions(d, &o.Options); err != nil {
 		return nil, err
-	}
-	if o.MaxConns < 0 || o.MaxConns > maxConns {
-		return nil, opened(fmt.Errorf("%w: MaxConns is %d, allowed are 1 to %d", distlock.ErrInvalid, o.MaxConns, maxConns))
 	}
 	d.turns = turns.New(int(d.pool.Config().MaxConns), rowWait, func(err error) bool { return hasCode(err, rowLocked) })
 	d.turns.Trusting = true // rowWait is short, and where the server is far, one TryLock of a name after the other would be few

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
@@ -106,5 +107,14 @@ func TestEnvironment(t *testing.T) {
 	testkit.Must(t, err)
 	if c := config.ConnConfig; c.ValidateConnect == nil || len(c.Fallbacks) != 1 {
 		t.Errorf("of two hosts: %v", c.Fallbacks)
+	}
+}
+
+// A number of connections that cannot be is named before anything is asked of the server.
+func TestMaxConns(t *testing.T) {
+	for _, n := range []int{-1, 1 << 32} {
+		if _, err := Open(t.Context(), "postgres://127.0.0.1:1/x", &Options{MaxConns: n}); !errors.Is(err, distlock.ErrInvalid) || !strings.Contains(err.Error(), "MaxConns is ") {
+			t.Errorf("MaxConns of %d: %v", n, err)
+		}
 	}
 }
