@@ -53,9 +53,9 @@ func (s *suite) examine(k Check) Result {
 		c.cal = cal
 		started := time.Now()
 		c.run()
-		s.excuse(c, started)
+		unanswered := s.excuse(c, started)
 		if c.status != Inconclusive || n == maxAttempts || s.ctx.Err() != nil {
-			if c.unanswered && c.status == Inconclusive {
+			if unanswered && c.status == Inconclusive {
 				s.outages.spoilt()
 			}
 			r := s.result(c)

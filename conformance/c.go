@@ -59,8 +59,6 @@ type C struct {
 	simple    bool // the model is not asked
 	queueless atomic.Bool
 	helpers   sync.WaitGroup
-
-	unanswered bool // the store, meanwhile, by what Options.Look has told; used after the end only
 }
 
 // errStopped ends the context of a check when its outcome has been decided.

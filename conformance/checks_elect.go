@@ -79,7 +79,7 @@ func (t *leadership) begin(who string, term int64) {
 	t.leader, t.last = who, term
 	t.mu.Unlock()
 	switch {
-	case before != "": // who has lost a term may be told of that later than the next one begins
+	case before != "": // a leader may be told that its term is lost later than the next one begins
 		t.c.excuse(0, t.ttl, t.name, distlock.ErrLost)
 		t.c.Failf("%s became the leader at %s while %s was", who, millis(t.c.now()), before)
 	case term <= last:

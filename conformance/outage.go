@@ -18,6 +18,21 @@ type Outage struct {
 	Last   error         // what was told last; nil if the store only took its time
 }
 
+// Err returns nil if no check was in vain by that, and else why nothing is known. It matches Last.
+func (o Outage) Err() error {
+	if o.Checks == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s for %v; what %s found meanwhile says nothing", silent, o.Lasted.Round(100*time.Millisecond), plural(o.Checks, "check"))
+	if o.Last != nil {
+		err = fmt.Errorf("%w; it said last: %w", err, o.Last)
+	}
+	return err
+}
+
+// silent is what an outage is, in words.
+const silent = "the store did not answer, or took no new client,"
+
 // outages are the times at which the store did not answer. Those of checks in virtual time, and without Options.Look, are nil:
 // nobody says then that the store has ever answered.
 type outages struct {
@@ -95,7 +110,7 @@ func (o *outages) since(began time.Time) (why string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n := len(o.spans); n > 0 && began.Before(o.spans[n-1].to) {
-		why = fmt.Sprintf("the store did not answer, or took no new client, for %v meanwhile", o.spans[n-1].to.Sub(o.spans[n-1].from).Round(time.Millisecond))
+		why = fmt.Sprintf("%s for %v meanwhile", silent, o.spans[n-1].to.Sub(o.spans[n-1].from).Round(time.Millisecond))
 		if o.last != nil {
 			why += ": " + o.last.Error()
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance/oracle"
 	"github.com/distlock-go/distlock/memlock"
 )
 
@@ -88,13 +87,7 @@ func TestOutageAccusesNobody(t *testing.T) {
 	gone := errors.New("no route to the store")
 	alone := check("alone", func(c *C) { c.Failf("the lock was lost") })
 	alone.Alone = true
-	double := check("double", func(c *C) {
-		for _, who := range []string{"A", "B"} {
-			e := oracle.Event{Op: oracle.OpTry, Client: who, Name: "x", TTL: time.Hour, Call: c.recorder.Stamp(), Outcome: oracle.OutcomeOK, Token: 1}
-			e.Return = c.recorder.Stamp()
-			c.recorder.Add(e)
-		}
-	})
+	double := check("double", (*C).grantTwice)
 	for _, k := range []struct {
 		look   error
 		checks []Check
@@ -116,7 +109,7 @@ func TestOutageAccusesNobody(t *testing.T) {
 	}
 }
 
-// unopened is a harness whose clients can be opened before the first check, and then no more.
+// unopened is a harness that opens clients before the first check, and then no more.
 type unopened struct {
 	stub
 	err error

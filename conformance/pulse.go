@@ -296,20 +296,20 @@ const mayGiveUp = 2500 * time.Millisecond
 // excuse turns a failure into an inconclusive result, unless an oracle found it, if the store was silent while the check ran, or
 // shortly before. What is no question of two holders or of a token, nor a hang, is excused by less: if the machine or the store
 // stood still for half of the unit, any lease may have ended meanwhile. Then the next attempt has a longer unit. However long
-// that is, a driver that has to connect may give up after a few seconds.
-func (s *suite) excuse(c *C, began time.Time) {
+// that is, a driver that has to connect may give up after a few seconds. It reports whether Options.Look has told of an outage meanwhile.
+func (s *suite) excuse(c *C, began time.Time) (unanswered bool) {
 	if s.opts.VirtualTime {
-		return
+		return false
 	}
 	stood := c.late(c.now() - time.Since(began))
 	c.mu.Lock()
 	excusable := !c.convicted && (c.status == Failed || c.status == Inconclusive)
 	c.mu.Unlock()
 	if !excusable {
-		return
+		return false
 	}
 	why := s.outages.since(began)
-	c.unanswered = why != ""
+	unanswered = why != ""
 	if why == "" && !c.check.Alone {
 		why = s.pulse.between(began.Add(-beatEvery), time.Now())
 	}
@@ -322,4 +322,5 @@ func (s *suite) excuse(c *C, began time.Time) {
 	if why != "" {
 		c.status, c.clause, c.reason = Inconclusive, "", why+"; otherwise: "+c.reason
 	}
+	return unanswered
 }

@@ -64,11 +64,7 @@ func TestSilentStore(t *testing.T) {
 	}
 	double := check("double", func(c *C) {
 		stop(c)
-		for _, who := range []string{"A", "B"} {
-			e := oracle.Event{Op: oracle.OpTry, Client: who, Name: "x", TTL: time.Hour, Call: c.recorder.Stamp(), Outcome: oracle.OutcomeOK, Token: 1}
-			e.Return = c.recorder.Stamp()
-			c.recorder.Add(e)
-		}
+		c.grantTwice()
 		c.Failf("the lock was lost")
 	})
 	r = Collect(t, h, &Options{Filter: own, Checks: []Check{double}, Artifacts: t.TempDir()})
@@ -79,6 +75,15 @@ func TestSilentStore(t *testing.T) {
 		Checks: []Check{check("healthy", func(c *C) { c.Failf("the lock was lost") })}})
 	if res := r.Results[0]; res.Status != Failed {
 		t.Errorf("got %s, although the store answers: %s", res.Status, res.Reason)
+	}
+}
+
+// grantTwice has two clients get one name with one token.
+func (c *C) grantTwice() {
+	for _, who := range []string{"A", "B"} {
+		e := oracle.Event{Op: oracle.OpTry, Client: who, Name: "x", TTL: time.Hour, Call: c.recorder.Stamp(), Outcome: oracle.OutcomeOK, Token: 1}
+		e.Return = c.recorder.Stamp()
+		c.recorder.Add(e)
 	}
 }
 

@@ -284,8 +284,8 @@ func mixedSituations() []situation {
 	}
 }
 
-// left returns when those who have given up are out of the queue, or when they have had the time for that: whether they are,
-// after/leaves judges.
+// left returns when the waiters that have given up are out of the queue, or when they have had the time for that. That they are
+// is judged by after/leaves.
 func (s *scene) left() {
 	i := s.inspector()
 	if s.Virtual() || i == nil || s.queueless.Load() {

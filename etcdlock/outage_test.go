@@ -140,7 +140,7 @@ func TestKilledMember(t *testing.T) {
 	close(killed)
 	users.Wait()
 	if len(failed) > 0 && term() != elected {
-		t.Skipf("inconclusive: the leader stood still, and another was elected: %v", errors.Join(failed...))
+		testkit.Inconclusivef(t, "the leader stood still, and another was elected: %v", errors.Join(failed...))
 	}
 	testkit.Should(t, errors.Join(failed...))
 }

@@ -74,7 +74,7 @@ func (d *store) classOf(ask time.Duration) *class {
 	defer d.mu.Unlock()
 	c := d.classes[ask]
 	if c == nil {
-		c = &class{store: d, ask: ask, opening: make(semaphore, 1)}
+		c = newClass(d, ask)
 		d.classes[ask] = c
 	}
 	return c
@@ -91,7 +91,8 @@ func (c *class) withRoom() *class {
 		c.mu.Lock()
 		full := c.bytes >= c.store.maxBytes && c.store.target != nil
 		if full && c.next == nil {
-			c.next = &class{store: c.store, ask: c.ask, opening: make(semaphore, 1), closed: c.closed}
+			c.next = newClass(c.store, c.ask)
+			c.next.closed = c.closed
 		}
 		next := c.next
 		c.mu.Unlock()
@@ -105,6 +106,10 @@ func (c *class) withRoom() *class {
 // errFull is what a claim is told on the user's connection.
 var errFull = errors.New("the session of the connection has as many nodes as the servers can end with it: " +
 	"give others a Locker with a connection of its own, or use Open")
+
+func newClass(d *store, ask time.Duration) *class {
+	return &class{store: d, ask: ask, opening: make(semaphore, 1)}
+}
 
 // use returns the session, for a node of so many bytes. It stays open until the caller calls leave.
 func (c *class) use(ctx context.Context, bytes int) (*session, error) {

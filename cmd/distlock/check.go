@@ -151,7 +151,11 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 		case !report.OK():
 			return &exit{status: statusBusy, err: fmt.Errorf("%s: %s failed; this backend does not keep the contract", b.url, render.Plural(report.Count(conformance.Failed), "check"))}
 		case report.Outage.Checks > 0 && cmd.Context().Err() == nil:
-			return b.failed(ofOutage(report.Outage))
+			err := report.Outage.Err()
+			if report.Outage.Last != nil {
+				err = fmt.Errorf("%w; --parallel 1 takes fewer connections", err)
+			}
+			return b.failed(err)
 		case cmd.Context().Err() == nil && report.Count(conformance.Passed) == 0:
 			return &exit{status: statusFailed, err: fmt.Errorf("%s: no check has passed, so nothing is known of this backend; see the lines above", b.url)}
 		case cmd.Context().Err() != nil:
@@ -163,15 +167,6 @@ func (o *checkOptions) verify(cmd *cobra.Command, d *deployment, b *backend) err
 			return nil
 		}
 	}
-}
-
-// ofOutage says for how long the store did not answer, in all, and what it said last.
-func ofOutage(o conformance.Outage) error {
-	err := fmt.Errorf("the store did not answer, or took no new client, for %v; what %s found meanwhile says nothing", o.Lasted.Round(100*time.Millisecond), render.Plural(o.Checks, "check"))
-	if o.Last != nil {
-		err = fmt.Errorf("%w; it said last: %w; --parallel 1 takes fewer connections", err, o.Last)
-	}
-	return err
 }
 
 // flags refuses those that do not go together, or are out of range.

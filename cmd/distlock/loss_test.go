@@ -44,7 +44,7 @@ func TestLossTellsItsReason(t *testing.T) {
 	}
 }
 
-// What a store warns of is told by a check, and to a user who asks for more; a cron job sends no mail for it.
+// What a store warns of is told by a check, and with -v by run; a cron job sends no mail for it.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	s := servers.ConfiguredForTest(t, servers.Redis, "maxmemory-policy allkeys-lru")

@@ -48,7 +48,7 @@ func root(signals *interrupts) *cobra.Command {
 		SilenceErrors: true, // main prints them, once
 		SilenceUsage:  true, // an error of a backend is no reason to print the flags
 		Args:          noCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          showHelp,
 	}
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -60,11 +60,13 @@ func root(signals *interrupts) *cobra.Command {
 	cmd.AddCommand(topics()...)
 	cmd.InitDefaultCompletionCmd()
 	if c, _, err := cmd.Find([]string{"completion"}); err == nil { // by itself it prints its help for a shell that it does not know
-		c.Args, c.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		c.Args, c.RunE = noCommand, showHelp
 	}
 	wrapArgs(cmd)
 	return cmd
 }
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // noCommand refuses what is no command, and says what may have been meant.
 func noCommand(cmd *cobra.Command, args []string) error {

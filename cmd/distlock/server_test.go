@@ -125,8 +125,8 @@ func breakEndsVictim(t *testing.T, url string) {
 		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), "DISTLOCK_URL="+url), os.Stderr
 		return cmd
 	}
-	// The period is a third of the TTL; as much is for the programs, and for a server that is late.
-	testkit.WithinFresh(t, ttl/3*2, func() func() {
+	// The period is a third of the TTL; half as much is for the programs.
+	testkit.WithinFresh(t, ttl/3*3/2, func() func() {
 		dir = t.TempDir()
 		for file, text := range map[string]string{"store": store, "go": "",
 			"victim": `touch held; while [ -f go ]; do sleep 0.01; done; sh store late; touch wrote; exec sleep 1000`} {

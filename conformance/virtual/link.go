@@ -29,7 +29,7 @@ type Link struct {
 	reset                        chan struct{} // closed by CutAll
 	delay, jitter                time.Duration
 	delayed                      bool       // the delay has had an effect, and is counted
-	behind                       []*passage // delayed requests that have yet to arrive, and whose client has left
+	behind                       []*passage // delayed requests that have yet to arrive: the client has left
 	requests, fired              int
 	bytes                        int64
 	dialled                      int
@@ -116,8 +116,8 @@ func (l *Link) arrive(p *passage, left <-chan struct{}) error {
 	return nil
 }
 
-// leave notes a request whose client has left, unless it is held, and arrives when the test says so. forget is called once it
-// has had its effect, or cannot have one.
+// leave notes a request that its client does not wait for any more, unless it is held, and arrives when the test says so. forget
+// is called once it has had its effect, or cannot have one.
 func (l *Link) leave(p *passage) (forget func()) {
 	if p.hold != nil {
 		return func() {}

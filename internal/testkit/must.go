@@ -3,7 +3,7 @@ package testkit
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"strings"
+	"fmt"
 	"testing"
 )
 
@@ -11,7 +11,7 @@ import (
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(ending(told(t, err)))
+		t.Fatal(told(t, err, final))
 	}
 }
 
@@ -19,30 +19,34 @@ func Must(t testing.TB, err error) {
 func Should(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Error(told(t, err))
+		t.Error(told(t, err, ""))
 	}
 }
 
-// told words an error for a test. One that has failed before has learnt something: "make test" must not run it again.
-func told(t testing.TB, err error) string {
+// Inconclusivef ends a test that has learnt nothing, for a reason that is not of what it tests: "make test" runs it once more
+// when all else has ended. A test that has failed before has learnt something, and is not run again.
+func Inconclusivef(t testing.TB, format string, args ...any) {
+	t.Helper()
+	why := fmt.Sprintf(format, args...)
 	if t.Failed() {
-		return err.Error()
+		t.Fatalf("nothing more is known: %s", why)
 	}
-	return words(err, machine.Between)
+	t.Fatal(inconclusive + final + why)
 }
 
-// inconclusive begins what a test says that has learnt nothing. What is in final follows where the test ends by it: what its clean-ups say
+// inconclusive begins what such a test says. What is in final follows where the test ends by it: what its clean-ups say
 // afterwards is of the same machine.
 const (
 	inconclusive = "inconclusive: "
 	final        = "nothing more is tested: "
 )
 
-func ending(text string) string {
-	if rest, ok := strings.CutPrefix(text, inconclusive); ok {
-		return inconclusive + final + rest
+// told words an error for a test, as Inconclusivef does if that is so. end is final, or nothing if the test goes on.
+func told(t testing.TB, err error, end string) string {
+	if t.Failed() {
+		return err.Error()
 	}
-	return text
+	return words(err, end, machine.Between)
 }
 
 // Owner returns an owner of a claim as the engine makes them: 32 hexadecimal digits that no other has.

@@ -19,7 +19,7 @@ func TestWords(t *testing.T) {
 		"no answer within a second": false,
 	} {
 		for _, late := range []bool{true, false} {
-			text := words(errors.New(said), func(from, to time.Time) time.Duration {
+			text := words(errors.New(said), "", func(from, to time.Time) time.Duration {
 				if late {
 					return to.Sub(from)/4 + 1
 				}

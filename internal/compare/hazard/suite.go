@@ -1,13 +1,11 @@
 package hazard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
@@ -91,7 +89,7 @@ func judgeChecks(found conformance.Report, good string) (report.Outcome, error) 
 	case len(ids[conformance.Failed]) > 0:
 		o.Verdict = report.Bad
 	case found.Outage.Checks > 0:
-		return o, fmt.Errorf("the store did not answer, or took no new client, for %v: %w", found.Outage.Lasted.Round(time.Millisecond), cmp.Or(found.Outage.Last, errSlow))
+		return o, found.Outage.Err()
 	case len(ids[conformance.Inconclusive]) > 0:
 		return o, fmt.Errorf("%w: %s", errStall, strings.Join(ids[conformance.Inconclusive], ", "))
 	case len(ids[conformance.Passed]) == 0:
@@ -105,9 +103,6 @@ type harness struct {
 	*env
 	admin distlock.Locker
 }
-
-// errSlow stands for what a store has said that has answered, but late.
-var errSlow = errors.New("it was late")
 
 // look asks the store with a connection that stands. A server may take only so many from one address, as ZooKeeper does: that is
 // told as the clients of the checks are opened.

@@ -94,6 +94,7 @@ func newStream(conn net.Conn, d *dialer, addr string, limit time.Duration) *stre
 
 // Write implements net.Conn. The library writes one request at a time.
 func (s *stream) Write(p []byte) (int, error) {
+	watches := false
 	switch {
 	case !s.asked:
 		s.asked, s.since = true, s.dialer.zxid.Load()
@@ -108,11 +109,12 @@ func (s *stream) Write(p []byte) (int, error) {
 		// Not the present zxid: the replies of this connection say nothing of what the
 		// watches have missed before it.
 		p = withZxid(p, relativeAt, s.since)
-		s.mu.Lock()
-		s.watches = append(s.watches, int32(binary.BigEndian.Uint32(p[xidAt:])))
-		s.mu.Unlock()
+		watches = true
 	}
 	s.mu.Lock()
+	if watches {
+		s.watches = append(s.watches, int32(binary.BigEndian.Uint32(p[xidAt:])))
+	}
 	if s.open++; s.open == 1 && s.established {
 		s.expectAnswer()
 	}
