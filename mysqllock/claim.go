@@ -7,11 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"strconv"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -28,8 +25,8 @@ const maxReadingAge = time.Minute
 // redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
 const redialTime = 100 * time.Millisecond
 
-// silentAfter is how long a statement without an answer has waited that says something of the connections beside its own: it waits for
-// a second for its row, which MySQL looks at once a second.
+// silentAfter is after how long without an answer a connection is taken for dead, and those beside it: a statement waits for a second
+// for its row, and MySQL looks at that once a second.
 const silentAfter = 3 * time.Second
 
 // store sends the statements. It is safe for concurrent use.
@@ -154,6 +151,8 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	switch {
 	case c.refused && hasNumber(err, errNoTable): // it was there, so it may be being renamed or made anew
 		return driver.Grant{}, &driver.Fault{Fate: driver.NotNow, Err: err}
+	case hasNumber(err, errLockWait) && !c.ambiguous:
+		return driver.Grant{}, c.behindTransaction(ctx, err)
 	case err != nil:
 		return driver.Grant{}, err
 	case answer < 0:
@@ -173,6 +172,25 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 		return driver.Grant{}, errors.New("the server refused the acquisition as undone, or what is between loses LAST_INSERT_ID")
 	}
 	return driver.Grant{Token: answer, TTL: ttl}, nil
+}
+
+// behindTransaction is the answer to a claim that has not got its row in time. A transaction has it, such as that of a Guard,
+// which may outlast the lease: then the name is not to be had, and a call of Lock is not to fail of that. Nothing tells when the
+// transaction ends, so the claim polls. It reads the row as it was before that transaction.
+func (c *claim) behindTransaction(ctx context.Context, err error) error {
+	held := &driver.Held{NoWake: true}
+	found := false
+	failed := c.driver.ask(ctx, rowTimeout, c.driver.sql.fill("remaining", c.values()), func(row *sql.Rows) error {
+		var left int64
+		err := row.Scan(&left)
+		held.Remaining, found = max(micros(left), 0), err == nil
+		return err
+	})
+	if failed != nil || !found {
+		return err
+	}
+	c.refused = true
+	return held
 }
 
 // send sends take.sql or acquire.sql.
@@ -319,20 +337,10 @@ func (c *claim) exec(ctx context.Context, kind turns.Kind, send request) (answer
 	err = d.turns.Run(ctx, c.request.Name, kind, func() error {
 		began := time.Now()
 		answer, rows, err = d.exec(ctx, send)
-		d.suspect(ctx, err, time.Since(began))
+		d.closeIdleAfter(ctx, err, time.Since(began))
 		return err
 	})
 	return answer, rows, err
-}
-
-// suspect closes the idle connections of the common pool, if that is ours, when one was dead, or has said nothing for longer than
-// a statement waits for its row: those beside it may be dead as well, and each would cost a call. Connections of renewals
-// have a rule of their own; see renewTogether.
-func (d *store) suspect(ctx context.Context, err error, after time.Duration) {
-	silent := ctx.Err() != nil && after >= silentAfter
-	if len(d.pools) > 0 && driver.FateOf(err) == driver.Unknown && (silent || errors.Is(err, mysql.ErrInvalidConn)) {
-		closeIdle(d.db)
-	}
 }
 
 // exec sends a request and returns what it put into LAST_INSERT_ID, and how many
@@ -349,40 +357,4 @@ func (d *store) exec(ctx context.Context, send request) (answer, rows int64, err
 		d.redial(ctx)
 	}
 	return answer, rows, fault(err)
-}
-
-// redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
-// a failover. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
-// others may be busy with something that a replica can do.
-func (d *store) redial(ctx context.Context) {
-	if d.locks != nil {
-		d.locks.shared.reconnect()
-	}
-	d.closeIdle()
-	if len(d.pools) > 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, redialTime)
-	defer cancel()
-	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
-		if db.Stats().Idle == 0 {
-			continue
-		}
-		if conn, err := db.Conn(ctx); err == nil {
-			discard(conn)
-		}
-	}
-}
-
-// closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next
-// request asks for the address anew.
-func (d *store) closeIdle() {
-	for _, p := range d.pools {
-		closeIdle(p)
-	}
-}
-
-func closeIdle(p *sql.DB) {
-	p.SetMaxIdleConns(0)
-	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
 }

@@ -203,6 +203,40 @@ func TestLockWaitIsToBeRepeated(t *testing.T) {
 	grants(t, next)
 }
 
+// TestGuardOutlastsLease has a transaction keep the row of a lease that ends meanwhile: the name is held for others until the
+// transaction ends, and a Lock waits for that.
+func TestGuardOutlastsLease(t *testing.T) {
+	t.Parallel()
+	refused := make(chan struct{}, 10)
+	tells := distlock.Observer{Contended: func(distlock.Contended) { refused <- struct{}{} }}
+	l := openLockers(t, 1, Options{Options: distlock.Options{TTL: 2 * time.Second, Observer: &tells}})[0]
+	d := l.driverOf(t)
+	holder := d.claimOn("n", time.Minute)
+	grants(t, holder)
+	expire(t, d, "n")
+	tx := lockRow(t, d, "n")
+	var held *distlock.HeldError
+	if _, err := l.TryLock(t.Context(), "n"); !errors.As(err, &held) || held.Remaining != 0 {
+		t.Fatalf("TryLock behind a transaction: %v, want ErrHeld for an unknown time", err)
+	}
+	<-refused
+	got := make(chan error, 1)
+	go func() {
+		next, err := l.Lock(t.Context(), "n")
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("Lock behind a transaction: %v", err)
+	case <-refused:
+	}
+	testkit.Must(t, tx.Commit())
+	testkit.Must(t, <-got)
+}
+
 // TestGuard writes under a lock in a transaction, whatever is added to its token.
 func TestGuard(t *testing.T) {
 	t.Parallel()

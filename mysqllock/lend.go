@@ -92,7 +92,7 @@ func settled(ctx context.Context, db *sql.DB, settle string) (_ *sql.Conn, err e
 	return nil, cmp.Or(refusal, error(sqldriver.ErrBadConn))
 }
 
-// another returns a connection of the pool. Where the request keeps some, and the pool has no place for more, it comes soon or not.
+// another returns a connection of the pool. Where the request keeps some, and the pool has no place for more, it waits for lendWait at most.
 func another(ctx context.Context, db *sql.DB, keeps bool) (*sql.Conn, error) {
 	if s := db.Stats(); !keeps || s.MaxOpenConnections <= 0 || s.OpenConnections < s.MaxOpenConnections {
 		return db.Conn(ctx) // it may have to be dialled, far away

@@ -158,7 +158,7 @@ func testMuteConnection(t *testing.T, ttl time.Duration, leaves bool) {
 	if batch[0].Err == nil {
 		t.Fatal("a renewal without an answer has succeeded")
 	}
-	if time.Now().After(began.Add(muteAfter)) { // the machine is late, and the connection has had its time
+	if time.Now().After(began.Add(deadAfter)) { // the machine is late, and the connection has had its time
 		leaves = true
 	}
 	if n := idle.Stats().Idle; (n == 0) != leaves {

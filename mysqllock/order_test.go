@@ -294,7 +294,7 @@ func TestWaitIsNotedOnce(t *testing.T) {
 		testkit.Must(t, d.db.QueryRow("SELECT ("+d.sql.text["now"]+" - waited) DIV 1000000 FROM "+d.sql.table+" WHERE name = 'n'").Scan(&ago))
 		return ago
 	}
-	for _, via := range []int64{viaPath, viaLock} {
+	for _, via := range []int64{viaWaiting, viaLock} {
 		age(t, d, "waited", 60*time.Second) // before the hold
 		if ago := notedAgo(via); ago != 0 {
 			t.Errorf("the first that waits was noted %d s ago", ago)

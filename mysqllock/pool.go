@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,4 +140,50 @@ func (r *reason) get() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
+}
+
+// closeIdleAfter closes the idle connections of the common pool, if that is ours, when one was dead, or has said nothing for longer than
+// a statement waits for its row: those beside it may be dead as well, and each would cost a call. Connections of renewals
+// have a rule of their own; see renewTogether.
+func (d *store) closeIdleAfter(ctx context.Context, err error, after time.Duration) {
+	silent := ctx.Err() != nil && after >= silentAfter
+	if len(d.pools) > 0 && driver.FateOf(err) == driver.Unknown && (silent || errors.Is(err, mysql.ErrInvalidConn)) {
+		closeIdle(d.db)
+	}
+}
+
+// redial closes the connections of our own pools that are idle, and that of named locks: the server is a replica now, after
+// a failover. Of each pool of the user's it closes the one that would be used next, mostly that which has just been refused: the
+// others may be busy with something that a replica can do.
+func (d *store) redial(ctx context.Context) {
+	if d.locks != nil {
+		d.locks.shared.reconnect()
+	}
+	d.closeIdle()
+	if len(d.pools) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, redialTime)
+	defer cancel()
+	for _, db := range slices.Compact([]*sql.DB{d.db, d.renewals.db}) {
+		if db.Stats().Idle == 0 {
+			continue
+		}
+		if conn, err := db.Conn(ctx); err == nil {
+			discard(conn)
+		}
+	}
+}
+
+// closeIdle closes the connections of our own pools that are idle. What they are to may be a replica now, or gone: the next
+// request asks for the address anew.
+func (d *store) closeIdle() {
+	for _, p := range d.pools {
+		closeIdle(p)
+	}
+}
+
+func closeIdle(p *sql.DB) {
+	p.SetMaxIdleConns(0)
+	p.SetMaxIdleConns(p.Stats().MaxOpenConnections)
 }

@@ -18,9 +18,9 @@ import (
 // locks renewed alone.
 const renewConns = 3
 
-// muteAfter is how long a renewal without an answer has waited that says something of its connection; a short TTL has less
-// time. The caller of an Extend may leave after a millisecond: that says nothing.
-const muteAfter = time.Second
+// deadAfter is after how long without an answer to a renewal its connection is taken for dead; a short TTL has less
+// time. An Extend that its caller cancels sooner says nothing of it.
+const deadAfter = time.Second
 
 // renewals have connections of their own, so that no lock is lost because everything else
 // keeps those of the common pool busy.
@@ -82,7 +82,7 @@ func (d *store) renewTogether(ctx context.Context, batch []driver.Renewal) {
 	pool := d.renewals.pool()
 	began := time.Now()
 	at, rows, err := d.exec(ctx, d.renewal(pool, d.sql.fill("renew", v)))
-	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(muteAfter, batch[0].TTL/4) {
+	if err != nil && ctx.Err() != nil && pool != d.renewals.common && time.Since(began) >= min(deadAfter, batch[0].TTL/4) {
 		// It has waited neither for a row nor for a connection that others use, so the connection is dead, and those
 		// beside it may be: a failover may have ended none of them. The next renewal connects.
 		d.closeIdle()

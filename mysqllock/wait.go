@@ -124,7 +124,7 @@ type waiting struct {
 // How a claim comes to its next Try; acquire.sql acts on it.
 const (
 	viaNothing  = iota // a TryLock, or the named lock is of no use
-	viaPath            // on the way to the named lock
+	viaWaiting         // waiting for the named lock
 	viaFreeLock        // with the named lock, which nobody had
 	viaLock            // with the named lock, for which it has waited
 )
@@ -134,7 +134,7 @@ func (c *claim) via() int64 {
 	case c.driver.locks == nil || c.request.NoWait || c.without:
 		return viaNothing
 	case c.waiter == nil || !c.waiter.over():
-		return viaPath
+		return viaWaiting
 	case c.waiter.conn == nil:
 		return viaNothing
 	case c.waiter.waited:
@@ -165,18 +165,18 @@ func (c *claim) refusal(invited bool) (wakes bool) {
 	if c.waiter == nil {
 		return c.invited && !c.without && len(l.conns) < cap(l.conns)
 	}
-	return c.came == viaPath
+	return c.came == viaWaiting
 }
 
 // Wait implements driver.Claim.
 func (c *claim) Wait(ctx context.Context) error {
 	// A wait for the named lock that was over before the last Try wakes nobody any more.
-	wakes := c.came == viaPath
+	wakes := c.came == viaWaiting
 	if w := c.waiter; w != nil && w.over() && w.conn != nil && alive(ctx, w.conn) != nil {
 		c.leave() // the named lock has ended with its connection, and may be another's
 	}
 	switch {
-	case c.invited && !c.without && (c.waiter == nil || c.waiter.hopeless()):
+	case c.invited && !c.without && (c.waiter == nil || c.waiter.mayRejoin()):
 		c.waiter, wakes = c.driver.locks.join(c.request.Name), true
 	case c.came == viaFreeLock && c.waiter != nil && c.yields < maxYields:
 		// The name is held, and nobody has its lock: it is as yet the holder's.
@@ -260,8 +260,8 @@ func (w *waiter) over() bool {
 	}
 }
 
-// hopeless reports whether the wait has failed, long enough ago to begin another.
-func (w *waiter) hopeless() bool {
+// mayRejoin reports whether the wait has failed, and rejoinAfter has passed.
+func (w *waiter) mayRejoin() bool {
 	return w.over() && w.conn == nil && time.Since(w.joined) > rejoinAfter
 }
 
