@@ -35,7 +35,7 @@ type claim struct {
 	progress chan struct{} // one element: a cleanup is over
 }
 
-// place is what a claim may have on one server.
+// place is the state of a claim on one server.
 type place struct {
 	entry    bool     // it may have an entry there
 	late     bool     // a request that makes an entry may still arrive, though nobody waits for its answer
@@ -46,15 +46,21 @@ type place struct {
 // touched reports whether there may be something to remove.
 func (p *place) touched() bool { return p.entry || p.late || p.sent > 0 }
 
-// maxSplits is how many rounds a Try has if the servers are split between claims. Claims of many
-// processes that begin at the same moment take some servers each, and none a majority.
-const maxSplits = 4
+const (
+	// maxSplits is how many rounds a Try has if the servers are split between claims. Claims of many
+	// processes that begin at the same moment take some servers each, and none a majority.
+	maxSplits = 4
+
+	// minSplitPause is the least of the pauses between them.
+	minSplitPause = 4 * time.Millisecond
+)
 
 // Try implements driver.Claim. The protocol itself repeats a split round, after a random pause: the name is free, and
 // one of the claims will have a majority. All else is the engine's to repeat.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	pause := driver.Retry{First: 4 * time.Millisecond, Most: 16 * time.Millisecond}
+	var pause driver.Retry
 	for try := 1; ; try++ {
+		began := time.Now()
 		// The end of the caller's context does not end its requests: their outcome counts for others.
 		r := c.newRound()
 		grant, err := r.run(ctx)
@@ -64,6 +70,9 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		// At once, because the others need what this round has taken.
 		c.undo(ctx, r)
 		split, ok := errors.AsType[*splitError](err)
+		// The claims must begin further apart than their requests arrive.
+		pause.First = max(minSplitPause, 2*time.Since(began))
+		pause.Most = 4 * pause.First
 		switch {
 		case ok && (try >= maxSplits || pause.Pause(ctx) != nil):
 			return driver.Grant{}, split.held
