@@ -11,8 +11,7 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// tellPatience is how long a call that has others behind it waits for the observer or the log. What takes longer may
-// hang.
+// tellPatience is how long a call at the head of the queue waits for the observer or the logger. It goes on without them then.
 const tellPatience = 30 * time.Millisecond
 
 // Lock implements Locker.
@@ -146,7 +145,7 @@ func (a *attempt) acquire() error {
 			if !a.wasHeld && c.opts.Observer.Contended != nil {
 				a.tell(a.contended)
 			}
-			// Goroutines that take turns wait for a while, one that waits for itself does so for ever.
+			// The wait ends if another goroutine has the lock. It never ends if this one has it.
 			if !a.warned && time.Since(a.start) >= a.request.TTL && c.holds(a.request.Name) {
 				a.warned = true
 				a.tell(func() {

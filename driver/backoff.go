@@ -19,15 +19,14 @@ const (
 	// entry does not come just too early and cost a second one.
 	afterExpiry = 2 * time.Millisecond
 
-	// Looks for the end of a lease that is said to be near, and does not come, are further
-	// and further apart.
+	// If a lease does not end when the store has said, the pause before the next look doubles.
 	minLeast = time.Millisecond
 	maxLeast = 50 * time.Millisecond
 
-	// Wake-ups that come sooner than maxPoll and in vain, more than freeWakes times in a row, are
+	// Wake-ups that come sooner than maxPoll and in vain, more than maxSpurious times in a row, are
 	// of a driver that wakes for nothing; it is slowed down to one look per maxPoll. A few are
 	// not: others may have been faster, or have left the queue.
-	freeWakes = 8
+	maxSpurious = 8
 )
 
 // backoff says how long one attempt waits between two tries.
@@ -73,7 +72,7 @@ func (b *backoff) pause(ctx context.Context, took time.Duration) {
 		b.spurious, b.slow = 0, Retry{}
 		return
 	}
-	if b.spurious++; b.spurious > freeWakes {
+	if b.spurious++; b.spurious > maxSpurious {
 		b.slow.First, b.slow.Most = time.Millisecond, maxPoll
 		_ = b.slow.Pause(ctx)
 	}

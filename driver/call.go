@@ -33,7 +33,7 @@ const (
 //
 //   - callGrace after the caller's context has ended, or Close has been called, or
 //   - at its limit, or
-//   - for a release, because Close waits for it: when Close has lost its patience.
+//   - for a release, because Close waits for it: when the time of Close is over.
 type call struct {
 	context.Context // the end
 	caller          context.Context
@@ -94,8 +94,8 @@ func mustHaveContext(ctx context.Context, op string) {
 }
 
 // endOf returns why a caller's context has ended. Its deadline counts: on a busy machine other
-// timers, also later ones, may fire before that of the context. A deadline of the wall clock may
-// be to come again when it is asked for a second time.
+// timers, also later ones, may fire before that of the context. If the wall clock is set
+// back, a deadline that has passed may lie ahead again.
 func endOf(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
 		return context.DeadlineExceeded

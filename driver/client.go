@@ -146,7 +146,7 @@ func (c *Client) Close() error {
 		return c.err
 	}
 	c.endLife()
-	// All beliefs end before the first name is freed: a holder of two locks must not see one of them taken by another while it
+	// All locks end here before the first name is freed: a holder of two locks must not see one of them taken by another while it
 	// still trusts the second.
 	handles := slices.DeleteFunc(c.locks(), (*Handle).leave)
 	c.mu.Unlock()

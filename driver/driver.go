@@ -9,7 +9,7 @@
 //	attempt.go   Lock and TryLock: check, queue, try, wait, win
 //	names.go     one record a name: first come, first served, and how many claims are under way
 //	call.go      the context of a call of the driver, and its panics; Detach, for drivers
-//	backoff.go   how long until the next try
+//	backoff.go   how long until the next try; outage.go: how long a call outlives a store that fails
 //	handle.go    the lock: its deadline, its loss, Extend
 //	release.go   from Unlock, a loss, Close or a failed attempt, until the entry is gone
 //	schedule.go  when each lock is renewed, and in which batch
@@ -228,7 +228,7 @@ type Capabilities struct {
 
 // Renewal is one entry of one batch: Claim and TTL are the question. The entry of the batch itself gets the answer, for
 // RenewEach does not see that of a copy. Grant and Err are what
-// Answer was given, for drivers that have others below them: the engine does not read them.
+// Answer was given, for drivers that wrap another driver: the engine does not read them.
 type Renewal struct {
 	Claim Claim
 	TTL   time.Duration

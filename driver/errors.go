@@ -78,7 +78,7 @@ func (a *attempt) callError(op string, err error) error {
 	return opError(op, a.request.Name, err)
 }
 
-// own are the errors that say something of a call, of its lock, or of the Locker.
+// own are the errors of this library about a call, a lock or a Locker.
 var own = []error{distlock.ErrHeld, distlock.ErrLost, distlock.ErrUnlocked, distlock.ErrClosed, distlock.ErrInvalid, distlock.ErrUnsupported}
 
 // withCause adds to the end of a caller's context the cause that it was given. One that would say something of this call, of its

@@ -24,7 +24,7 @@ type Fate int
 const (
 	// Unknown: the request may have been applied, or still be. A connection that broke, an
 	// answer that did not come in time, a write of which not all that was asked for is
-	// confirmed. It is the fate of an error that says nothing, so a driver that classifies
+	// confirmed. It is the fate of an error without a Fault, so a driver that classifies
 	// nothing is safe, only slower.
 	Unknown Fate = iota
 
@@ -35,7 +35,7 @@ const (
 	// Again: the store has changed nothing, or has undone it, for a reason that has nothing
 	// to do with the claim, and the same request may succeed at once: a deadlock, a script
 	// that the server has forgotten, another server that has the name now, a parent that is
-	// missing, a member that is mute while others answer.
+	// missing, a member that does not answer while others do.
 	Again
 
 	// NotNow: the store has refused the request before its first write, because of a state
@@ -165,7 +165,7 @@ func Bounded(ctx context.Context, from string, limit time.Duration, f func(conte
 	case err == nil || endOf(ctx) != nil:
 		return err
 	case inner.Err() == nil:
-		return noEnd(err)
+		return hideEnd(err)
 	}
 	silent := noAnswer(from, limit, err)
 	if fate := FateOf(err); silent.Last == nil && fate != Unknown && fate != NotSent {
@@ -183,9 +183,9 @@ func noAnswer(from string, limit time.Duration, err error) *NoAnswer {
 	return silent
 }
 
-// noEnd returns err, which is not the end of the caller's context, so that it does not match that. A dial that has timed
+// hideEnd wraps err, which is not the end of the caller's context, so that it does not match that. A dial that has timed
 // out does, as does a bound of the client library.
-func noEnd(err error) error {
+func hideEnd(err error) error {
 	if isEnd(err) {
 		return bounded{err}
 	}
@@ -236,7 +236,7 @@ func (e *NoAnswer) Error() string {
 }
 
 // Unwrap returns what was said before, but for the end of a context in that.
-func (e *NoAnswer) Unwrap() error { return noEnd(e.Last) }
+func (e *NoAnswer) Unwrap() error { return hideEnd(e.Last) }
 
 // Timeout reports true, as on net.Error.
 func (e *NoAnswer) Timeout() bool { return true }

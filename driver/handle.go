@@ -29,7 +29,7 @@ type Handle struct {
 	kept  bool // Close leaves the entry to its TTL; guarded by mu
 
 	mu       sync.Mutex
-	deadline instant       // the belief ends here
+	deadline instant       // the local validity of the lease ends here
 	early    time.Duration // how long before that Done is closed
 	expired  instant       // the store has let go of the entry by then, if nothing renews it
 	due      instant       // next renewal; 0 if there is none, or one is in flight
@@ -78,8 +78,8 @@ func newHandle(a *attempt, grant Grant, sent time.Time) *Handle {
 	return h
 }
 
-// apply moves the deadline on. Trust is counted from before the request, never
-// from the reply: a reply may be as late as it likes (the leases of Gray and
+// apply moves the deadline on. The lease counts from before the request was sent, never
+// from the reply, which may be late (the leases of Gray and
 // Cheriton, 1989; "validity time" in Redlock). Nor does it go beyond what was asked
 // for, rounded up: a store that says more is mistaken, such as one with a clock that
 // went back.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// soundLanes is how many releases run side by side of claims that nothing speaks against,
+	// soundLanes is how many releases run side by side of claims whose last request was answered,
 	// failedLanes how many more of those whose last request has failed, and hangingLanes where
 	// it has hung: so will the next, most likely.
 	soundLanes   = 64

@@ -34,8 +34,8 @@ type names struct {
 // the first makes a claim, so a process has one waiter per name in the store. It leaves the queue
 // with the lock, and the next one makes its claim and waits in the store, behind the holder.
 //
-// Its slots count the claims with an unknown outcome: from the first Try until its answer, and if
-// the attempt has failed, until the clean-up has ended. A claim too many waits for as long as
+// Its slots bound the pending claims: from the first Try until the call has returned, and if
+// it has failed, until it is undone. A waiting claim counts. A claim too many waits for as long as
 // earlier ones are answered.
 type record struct {
 	name  string
@@ -53,7 +53,7 @@ type record struct {
 	answered time.Time     // when the store has answered a claim last
 }
 
-// silence is a look that had no answer for so long that the next will have none either, most likely.
+// silence is a Try of the first in the queue that timed out. The next one will, too, most likely.
 type silence struct {
 	err   error         // nil if there is none
 	began time.Time     // the look
@@ -92,8 +92,8 @@ func (ns *names) leave(n *record) {
 	}
 }
 
-// begin counts a claim, as soon as there are few enough, and returns what is left of patience, the time in which the
-// store may answer none. It has counted nothing, and returns 0, if that was over, ctx has ended or quit was closed before.
+// begin waits for a slot and takes it. It returns what is left of patience, the time in which the
+// store may answer none. It has taken none, and returns 0, if that was over, ctx has ended or quit was closed before.
 func (ns *names) begin(n *record, ctx context.Context, quit <-chan struct{}, patience time.Duration) (left time.Duration) {
 	select {
 	case n.slots <- struct{}{}:
@@ -227,9 +227,8 @@ func (ns *names) noteSilence(n *record, met silence) {
 	n.silence = met
 }
 
-// silent returns why w need not ask, or nil: two looks in a row had no answer, the last in no less time than limit,
-// and it began when w was there. Without that, callers in a queue would find out one after another; after one look they
-// would all fail where only its connection hangs.
+// silent returns an error if the last two looks timed out, the last in no less time than limit, and began when w was
+// there. Otherwise the callers in a queue would wait for one timeout each. One look is not enough: only its connection may hang.
 func (ns *names) silent(n *record, w *waiter, start time.Time, limit time.Duration) error {
 	if w.first == nil {
 		return nil // it has waited for none

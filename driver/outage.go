@@ -21,7 +21,7 @@ func (a *attempt) stopped(over, last error) error {
 }
 
 // reason is what the store has said last, or why it could not be asked, or that it has said nothing by the caller's deadline;
-// nil if it was not asked. An Unknown that comes with the end of a context may be of that end.
+// nil if it was not asked. An Unknown is left out: the end of the context may have caused it.
 func (a *attempt) reason(over, last error) error {
 	if FateOf(last) == Unknown {
 		last = nil

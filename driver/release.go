@@ -14,8 +14,7 @@ import (
 // by then, the backend is in trouble, and the release goes on without the caller.
 const unlockPatience = 5 * time.Second
 
-// release is the way of a claim from the end of the belief in it until the store has nothing of
-// it. It begins with Unlock or Close, once a lost lock has had its TTL, or with the undo of a
+// release is the removal of a claim from the store, once its lock has ended here. It begins with Unlock or Close, once a lost lock has had its TTL, or with the undo of a
 // failed attempt. Unlock makes the first call to Release on the goroutine of its caller; all other
 // calls are made in lanes, until the outcome is definite or the release is over its time.
 type release struct {
@@ -61,7 +60,7 @@ func (h *Handle) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// end ends the belief in the lock, and with it all renewals, before any release is
+// end ends the lock here, and with it all renewals, before any release is
 // sent.
 func (h *Handle) end() {
 	h.mu.Lock()

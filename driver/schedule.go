@@ -26,13 +26,13 @@ const (
 	// takes longer may hang.
 	renewShare = 16
 
-	// busyPause is after how long a lock in another call is looked at again.
+	// busyPause is after how long a lock that was in another call, such as an Extend, is due again.
 	busyPause = 20 * time.Millisecond
 )
 
 // scheduler renews the locks of one Client and ends them at their deadlines: one timer for
 // all of them, over a heap of the times at which something has to happen. It makes no driver
-// call itself, so nothing that a driver does can delay the end of a belief.
+// call itself, so nothing that a driver does can delay the end of a validity.
 //
 // Lock order: Handle.mu before scheduler.mu, never the other way round.
 type scheduler struct {

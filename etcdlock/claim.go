@@ -129,7 +129,7 @@ func (c *claim) join(ctx context.Context, until time.Time) (err error) {
 	case errors.Is(err, errKeyTaken) && c.unsure == nil && c.lease.shared:
 		c.takeAnotherKey()
 	case errors.Is(err, errKeyTaken):
-		c.mayCome()
+		c.mayArrive()
 		err = cmp.Or(c.withdraw(ctx), err)
 	}
 	return err
@@ -179,7 +179,7 @@ func (c *claim) put(ctx context.Context) error {
 	}
 	sent := c.store.claims.send(ctx, c.queue, put)
 	if sent.unsure {
-		c.mayCome()
+		c.mayArrive()
 	}
 	did, err := sent.got, sent.err
 	if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -210,7 +210,7 @@ func (c *claim) put(ctx context.Context) error {
 func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 	own, err := c.store.get(ctx, c.key)
 	if err != nil {
-		c.mayCome()
+		c.mayArrive()
 		return &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	kv := own.first()
@@ -221,9 +221,9 @@ func (c *claim) afterNoSpace(ctx context.Context, refused error) error {
 	return c.look(ctx)
 }
 
-// mayCome notes that a write of the key may come late. So no other claim may ever have the
-// key: it would meet the write.
-func (c *claim) mayCome() {
+// mayArrive notes that a write of the key may come late. So no other claim may ever have the
+// key: the write would replace it.
+func (c *claim) mayArrive() {
 	c.unsure = c.lease
 	c.lease.late.Store(true)
 	c.store.keys.retire(c.queue, c.key)

@@ -37,7 +37,7 @@ const (
 //
 // An orphan is a key on a shared lease that no claim wants. It would block its name for as long
 // as other locks keep the lease alive. A put that comes after its claim has ended makes none if it
-// had no answer: see Release. One that something between us and the servers sends twice does. So
+// had no answer: a tombstone refuses it (see Release). One that a proxy sends twice may make one. So
 // a shared lease is replaced: after changePeriod, at once if the clean-up behind a put without an
 // answer fails, and if a key could not be deleted for as long as its TTL. Its keys move to the next
 // lease, a few with each renewal, and the orphans end with it.

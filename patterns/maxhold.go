@@ -45,19 +45,19 @@ func take(ctx context.Context, c call, longest time.Duration) (distlock.Lock, er
 		_ = lock.Unlock(ctx)
 		return nil, c.invalid("the lock would last for %v without being renewed, and MaxHold ends it after %v", left, longest)
 	}
-	l := &capped{belief: newBelief(lock), longest: longest, told: now.Add(longest - longest/10), free: now.Add(longest)}
+	l := &capped{localLock: newLocalLock(lock), longest: longest, told: now.Add(longest - longest/10), free: now.Add(longest)}
 	go l.watch()
 	return l, nil
 }
 
 // capped is a lock that ends at told for its holder, and at free in the store.
 type capped struct {
-	belief
+	localLock
 	longest    time.Duration
 	told, free time.Time
 }
 
-// watch ends the belief at told, and the lock at free. It ends with the lock itself.
+// watch ends the lock for its holder at told, and in the store at free. It ends with the lock itself.
 func (c *capped) watch() {
 	timer := time.NewTimer(time.Until(c.told))
 	defer timer.Stop()
@@ -83,7 +83,7 @@ func (c *capped) overdue() error {
 
 // Err implements Lock.
 func (c *capped) Err() error {
-	if err := c.belief.Err(); err != nil || time.Now().Before(c.told) {
+	if err := c.localLock.Err(); err != nil || time.Now().Before(c.told) {
 		return err
 	}
 	return c.overdue()

@@ -14,9 +14,9 @@ const (
 	// maxEarly is what the period of OncePer ends early by, at the most.
 	maxEarly = 30 * time.Second
 
-	// leastSpare is what is left of a record for its next extension, if two thirds of what the period ends
+	// minSpare is what is left of a record for its next extension, if two thirds of what the period ends
 	// early by are less; but no more than that, or the record would outlast the period.
-	leastSpare = 2 * time.Second
+	minSpare = 2 * time.Second
 )
 
 // OncePer runs fn once per period over all processes: not if a run of it under this name
@@ -65,7 +65,7 @@ func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Du
 	if err != nil {
 		return false, err
 	}
-	return true, once(ctx, lock, term, min(max(early*2/3, leastSpare), early), fn)
+	return true, once(ctx, lock, term, min(max(early*2/3, minSpare), early), fn)
 }
 
 // recordTTL returns the lease of a record that is kept for term. It is longer by what

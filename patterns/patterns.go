@@ -30,7 +30,7 @@ type call struct {
 	opts []distlock.Option
 	take func(ctx context.Context, name string, opts ...distlock.Option) (distlock.Lock, error) // the same method of the Locker inside
 
-	freeing *sync.WaitGroup // what tidied waits for
+	freeing *sync.WaitGroup // what afterReleases waits for
 }
 
 // waits reports whether it is a call to Lock.
@@ -85,23 +85,23 @@ func (w *wrapper) TryLock(ctx context.Context, name string, opts ...distlock.Opt
 // Unwrap returns the Locker inside.
 func (w *wrapper) Unwrap() distlock.Locker { return w.Locker }
 
-// belief is a lock whose holder may have to stop before the lock inside ends.
-type belief struct {
+// localLock is a lock whose holder may have to stop before the lock inside ends.
+type localLock struct {
 	distlock.Lock
-	ctx context.Context // ends with the belief, which its cause says why
+	ctx context.Context // ends with the lock, and its cause says why
 	end context.CancelCauseFunc
 }
 
-func newBelief(l distlock.Lock) belief {
+func newLocalLock(l distlock.Lock) localLock {
 	ctx, end := context.WithCancelCause(context.Background())
-	return belief{l, ctx, end}
+	return localLock{l, ctx, end}
 }
 
 // Done implements Lock.
-func (b *belief) Done() <-chan struct{} { return b.ctx.Done() }
+func (b *localLock) Done() <-chan struct{} { return b.ctx.Done() }
 
 // Err implements Lock. Like that of the lock inside, it consults the clock.
-func (b *belief) Err() error {
+func (b *localLock) Err() error {
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)
 	}
@@ -109,7 +109,7 @@ func (b *belief) Err() error {
 }
 
 // Unwrap returns the lock inside, for As.
-func (b *belief) Unwrap() distlock.Lock { return b.Lock }
+func (b *localLock) Unwrap() distlock.Lock { return b.Lock }
 
 // sideBySide calls f for all at the same time, and joins the errors.
 func sideBySide[V any](all map[string]V, f func(key string, value V) error) (joined error) {

@@ -33,7 +33,7 @@ import (
 func ReadWrite(l distlock.Locker, readers int) (read, write distlock.Locker) {
 	mustHave("readwrite", l)
 	one, all := slots{l: l, n: readers}, slots{l: l, n: readers, all: true}
-	return &wrapper{l, tidied(one.behindNext(one.share))}, &wrapper{l, tidied(all.behindNext(all.exclude))}
+	return &wrapper{l, afterReleases(one.behindNext(one.share))}, &wrapper{l, afterReleases(all.behindNext(all.exclude))}
 }
 
 // behindNext returns what takes a lock of one kind: by take, for the one that is next.

@@ -154,7 +154,7 @@ func (o *owner) abandon(ctx context.Context, key ownedName, h *hold) {
 
 // counted is one share of a hold.
 type counted struct {
-	belief
+	localLock
 	owner *owner
 	key   ownedName
 	hold  *hold
@@ -166,7 +166,7 @@ type counted struct {
 }
 
 func newCounted(o *owner, key ownedName, h *hold) *counted {
-	c := &counted{belief: newBelief(h.lock), owner: o, key: key, hold: h, stop: make(chan struct{})}
+	c := &counted{localLock: newLocalLock(h.lock), owner: o, key: key, hold: h, stop: make(chan struct{})}
 	go c.watch()
 	return c
 }

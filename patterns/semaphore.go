@@ -32,7 +32,7 @@ import (
 func Semaphore(l distlock.Locker, n int) distlock.Locker {
 	mustHave("semaphore", l)
 	s := slots{l: l, n: n}
-	return &wrapper{l, tidied(s.permit)}
+	return &wrapper{l, afterReleases(s.permit)}
 }
 
 // Permit is the Lock of a [Semaphore], which [distlock.As] finds.
@@ -137,10 +137,10 @@ func (s slots) queue(ctx context.Context, c call) (distlock.Lock, error) {
 	return lock, nil
 }
 
-// tidied returns acquire, which waits for what it has begun to free before it returns: else a TryLock that comes then would
+// afterReleases returns acquire, which waits for what it has begun to free before it returns: else a TryLock that comes then would
 // be refused for that. It does so for lateAfter, or for lateEnd once ctx has ended: a store that hangs keeps no lock from the
 // one that has got it, and the rest goes on in the background.
-func tidied(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
+func afterReleases(acquire func(context.Context, call) (distlock.Lock, error)) func(context.Context, call) (distlock.Lock, error) {
 	return func(ctx context.Context, c call) (distlock.Lock, error) {
 		c.freeing = new(sync.WaitGroup)
 		lock, err := acquire(ctx, c)

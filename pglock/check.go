@@ -140,7 +140,7 @@ func (d *store) session(ctx context.Context, table string, create bool) (s sessi
 	began := time.Now()
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return s, d.unlent(err, driver.NotNow, began) // what has an answer is told
+		return s, d.noConnection(err, driver.NotNow, began) // what has an answer is told
 	}
 	defer conn.Release()
 	if err := endsInTime(conn.Conn()); err != nil {

@@ -53,11 +53,11 @@ func (d *store) Capabilities() driver.Capabilities {
 
 // Claim implements driver.Driver.
 func (d *store) Claim(r driver.Request) driver.Claim {
-	owner, _ := hex.DecodeString(r.Owner) // the engine has made it, by chance
+	owner, _ := hex.DecodeString(r.Owner) // the engine has made it of random bytes
 	return &claim{store: d, request: r, owner: d.marked(owner), woken: make(chan struct{}, 1)}
 }
 
-// marked puts into an owner whom a release has to tell.
+// marked puts the id of our listener into an owner: it names the channel that a release has to notify.
 func (d *store) marked(owner []byte) []byte {
 	if d.listener != nil {
 		copy(owner, d.listener.id[:])
@@ -104,7 +104,7 @@ func (c *claim) name() []byte { return []byte(c.request.Name) }
 // again, with a fresh token. A sweep leaves rows that are younger than minIdle, so the token of
 // a quick one is not old. What a Try has left that had no answer may be as old as that Try.
 //
-// The grant that was not good enough stands, so an error after it is no answer, whatever it says.
+// The first grant stays in the store, so an error after it is of fate Unknown, whatever it says.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	for stands := false; ; stands = true {
 		sent := time.Now()

@@ -16,7 +16,7 @@ import (
 
 const (
 	listenTimeout = 10 * time.Second // to have a connection that listens
-	quiet         = 15 * time.Second // after which that is asked whether it still lives
+	quiet         = 15 * time.Second // without a message, after which it is asked for an answer
 	alive         = 5 * time.Second  // for the answer
 )
 

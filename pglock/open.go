@@ -258,7 +258,7 @@ func open(ctx context.Context, d *store, o Options, limit time.Duration) (_ *Loc
 		return nil, err
 	}
 	d.turns = turns.New(int(d.pool.Config().MaxConns), rowWait, func(err error) bool { return hasCode(err, rowLocked) })
-	d.turns.Trusting = true // rowWait is short, and where the server is far, one TryLock of a name after the other would be few
+	d.turns.OnlyBlocked = true // rowWait is short, and where the server is far, one TryLock of a name after the other would be few
 	if err := driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error { return d.start(ctx, &o) }); err != nil {
 		return nil, opened(err)
 	}

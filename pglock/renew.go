@@ -74,7 +74,7 @@ type probed struct{}
 // lend returns a connection for a renewal: one of the renewals' own that stands, else whichever comes first, a new one of
 // these or one of the pool that stands and has answered.
 //
-// Neither alone will do. New ones may hang: dials that were begun during a fault of the network have all the places. Those of
+// Neither alone will do. New ones may hang: dials that were begun during a fault of the network fill the pool. Those of
 // the pool may all be dead: to ask one takes pingTimeout, and a new one comes sooner. What comes second goes back to its pool.
 // Where none of the pool stands, none is made for a renewal: it might hang, and take a place from the claims.
 func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {

@@ -40,7 +40,7 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 	began := time.Now()
 	conn, err := acquire(ctx)
 	if err != nil {
-		return d.unlent(err, driver.NotSent, began)
+		return d.noConnection(err, driver.NotSent, began)
 	}
 	defer conn.Release()
 	var batch pgx.Batch
@@ -68,9 +68,9 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 	return fault(err, driver.Unknown)
 }
 
-// unlent is the fault of a request that was given no connection; busy is its fate if all of the user's pool are in use. They
+// noConnection is the fault of a request that was given no connection; busy is its fate if all of the user's pool are in use. They
 // may be so by requests of ours that a silent server does not answer: so the engine is told of a silence.
-func (d *store) unlent(err error, busy driver.Fate, began time.Time) error {
+func (d *store) noConnection(err error, busy driver.Fate, began time.Time) error {
 	if s := d.pool.Stat(); !d.own && errors.Is(err, context.DeadlineExceeded) && s.AcquiredConns() == s.MaxConns() {
 		pool := fmt.Sprintf("the pool of connections (all %d are in use)", s.MaxConns())
 		return &driver.Fault{Fate: busy, Err: &driver.NoAnswer{From: pool, After: time.Since(began)}}
@@ -100,13 +100,13 @@ var fates = []struct {
 	{driver.Answered, []string{"42", "28", "3D", "3F", "22"}},
 }
 
-// fault gives an error its fate; unsaid is that of one that says nothing. A code that is not
+// fault gives an error its fate; otherwise is that of one that is not classified. A code that is not
 // listed may be one of a proxy, or of a shutdown in the midst of a commit.
-func fault(err error, unsaid driver.Fate) error {
+func fault(err error, otherwise driver.Fate) error {
 	if err == nil {
 		return nil
 	}
-	fate := unsaid
+	fate := otherwise
 	if pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError)) {
 		fate = driver.NotSent
 	}
@@ -122,7 +122,7 @@ func fault(err error, unsaid driver.Fate) error {
 	return &driver.Fault{Fate: fate, Err: worded(err)}
 }
 
-// worded says of a server that has not answered a connection in time what is said of other stores.
+// worded words a connection that timed out as the other drivers do.
 func worded(err error) error {
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok && len(e.Config.Fallbacks) == 0 && errors.Is(err, context.DeadlineExceeded) {
 		return &driver.NoAnswer{From: net.JoinHostPort(e.Config.Host, strconv.Itoa(int(e.Config.Port))), After: e.Config.ConnectTimeout}

@@ -6,7 +6,7 @@
 --
 -- The token names the hold, so that, late or sent twice, it never ends a later one.
 local entry = redis.call('GETEX', KEYS[1]) -- as a write, see renew.lua
--- An entry of another form is not ours; it is shown with the last token.
+-- An entry that these scripts have not written has no token: the last token stands for it.
 if not entry or (string.match(entry, '^%S* (%d+) %S* ') or redis.call('GET', KEYS[2])) ~= ARGV[1] then
   return 0
 end

@@ -72,12 +72,12 @@ func Open(ctx context.Context, rawURL string, o *Options) (_ *Locker, err error)
 	// The probe comes last, so that wrong options fail before a server is asked.
 	if err := d.probe(ctx, opts.Logger); err != nil {
 		_ = locker.Close()
-		return nil, opened(ofSentinel(endpoint.Foreign(err), config.MasterName))
+		return nil, opened(ofSentinel(endpoint.Explain(err), config.MasterName))
 	}
 	return locker, nil
 }
 
-// ofSentinel says what go-redis leaves to be guessed of the answers of Sentinels, about a master.
+// ofSentinel adds the likely cause to an error of go-redis about the answers of Sentinels.
 func ofSentinel(err error, master string) error {
 	switch {
 	case master == "":
@@ -227,7 +227,7 @@ func (d *store) probeMaster(ctx context.Context, master *redis.Client, key strin
 		case endpoint.Moved(err) && d.cluster != nil:
 			return nil // the slot has just moved: that server has been asked as well, or will tell
 		case endpoint.Moved(err):
-			return fmt.Errorf("%w (%s)", endpoint.Unled(err), page)
+			return fmt.Errorf("%w (%s)", endpoint.NeedsCluster(err), page)
 		case endpoint.FateOf(err) == driver.NotNow:
 			return err
 		case redis.HasErrorPrefix(err, "NOAUTH"):

@@ -7,7 +7,7 @@
 --
 -- channel is where the waiter listens, or one of these marks:
 local SILENT = ''    -- it does not listen, or not yet: it looks by itself, and the others wait for it
-local ABSENT = '!'   -- it said that it listens, and did not when it was called: it has probably died. It is out of the
+local ABSENT = '!'   -- it said that it listens, and did not when a release woke it: it has probably died. It is out of the
                      -- list, so that it stops no other; if it comes back within its lease it is the first again
 local TOMBSTONE = 'x' -- not a waiter: the claim was released while a request of it might still arrive, which is refused
 local COUNTDOWN = '' -- the owner of no claim: its record has, instead of an offer, after how many more tombstones those
@@ -100,7 +100,7 @@ end
 
 -- grant_next makes the first in the queue the holder of a free name. It tells that waiter, and no other: "<owner>
 -- <token> <number> <waited>". waited is how many ms have passed since the Try with that number. The waiter holds the
--- name before it hears that. If its lease is half over, or it does not listen here, it may be dead, and is only called:
+-- name before it hears that. If its lease is half over, or it does not listen here, it may be dead, and is only woken:
 -- "<owner>". A waiter comes by itself if it cannot be told.
 -- Returns true if the entry is that of the next holder now.
 local function grant_next(entry, last_token, queue, waiters, clock, memory, publish)

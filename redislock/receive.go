@@ -25,8 +25,8 @@ var noReconnect = func() context.Context {
 }()
 
 // receive reads one connection until it is lost, fails before a subscription is confirmed, is dropped, or
-// is no longer needed: then it returns nil. The first silence has a ping sent, the second is the end. An answer that is an error is
-// not: it may be about one name, and wake-ups for others come by the same connection.
+// is no longer needed: then it returns nil. After a time without a message it sends a ping, and ends if that has no answer. It does not end for an answer that is an
+// error: that may be about one name, and wake-ups for others come by the same connection.
 func (s *subscriber) receive(c *conn) error {
 	checked, swept := false, time.Now()
 	for {
@@ -43,7 +43,7 @@ func (s *subscriber) receive(c *conn) error {
 		switch {
 		case err == nil:
 			s.deliver(c, msg)
-		case !endpoint.Answered(err) || !s.goesOn(c, err):
+		case !endpoint.Answered(err) || !s.survives(c, err):
 			return err
 		}
 		if time.Since(swept) >= idle {
@@ -117,9 +117,9 @@ func (s *subscriber) sweep(c *conn) bool {
 	return true
 }
 
-// goesOn judges an error that the server has answered, as to a subscription in a slot that it has given away. It
+// survives judges an error that the server has answered, as to a subscription in a slot that it has given away. It
 // reports whether c has other subscriptions. Those that the server has not confirmed after a pause begin anew then.
-func (s *subscriber) goesOn(c *conn, err error) bool {
+func (s *subscriber) survives(c *conn, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asked, confirmed := s.standing(c)
@@ -151,8 +151,8 @@ func (s *subscriber) standing(c *conn) (asked, confirmed bool) {
 	return asked, confirmed
 }
 
-// fail ends a connection. What stands for one that failed before a subscription was confirmed is kept for
-// a pause: it takes no subscription, which nobody would read, nor connects for one.
+// fail ends a connection. One that failed before a subscription was confirmed stays registered for
+// a pause, and takes no subscription: so nobody dials anew at once.
 func (s *subscriber) fail(c *conn, err error) {
 	s.mu.Lock()
 	_, confirmed := s.standing(c)

@@ -36,7 +36,7 @@ import (
 const (
 	defaultPrefix = "distlock:"
 
-	// defaultTokenMemory outlasts every correction of a clock short of an incident.
+	// defaultTokenMemory is longer than a clock is set back in normal operation.
 	defaultTokenMemory = time.Hour
 
 	// minTTL leaves a third of it, the renewal period, to be longer than a slow

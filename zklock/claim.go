@@ -39,7 +39,7 @@ type claim struct {
 	fixed  bool // a fixed term
 	won    bool
 	left   bool // among the leftovers of the session, or it was
-	bare   bool // we may have made the node of the name, and nothing in it since
+	bare   bool // we may have made the node of the name, and have seen nothing in it since
 }
 
 // Try implements driver.Claim.
@@ -321,7 +321,7 @@ func (c *claim) Release(ctx context.Context) error {
 	if c.session == nil || errors.Is(err, distlock.ErrClosed) {
 		return err // all is done, or ends with its session
 	}
-	c.stopTelling()
+	c.stopAfterFunc()
 	if !c.left { // once: if it is among them no more, its node is gone, and its use of the session over
 		c.left = true
 		c.session.addLeftover(copyOf(c), time.Now())
@@ -339,7 +339,7 @@ func (c *claim) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.stopTelling()
+	c.stopAfterFunc()
 	if c.left {
 		// That there is no node does not mean that the lock was lost: the session deletes it
 		// too, and may have done so just now, before it drops the claim.
@@ -390,8 +390,8 @@ func (c *claim) remove(ctx context.Context) (lost bool, err error) {
 	return c.won && (err != nil || !s.lives(c.id)), nil
 }
 
-// stopTelling ends what WrapLock has begun.
-func (c *claim) stopTelling() {
+// stopAfterFunc ends what WrapLock has begun.
+func (c *claim) stopAfterFunc() {
 	if c.forget != nil {
 		c.forget()
 		c.forget = nil

@@ -185,7 +185,7 @@ func (s *session) confirm(session int64, sent time.Time) {
 }
 
 // write makes the servers agree on something that changes nothing, and returns an instant
-// before. They agree too that there is nothing to check.
+// before. If the node of the prefix is missing, they agree on that.
 func (s *session) write() (sent time.Time, err error) {
 	sent = time.Now()
 	_, err = s.conn.Multi(&zk.CheckVersionRequest{Path: s.store.opts.Prefix, Version: -1})

@@ -4,13 +4,13 @@
 //
 // Three bounds keep that from happening:
 //
-//   - Of each name, one statement that tries is at the server, and one that releases; of a Trusting pool that holds for
+//   - Of each name, one statement that tries is at the server, and one that releases; with OnlyBlocked that holds for
 //     names with rows that could not be had.
 //   - Those names share half of the pool.
 //   - All of these leave one connection to what is not bounded here, such as renewals. Of a pool of two they leave none, or
 //     one locked row would keep all other names waiting: but none queues for a connection before a renewal.
 //
-// The server ends each statement that waits for a row after a while. A statement has its turn, and its part of the half, for
+// The server ends each statement that waits for a row after a while. A statement has its turn, and its slot of the half, for
 // so long after it was sent, and no longer: its caller may wait for an answer that was lost. What waits for a connection of
 // the pool counts as sent.
 //
@@ -42,7 +42,7 @@ const (
 // connection from other names for as long as the server waits for a row.
 const blockedFor = 10 * time.Second
 
-// maxLinger bounds for how long a statement that was given up is reckoned with, where the server waits for a row for longer.
+// maxLinger bounds for how long a statement that was given up keeps its turn, where the server waits for a row for longer.
 const maxLinger = 3 * time.Second
 
 // unlimited is what a pool without a limit counts as, when its half is asked for.
@@ -58,9 +58,9 @@ const unlimited = 16
 //	                              or wait has passed         the server has given up
 //	                            taken by the next ─────────▶
 type Turns struct {
-	// Trusting is for a server that soon gives up to wait for a row: names have turns only once theirs could not be had. It is
+	// OnlyBlocked is for a server that soon gives up to wait for a row: names have turns only once theirs could not be had. It is
 	// set before the first Run.
-	Trusting bool
+	OnlyBlocked bool
 
 	wait   time.Duration
 	locked func(error) bool
@@ -132,7 +132,7 @@ var errPanicked error = &driver.Fault{Fate: driver.Unknown, Err: errors.New("the
 // before.
 func (s *statement) begin(ctx context.Context) bool {
 	t := s.turns
-	if s.kind != Renewing && (s.slow || !t.Trusting) {
+	if s.kind != Renewing && (s.slow || !t.OnlyBlocked) {
 		n := t.join(s.name)
 		if !acquire(ctx, n.taken[s.kind]) {
 			t.mu.Lock()

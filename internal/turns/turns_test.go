@@ -94,7 +94,7 @@ func TestPanic(t *testing.T) {
 func TestTrusting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTurns(8, time.Second)
-		l.Trusting = true
+		l.OnlyBlocked = true
 		if sent := hangs(t, l, 5, Trying, "n"); sent != 5 {
 			t.Errorf("%d were sent, want all", sent)
 		}

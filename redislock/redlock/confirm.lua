@@ -23,9 +23,9 @@ if mine and string.match(entry, '^%d+', #mark + 1) == ARGV[3] then
   return 1 -- and nothing is changed: the lease may be longer by now
 end
 if ARGV[8] == '1' then
-  local buried = redis.call('GET', KEYS[3])
+  local tombstone = redis.call('GET', KEYS[3])
   local other = entry and string.sub(entry, 1, #owner) ~= owner and not string.find(entry, '^%x+ %d+ 0 ')
-  if other or last > new or buried and tonumber(buried) >= tonumber(round) then
+  if other or last > new or tombstone and tonumber(tombstone) >= tonumber(round) then
     return 0
   end
 elseif not mine or last >= new then

@@ -178,7 +178,7 @@ func (d *store) judge(errs []error, logger *slog.Logger) error {
 		case endpoint.Answered(err):
 			refused = append(refused, err)
 		default:
-			unreached = append(unreached, endpoint.Foreign(err))
+			unreached = append(unreached, endpoint.Explain(err))
 		}
 	}
 	if len(refused) > 0 {

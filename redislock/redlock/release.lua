@@ -17,7 +17,7 @@ if entry and string.sub(entry, 1, #ARGV[1]) == ARGV[1] then
   end
 end
 if ARGV[4] ~= '0' then
-  local buried = tonumber(redis.call('GET', KEYS[2])) or 0
-  redis.call('SET', KEYS[2], string.format('%.0f', math.max(buried, ARGV[2])), 'PX', ARGV[4])
+  local tombstone = tonumber(redis.call('GET', KEYS[2])) or 0
+  redis.call('SET', KEYS[2], string.format('%.0f', math.max(tombstone, ARGV[2])), 'PX', ARGV[4])
 end
 return held

@@ -42,7 +42,7 @@ type round struct {
 	grant     stamp         // set before that: what phase 2 writes, or 0 if it does not take place
 }
 
-// stamp is what tells a grant from all others: its token, and the time by the clock of the server
+// stamp identifies a grant: its token, and the time by the clock of the server
 // with the highest token, in µs.
 type stamp struct{ token, acquired int64 }
 

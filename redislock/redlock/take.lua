@@ -8,8 +8,8 @@
 -- Sent twice, it finds its own entry. Arriving after the round was undone or the claim released, it finds the tombstone,
 -- or an entry of a later round.
 local owner, round = ARGV[1], tonumber(ARGV[2])
-local buried = redis.call('GET', KEYS[3])
-if buried and tonumber(buried) >= round then
+local tombstone = redis.call('GET', KEYS[3])
+if tombstone and tonumber(tombstone) >= round then
   return 0
 end
 local entry = redis.call('GETEX', KEYS[1]) -- a write: a replica must not be the one to say that the name is held

@@ -121,9 +121,9 @@ func Moved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
 }
 
-// Unled makes a refusal of what a server of a cluster says to a client that does not follow it, which would hear that again and
+// NeedsCluster makes a refusal of what a server of a cluster says to a client that does not follow it, which would hear that again and
 // again, and adds what the user can do.
-func Unled(err error) *driver.Fault {
+func NeedsCluster(err error) *driver.Fault {
 	return &driver.Fault{Fate: driver.Answered,
 		Err: fmt.Errorf("%w: the server is one of a cluster, which needs cluster=true in the URL, or a *redis.ClusterClient", err)}
 }
@@ -134,10 +134,10 @@ func Answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// Foreign adds to the error of the first requests to a server what it says of that server: other servers send what is
+// Explain adds to the error of the first requests to a server what it says of that server: other servers send what is
 // no answer of a Redis, or close the connection, as a Redis with TLS does if a client has none, or no certificate: with TLS
 // 1.3, it refuses that after the handshake, and what it says of it is lost if the client has begun to write.
-func Foreign(err error) error {
+func Explain(err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("the connection was closed instead of an answer: what listens there may be no Redis, or TLS may be wanted (rediss://), "+

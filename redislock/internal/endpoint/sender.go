@@ -132,7 +132,7 @@ func (s *Sender) took(ctx context.Context, c *Call, r *Request, err error) (agai
 	f := Fault(ctx, err).(*driver.Fault)
 	c.Err = f
 	if s.cluster == nil && Moved(err) {
-		*f = *Unled(err)
+		*f = *NeedsCluster(err)
 	}
 	if redis.HasErrorPrefix(err, "NOSCRIPT") && !c.bySource {
 		// The cache of scripts is lost with a restart, a failover or SCRIPT FLUSH. Another server of a cluster
@@ -190,7 +190,7 @@ func (s *Sender) Send(ctx context.Context, r *Request) error {
 	return err
 }
 
-// doubt has the topology of a cluster asked for anew if err is not the answer of a server:
+// doubt reloads the topology of a cluster if err is not the answer of a server:
 // another may have become the master of the one that does not answer, or has given the slot away.
 func (s *Sender) doubt(err error) {
 	if s.cluster != nil && err != nil && (!Answered(err) || redis.HasErrorPrefix(err, "MOVED ")) {
