@@ -184,21 +184,28 @@ func TestRolledBackIsRetried(t *testing.T) {
 	}
 }
 
-// TestLockWaitIsToBeRepeated has the server give up on a row.
-func TestLockWaitIsToBeRepeated(t *testing.T) {
+// TestLockWait has the server give up on a row.
+func TestLockWait(t *testing.T) {
 	t.Parallel()
 	d := testDriver(t, pool(t, map[string]string{"innodb_lock_wait_timeout": "1"}), freshTable(t))
 	c, next := d.claimOn("n", time.Minute), d.claimOn("n", time.Minute)
 	grants(t, c)
-	tx := lockRow(t, d, "n")
-	_, tried := next.Try(t.Context())
-	for what, err := range map[string]error{"Try": tried, "Release": c.Release(t.Context())} {
+	again := func(what string, err error) {
+		t.Helper()
 		if driver.FateOf(err) != driver.Again || !hasNumber(err, errLockWait) || errors.Is(err, distlock.ErrHeld) {
-			t.Errorf("%s of a name whose row is locked: %v, fate %v", what, err, driver.FateOf(err))
+			t.Errorf("%s where the row is locked: %v, fate %v", what, err, driver.FateOf(err))
 		}
 	}
+	tx := lockRow(t, d, "n")
+	again("Release", c.Release(t.Context()))
+	_, err := next.Try(t.Context())
+	wantError(t, "Try of a held name whose row is locked", err, distlock.ErrHeld)
 	testkit.Must(t, tx.Commit())
 	releases(t, c)
+	tx = lockRow(t, d, "n")
+	_, err = next.Try(t.Context())
+	again("Try of a free name", err)
+	testkit.Must(t, tx.Commit())
 	releases(t, next)
 	grants(t, next)
 }
