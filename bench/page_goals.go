@@ -24,7 +24,7 @@ func (r *results) goalTables(b *strings.Builder) {
 			if g.lower() {
 				sign = "≤"
 			}
-			all.add(m.Title+", "+titleOf[g.workload], fmt.Sprintf("%s %s × %s", sign, number(g.want), g.against()), number(ratio), yesNo(yes))
+			all.add(m.Title+", "+titleOf[g.workload], fmt.Sprintf("%s %s × %s", sign, number(g.want), g.rival), number(ratio), yesNo(yes))
 			if yes {
 				continue
 			}
@@ -61,6 +61,7 @@ func (r *results) goalTables(b *strings.Builder) {
 	}
 	b.WriteString(". The\nscheduler has goroutines and threads wait, and wakes them up; the driver of a peer is the peer.\n\n")
 	missed.write(b)
+	b.WriteString("### What a pair costs more than bare commands, and what was tried\n\n" + strings.TrimSpace(tried) + "\n\n")
 }
 
 func yesNo(yes bool) string {
@@ -82,16 +83,6 @@ func (m *measured) costs(contender, workload string) []string {
 
 // titleOf is what the columns of the page call a workload.
 var titleOf = map[string]string{"solo": "one client", "parallel": "64 names", "hot": "16 clients, one name", "handoff": "hand-off p50", "bare": "one client", "bare_parallel": "64 names"}
-
-func (g goal) against() string {
-	if g.rival == ours {
-		return titleOf[g.theirs]
-	}
-	if g.lower() && g.theirs == "bare" {
-		return "a pair of " + bare
-	}
-	return g.rival
-}
 
 // share is what a part of a client takes of a pair, in µs and as a share of the whole.
 func (m *measured) share(contender, workload, part string) string {

@@ -254,7 +254,7 @@ var (
 const crowdRounds = 10
 
 // crowdTime is for how long, in each round.
-const crowdTime = 300 * time.Millisecond
+const crowdTime = 600 * time.Millisecond
 
 // curves shows how a store goes on with more clients and with more locks. The most come
 // last: what that does to a server is not to disturb the others.
