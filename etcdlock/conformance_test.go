@@ -50,7 +50,7 @@ func examine(t *testing.T, selected func(conformance.Check) bool) {
 		o = new(conformance.Options)
 	}
 	o.Filter = selected
-	conformance.Run(t, inspected{h, newClient(t, h.Addr())}, o)
+	harness.Run(t, inspected{h, newClient(t, h.Addr())}, o)
 }
 
 // inspected looks into the store without the driver.

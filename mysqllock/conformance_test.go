@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	h := harness.New(t, servers.MySQL, openURL)
 	// MySQL has no queue over all processes: the first to ask gets the name.
-	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
+	harness.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, harness.Pinned(h.Server,
 		"after/order", "fair/try-does-not-barge", "fair/expiry-does-not-barge", "fair/cancelled-skipped",
 		"handover/order-kept", "handover/lock-does-not-barge", "sweep/waited-only"))
 }
@@ -39,7 +39,7 @@ func TestPolling(t *testing.T) {
 			"stress/herd", "wait/two-take-turns", "wait/three-take-turns", "wait/four-take-turns",
 		}
 	}
-	conformance.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, &options)
+	harness.Run(t, inspected{h, poolOf(t, config(t, h.URL()))}, &options)
 }
 
 // inspected looks into the table without the driver.

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/distlock-go/distlock"
-	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/internal/harness"
 	"github.com/distlock-go/distlock/internal/servers"
 	"github.com/distlock-go/distlock/internal/testkit"
@@ -23,7 +22,7 @@ func openURL(ctx context.Context, url, namespace string) (distlock.Locker, error
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	h := harness.New(t, servers.Postgres, openURL)
-	conformance.Run(t, inspected{h, poolOf(t, h.URL())}, harness.Pinned(h.Server, unfair...))
+	harness.Run(t, inspected{h, poolOf(t, h.URL())}, harness.Pinned(h.Server, unfair...))
 }
 
 // unfair are the checks about a queue over all processes. There is none: the first to ask gets the name.

@@ -22,7 +22,7 @@ func TestPooler(t *testing.T) {
 	options.Skips = slices.DeleteFunc(options.Skips, func(id string) bool {
 		return !slices.ContainsFunc(conformance.Checks(), func(k conformance.Check) bool { return k.ID == id && options.Filter(k) })
 	})
-	conformance.Run(t, pooled{inspected{h, poolOf(t, server.URL())}}, options)
+	harness.Run(t, pooled{inspected{h, poolOf(t, server.URL())}}, options)
 }
 
 // pooled has no list of waiters: they poll.

@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 	h := pin.New(t, servers.Redis, openURL)
 	o := pin.Pinned(h.Server, "sweep/held")
 	o.Parallel = sideBySide
-	conformance.Run(t, harness{h, client(t, h.URL())}, o)
+	pin.Run(t, harness{h, client(t, h.URL())}, o)
 }
 
 // The way without wake-ups: the server's rules forbid channels, so waiters poll. The
@@ -37,7 +37,7 @@ func TestConformanceWithoutWakeUps(t *testing.T) {
 	testkit.Must(t, admin.ACLSetUser(t.Context(), "silent", "on", ">secret", "~*", "+@all", "resetchannels").Err())
 	h := pin.OnStore(t, pin.Store{Servers: []*servers.Server{s}, Addrs: s.Addrs(),
 		URL: func(addrs ...string) string { return "redis://silent:secret@" + addrs[0] }}, openURL)
-	conformance.Run(t, silentHarness{harness{h, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {
+	pin.Run(t, silentHarness{harness{h, admin}}, &conformance.Options{Parallel: sideBySide, Filter: func(c conformance.Check) bool {
 		family, _, _ := strings.Cut(c.ID, "/")
 		return family == "wait" || family == "fair" || c.ID == "stress/pool-starvation"
 	}})

@@ -54,7 +54,7 @@ func conform(t *testing.T, s *servers.Server, filter func(conformance.Check) boo
 	testkit.Must(t, l.Close())
 	o := cmp.Or(pin.Pinned(s, "sweep/held"), &conformance.Options{})
 	o.Filter = filter
-	conformance.Run(t, harness{s, connectTo(t, s.Addr()), caps}, o)
+	pin.Run(t, harness{s, connectTo(t, s.Addr()), caps}, o)
 }
 
 // harness lets the suite examine Open.
@@ -131,7 +131,7 @@ func TestConformanceOfNew(t *testing.T) {
 	testkit.Must(t, err)
 	h.caps = l.Capabilities()
 	testkit.Must(t, l.Close())
-	conformance.Run(t, h, o)
+	pin.Run(t, h, o)
 }
 
 // untilClosed lists the checks of what is left of a client after Close. A connection of

@@ -186,7 +186,7 @@ func TestCompareConvicts(t *testing.T) {
 		careless: {report.DoubleGrants, report.StalledHolder, report.CutOffHolder},
 		noExpiry: {report.KilledHolder, report.StalledHolder},
 	}
-	for _, scheme := range append(servers.Sample(1, careless, noExpiry), "redis") {
+	for _, scheme := range servers.Sample(1, careless, noExpiry, "redis") {
 		bad := flaws[scheme]
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

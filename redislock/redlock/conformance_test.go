@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	all := os.Getenv("DISTLOCK_REDLOCK_CONFORMANCE") == "all"
 	g := five(t)
 	h := pin.OnStore(t, pin.Store{Servers: g.servers, Addrs: g.addrs(), URL: func(addrs ...string) string { return urlOf(addrs) }}, openURL)
-	conformance.Run(t, harness{h, g.admins}, &conformance.Options{Filter: func(k conformance.Check) bool {
+	pin.Run(t, harness{h, g.admins}, &conformance.Options{Filter: func(k conformance.Check) bool {
 		return all || slices.Contains(groups, k.Group())
 	}})
 }
