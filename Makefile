@@ -103,10 +103,10 @@ topologies: tools ## the same, before it the suite on each deployment, and docs/
 .PHONY: each
 each: export DISTLOCK_EACH = all
 each: export DISTLOCK_CONFORMANCE_NEW = all
-each: tools ## what does not know which store it has, on all five: integrations, examples, the command; and the suite on clients of the user's own. test has each on one store, and an eighth of the checks, by chance (10 minutes)
+each: tools ## what does not know which store it has, on all five: integrations, examples, the command; and the suite on clients of the user's own. test has each on one store or two, and an eighth of the checks on half of the clients, by chance (10 minutes)
 	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/... ./internal/harness
 	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -timeout 10m \
-		-run 'TestServerScripts|TestServers|TestHarmed|TestCheckAccusesNobody|TestCompareConvicts' $(ARGS) ./cmd/distlock
+		-run 'TestServerScripts|TestServers|TestKeeps|TestHarmed|TestCheckAccusesNobody|TestCompareConvicts' $(ARGS) ./cmd/distlock
 
 .PHONY: hazards
 hazards: ## what compare says of the hazards, on the drivers with such a flaw and on sound ones (1 minute)
