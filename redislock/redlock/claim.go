@@ -51,8 +51,10 @@ const (
 	// processes that begin at the same moment take some servers each, and none a majority.
 	maxSplits = 4
 
-	// minSplitPause is the least of the pauses between them.
+	// minSplitPause and maxSplitPause are the bounds of the first pause between them. What takes longer than a way around the
+	// world is slow for another reason.
 	minSplitPause = 4 * time.Millisecond
+	maxSplitPause = 500 * time.Millisecond
 )
 
 // Try implements driver.Claim. The protocol itself repeats a split round, after a random pause: the name is free, and
@@ -71,7 +73,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		c.undo(ctx, r)
 		split, ok := errors.AsType[*splitError](err)
 		// The claims must begin further apart than their requests arrive.
-		pause.First = max(minSplitPause, 2*time.Since(began))
+		pause.First = min(max(minSplitPause, 2*time.Since(began)), maxSplitPause)
 		pause.Most = 4 * pause.First
 		switch {
 		case ok && (try >= maxSplits || pause.Pause(ctx) != nil):

@@ -2,9 +2,6 @@ package redlock
 
 import (
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,49 +9,38 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// Five clients, each near to one of the servers and far from the others, want free names at the same moments. In a first round
-// each takes its own server. A pause that is short beside a round would have them split again and again, until none has the name:
-// so it was for 4 names on average.
-func TestRegions(t *testing.T) {
+// Claims that are far from the servers split them again and again if their pauses are shorter than the way: with such pauses, five
+// clients, each 40 ms from four of the servers, wanted 50 names at the same moments, and 3 to 6 of these went to nobody.
+func TestPauseOfFarClaims(t *testing.T) {
 	t.Parallel()
 	g := five(t)
-	var clients [5]*Locker
-	for i := range clients {
-		l, via := proxied(t, g, "&request_timeout=10s")
-		for k, p := range via {
-			p.Delay(time.Millisecond, 0)
-			if k != i {
-				p.Delay(40*time.Millisecond, 0)
-			}
+	const far = 50 * time.Millisecond
+	for _, some := range []int{0, 2} { // two claims have two servers each
+		held := lock(t, open(t, g.url()), "x", distlock.TTL(time.Minute), distlock.NoRenewal())
+		testkit.Until(t, "it is on all servers", func() bool { return len(g.entries(t, "x")) == 5 })
+		key := keyOf(defaultPrefix, "x").entry()
+		entry, err := g.admins[0].Get(t.Context(), key).Result()
+		testkit.Must(t, err)
+		testkit.Must(t, held.Unlock(t.Context()))
+		testkit.Until(t, "it is on none", func() bool { return g.admins[some].Exists(t.Context(), key).Val()+g.admins[some+1].Exists(t.Context(), key).Val() == 0 })
+		for _, a := range g.admins[some : some+2] {
+			testkit.Must(t, a.Set(t.Context(), key+"/kept", entry, 0).Err())
 		}
-		clients[i] = l
 	}
-	const names, few = 50, 1
-	var nobody atomic.Int32
-	var all sync.WaitGroup
-	for n := range names {
-		all.Go(func() {
-			var both sync.WaitGroup
-			var got atomic.Int32
-			for _, l := range clients {
-				both.Go(func() {
-					held, err := l.TryLock(t.Context(), fmt.Sprint("x", n))
-					if err == nil {
-						got.Add(1)
-						testkit.Should(t, held.Unlock(t.Context()))
-					} else if !errors.Is(err, distlock.ErrHeld) {
-						t.Error(err)
-					}
-				})
-			}
-			both.Wait()
-			if got.Load() == 0 {
-				nobody.Add(1)
-			}
-		})
+	for _, a := range g.admins[:4] {
+		testkit.Must(t, a.Rename(t.Context(), keyOf(defaultPrefix, "x").entry()+"/kept", keyOf(defaultPrefix, "x").entry()).Err())
+		testkit.Must(t, a.PExpire(t.Context(), keyOf(defaultPrefix, "x").entry(), time.Hour).Err())
 	}
-	all.Wait()
-	if n := nobody.Load(); n > few {
-		t.Errorf("nobody got %d of %d names, want %d at the most", n, names, few)
+	l, via := proxied(t, g, "&request_timeout=10s")
+	via.Delay(far, 0)
+	began := time.Now()
+	_, err := l.TryLock(t.Context(), "x")
+	took := time.Since(began)
+	if !errors.Is(err, distlock.ErrHeld) {
+		t.Fatalf("TryLock where two others have two servers each: %v, want ErrHeld", err)
+	}
+	// Four rounds, and between them three pauses, each as long as the way there and back at the least.
+	if least := (4 + 3) * 2 * far; took < least {
+		t.Errorf("TryLock gave up after %v, %v from the servers; want %v at the least", took, far, least)
 	}
 }
