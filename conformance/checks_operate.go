@@ -80,6 +80,13 @@ func sweepExact(c *C) {
 func (c *C) leaves(p *client) (released, expired int) {
 	const idle = time.Second
 	p.mustTry(c.Name("released"), "which is fresh").free()
+	for _, unit := range []time.Duration{time.Microsecond, time.Millisecond, time.Second} {
+		for _, units := range []time.Duration{1 << 31, 1 << 32} { // of which 32 bits keep nothing, or less than that
+			if n := p.sweep(units * unit); n > 0 {
+				c.Failf("one name was unlocked just now; Sweep of what was idle for %v removed %d", units*unit, n)
+			}
+		}
+	}
 	c.sleep(2 * idle)
 	released = p.sweep(idle)
 	h := p.mustTry(c.Name("run out"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))

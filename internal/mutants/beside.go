@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -101,6 +102,15 @@ func closingMutants() []Mutant {
 					}
 				}
 			}}),
+		},
+		{
+			Name: "BreaksOfTheLiving", Flaw: "finds a hold to break only while its client is open",
+			Seen:     "a table of sessions that a Break joins",
+			KilledBy: []Kill{{"once/per-period", "saw its record with token"}},
+			design: ledger(ledgerFlaw{
+				close: func(s *ledgerStore, client int) { s.notes[fmt.Sprint("closed ", client)] = true },
+				firm:  func(s *ledgerStore, r *row) bool { return s.notes[fmt.Sprint("closed ", r.hold.client)] },
+			}),
 		},
 		{
 			Name: "CloseDeletesLost", Flaw: "ends in Close, by their name, also the holds that it has lost to others",

@@ -70,6 +70,7 @@ type ledgerFlaw struct {
 	close   func(s *ledgerStore, client int)
 	next    func(r *row) int // the index of the waiter that comes first
 	broken  func(s *ledgerStore, r *row)
+	firm    func(s *ledgerStore, r *row) bool // Break does not find the hold
 }
 
 // ledger is the design of a driver over such a store.

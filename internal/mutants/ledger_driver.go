@@ -79,7 +79,8 @@ func (d *ledgerDriver) Break(ctx context.Context, name string, token int64) erro
 	right := false
 	err := d.store.send(ctx, "break", name, func(now time.Time) {
 		r := d.store.row(name, now)
-		if right = r.hold != nil && r.hold.token == token; !right {
+		right = r.hold != nil && r.hold.token == token && (d.store.flaw.firm == nil || !d.store.flaw.firm(d.store, r))
+		if !right {
 			return
 		}
 		r.end("broken")

@@ -44,6 +44,12 @@ func overlookedMutants() []Mutant {
 			KilledBy: []Kill{{"sweep/tokens", "a sweep"}}, MayTrip: []string{"sweep/*"}, Why: swept,
 			design: sweeping(ways{since: released, unbroken: true}),
 		},
+		{
+			Name: "SweepsBy32Bits", Flaw: "counts the idle time in milliseconds by an unsigned number of 32 bits, which 50 days are too many for",
+			KilledBy: []Kill{{"sweep/exact", "was unlocked just now"}},
+			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
+			design: sweeping(ways{since: released, in32Bits: true}),
+		},
 	}
 }
 
