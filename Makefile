@@ -43,7 +43,7 @@ test test-short mutants matrix flakes lint: export GOMEMLIMIT ?= 2GiB
 # flags, so that the library of Go is compiled once for all.
 test test-short mutants flakes lint: export GOFLAGS += -gcflags=all=-dwarf=false
 # The suite of a driver runs with one check in SHARE, by chance, and all of what the driver promises first: mutual exclusion,
-# expiry, owner-safe unlock. On memlock, and in a plain go test, it runs whole.
+# expiry, owner-safe unlock. On memlock, in a plain go test, and where -run names checks, nothing is left out.
 SHARE ?= 3
 test: export DISTLOCK_CONFORMANCE_SHARE = $(SHARE)
 .PHONY: test

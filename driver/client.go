@@ -236,7 +236,7 @@ func (c *Client) closeDriver(driver io.Closer, patience time.Duration) error {
 	return fmt.Errorf("the connections to %s are not closed after %v", c.caps.Backend, patience.Round(time.Millisecond))
 }
 
-// leave ends the belief in a lock, and reports whether Close leaves its entry in the store. Both are decided in one step: KeepOnClose
+// leave ends a lock here, and reports whether Close leaves its entry in the store. Both are decided in one step: KeepOnClose
 // comes before that, or finds that the lock has ended.
 func (h *Handle) leave() bool {
 	h.mu.Lock()

@@ -191,7 +191,7 @@ func (h *Handle) setExpired() {
 	}
 }
 
-// setLost ends the belief; h.mu is held. The entry is released, though not before its TTL has
+// setLost ends the lock here; h.mu is held. The entry is released, though not before its TTL has
 // passed in full: a fixed term may be there precisely to keep others out for that long. Most
 // stores expire it by themselves, but an entry on a shared session or lease would stay as long as
 // the session, and a renewal in flight may still prolong it.

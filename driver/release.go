@@ -14,8 +14,8 @@ import (
 // by then, the backend is in trouble, and the release goes on without the caller.
 const unlockPatience = 5 * time.Second
 
-// release is the removal of a claim from the store, once its lock has ended here. It begins with Unlock or Close, once a lost lock has had its TTL, or with the undo of a
-// failed attempt. Unlock makes the first call to Release on the goroutine of its caller; all other
+// release is the removal of a claim from the store, once its lock has ended here. It begins with Unlock or Close, once a lost lock has
+// had its TTL, or with the undo of a failed attempt. Unlock makes the first call to Release on the goroutine of its caller; all other
 // calls are made in lanes, until the outcome is definite or the release is over its time.
 type release struct {
 	client   *Client
@@ -68,7 +68,7 @@ func (h *Handle) end() {
 	h.endHeld()
 }
 
-// endHeld ends the belief in the lock, and reports whether it was held until now. h.mu is held.
+// endHeld ends the lock here, and reports whether it was held until now. h.mu is held.
 func (h *Handle) endHeld() bool {
 	h.checkDeadline()
 	if h.cause != nil {

@@ -32,7 +32,7 @@ const (
 
 // scheduler renews the locks of one Client and ends them at their deadlines: one timer for
 // all of them, over a heap of the times at which something has to happen. It makes no driver
-// call itself, so nothing that a driver does can delay the end of a validity.
+// call itself, so nothing that a driver does can delay the end of a lock.
 //
 // Lock order: Handle.mu before scheduler.mu, never the other way round.
 type scheduler struct {

@@ -57,7 +57,8 @@ func contextEnded(err error) bool {
 // applied, and answered like those after it. The writer has to look.
 var refusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable}
 
-// dropped are what members say without a code of its own: a leader that was deposed, of leases, and one that transfers its leadership, or knows no leader, of any write, before it is in a log.
+// dropped are what members say without a code of its own: a leader that was deposed, of leases, and one that transfers its leadership, or
+// knows no leader, of any write, before it is in a log.
 var dropped = []string{"not a primary lessor", "raft proposal dropped"}
 
 // fate returns what a request may have done that a server or the client library has

@@ -151,7 +151,7 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	switch {
 	case c.refused && hasNumber(err, errNoTable): // it was there, so it may be being renamed or made anew
 		return driver.Grant{}, &driver.Fault{Fate: driver.NotNow, Err: err}
-	case hasNumber(err, errLockWait) && !c.ambiguous:
+	case hasNumber(err, errLockWait):
 		return driver.Grant{}, c.behindTransaction(ctx, err)
 	case err != nil:
 		return driver.Grant{}, err
@@ -174,23 +174,35 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	return driver.Grant{Token: answer, TTL: ttl}, nil
 }
 
-// behindTransaction is the answer to a claim that has not got its row in time. A transaction has it, such as that of a Guard,
+// behindTransaction is the answer to a claim that has not got its row in time. A transaction may have it, such as that of a Guard,
 // which may outlast the lease: then the name is not to be had, and a call of Lock is not to fail of that. Nothing tells when the
-// transaction ends, so the claim polls. It reads the row as it was before that transaction.
+// transaction ends, so the claim polls. Where the lease is over, remaining.sql looks at the row as it was before that transaction, and
+// locked.sql makes sure that it is the row which is locked: of a table that is locked whole, for a backup, names that nobody holds
+// would count as held.
 func (c *claim) behindTransaction(ctx context.Context, err error) error {
-	held := &driver.Held{NoWake: true}
-	found := false
-	failed := c.driver.ask(ctx, rowTimeout, c.driver.sql.fill("remaining", c.values()), func(row *sql.Rows) error {
-		var left int64
-		err := row.Scan(&left)
-		held.Remaining, found = max(micros(left), 0), err == nil
-		return err
-	})
+	left, found, failed := c.number(ctx, "remaining")
 	if failed != nil || !found {
 		return err
 	}
+	if left <= 0 {
+		if !c.driver.renewals.skip {
+			return err
+		}
+		if _, free, failed := c.number(ctx, "locked"); failed != nil || free {
+			return err
+		}
+	}
 	c.refused = true
-	return held
+	return &driver.Held{HeldError: distlock.HeldError{Remaining: max(micros(left), 0)}, NoWake: true}
+}
+
+// number sends a statement that answers with a number, or with nothing.
+func (c *claim) number(ctx context.Context, statement string) (n int64, found bool, err error) {
+	err = c.driver.ask(ctx, rowTimeout, c.driver.sql.fill(statement, c.values()), func(row *sql.Rows) error {
+		found = true
+		return row.Scan(&n)
+	})
+	return n, found, err
 }
 
 // send sends take.sql or acquire.sql.

@@ -216,7 +216,7 @@ func TestGuardOutlastsLease(t *testing.T) {
 	t.Parallel()
 	refused := make(chan struct{}, 10)
 	tells := distlock.Observer{Contended: func(distlock.Contended) { refused <- struct{}{} }}
-	l := openLockers(t, 1, Options{Options: distlock.Options{TTL: 2 * time.Second, Observer: &tells}})[0]
+	l := openLockers(t, 1, Options{Options: distlock.Options{TTL: 30 * time.Second, Observer: &tells}})[0]
 	d := l.driverOf(t)
 	holder := d.claimOn("n", time.Minute)
 	grants(t, holder)

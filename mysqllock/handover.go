@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// handOvers sees to it that a released name is taken by the next waiter. The server gives a released named lock to the waiter that came first. If that has died while
-// its connection still stands, nobody takes the name, and those behind it sleep for up to ten seconds. So the one that released
-// the name looks after a moment, and ends the connection that has the named lock if the name is still free. Only the last of
-// several releases that follow each other is looked after, if anybody has waited.
+// handOvers sees to it that a released name is taken by the next waiter. The server gives a released named lock to the waiter that came
+// first. If that has died while its connection still stands, nobody takes the name, and those behind it sleep for up to ten seconds. So
+// the one that released the name looks after a moment, and ends the connection that has the named lock if the name is still free. Only
+// the last of several releases that follow each other is looked after, if anybody has waited.
 type handOvers struct {
 	mu      sync.Mutex
 	pending map[string]*handOver

@@ -124,7 +124,7 @@ type waiting struct {
 // How a claim comes to its next Try; acquire.sql acts on it.
 const (
 	viaNothing  = iota // a TryLock, or the named lock is of no use
-	viaWaiting         // waiting for the named lock
+	viaWaiting         // on the way to the named lock, or waiting for it
 	viaFreeLock        // with the named lock, which nobody had
 	viaLock            // with the named lock, for which it has waited
 )

@@ -98,18 +98,18 @@ func newLocalLock(l distlock.Lock) localLock {
 }
 
 // Done implements Lock.
-func (b *localLock) Done() <-chan struct{} { return b.ctx.Done() }
+func (l *localLock) Done() <-chan struct{} { return l.ctx.Done() }
 
 // Err implements Lock. Like that of the lock inside, it consults the clock.
-func (b *localLock) Err() error {
-	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
+func (l *localLock) Err() error {
+	if l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
 	}
-	return b.Lock.Err()
+	return l.Lock.Err()
 }
 
 // Unwrap returns the lock inside, for As.
-func (b *localLock) Unwrap() distlock.Lock { return b.Lock }
+func (l *localLock) Unwrap() distlock.Lock { return l.Lock }
 
 // sideBySide calls f for all at the same time, and joins the errors.
 func sideBySide[V any](all map[string]V, f func(key string, value V) error) (joined error) {

@@ -73,7 +73,7 @@ end
 
 -- ahead returns the lease of the living waiter directly before owner, nil if owner is the first. The dead between them
 -- are removed. Every waiter looks again when that lease ends. So a dead waiter stops the others no longer than its
--- lease, though it is called and does not come.
+-- lease, though it is woken and does not come.
 local function ahead(queue, waiters, now, owner)
   while true do
     local at = redis.call('LPOS', queue, owner)

@@ -24,8 +24,8 @@ var noReconnect = func() context.Context {
 	return ctx
 }()
 
-// receive reads one connection until it is lost, fails before a subscription is confirmed, is dropped, or
-// is no longer needed: then it returns nil. After a time without a message it sends a ping, and ends if that has no answer. It does not end for an answer that is an
+// receive reads one connection until it is lost, fails before a subscription is confirmed, is dropped, or is no longer needed: then it
+// returns nil. After a time without a message it sends a ping, and ends if that has no answer. It does not end for an answer that is an
 // error: that may be about one name, and wake-ups for others come by the same connection.
 func (s *subscriber) receive(c *conn) error {
 	checked, swept := false, time.Now()

@@ -89,7 +89,7 @@ type statement struct {
 	slow  bool        // it is about a row that could not be had
 	timer *time.Timer // gives back what it has, when the server must have ended it
 	ends  time.Time   // when that is
-	over  bool        // it has given back its turn, and its part of the half
+	over  bool        // it has given back its turn, and its slot of the half
 }
 
 // New returns the turns of a pool of conns connections, 0 if it has no limit. The server has a statement wait for a row for
@@ -128,7 +128,7 @@ func (t *Turns) Run(ctx context.Context, name string, kind Kind, send func() err
 
 var errPanicked error = &driver.Fault{Fate: driver.Unknown, Err: errors.New("the client library has panicked")}
 
-// begin waits for the turn of the name, and for a part of the half if its row could not be had. It reports false if ctx ends
+// begin waits for the turn of the name, and for a slot of the half if its row could not be had. It reports false if ctx ends
 // before.
 func (s *statement) begin(ctx context.Context) bool {
 	t := s.turns
@@ -187,7 +187,7 @@ func (s *statement) end(err error) {
 	}
 }
 
-// giveBack gives back the turn, and the part of the half, once.
+// giveBack gives back the turn, and the slot of the half, once.
 func (s *statement) giveBack() {
 	s.turns.mu.Lock()
 	defer s.turns.mu.Unlock()

@@ -55,7 +55,7 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// A statement that hangs has its turn, and its part of the half, for as long as the server may wait for the row.
+// A statement that hangs has its turn, and its slot of the half, for as long as the server may wait for the row.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTurns(8, time.Second)
@@ -91,7 +91,7 @@ func TestPanic(t *testing.T) {
 }
 
 // Where the server is trusted to answer soon, a name has turns only once its row could not be had.
-func TestTrusting(t *testing.T) {
+func TestOnlyBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTurns(8, time.Second)
 		l.OnlyBlocked = true

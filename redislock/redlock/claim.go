@@ -54,7 +54,7 @@ const (
 	// minSplitPause and maxSplitPause are the bounds of the first pause between them. What takes longer than a way around the
 	// world is slow for another reason.
 	minSplitPause = 4 * time.Millisecond
-	maxSplitPause = 500 * time.Millisecond
+	maxSplitPause = 200 * time.Millisecond
 )
 
 // Try implements driver.Claim. The protocol itself repeats a split round, after a random pause: the name is free, and
