@@ -210,6 +210,27 @@ func TestLockWait(t *testing.T) {
 	grants(t, next)
 }
 
+// TestLockedTable has a session lock the whole table, as a backup may. A name that nobody holds is not held because of that.
+func TestLockedTable(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, map[string]string{"lock_wait_timeout": "1"}), freshTable(t))
+	holder := d.claimOn("n", time.Minute)
+	grants(t, holder)
+	expire(t, d, "n")
+	backup, err := pool(t, nil).Conn(t.Context())
+	testkit.Must(t, err)
+	defer backup.Close()
+	_, err = backup.ExecContext(t.Context(), "LOCK TABLES "+d.sql.table+" READ")
+	testkit.Must(t, err)
+	_, err = d.claimOn("n", time.Minute).Try(t.Context())
+	if driver.FateOf(err) != driver.Again || errors.Is(err, distlock.ErrHeld) {
+		t.Errorf("Try of an expired name in a locked table: %v, fate %v", err, driver.FateOf(err))
+	}
+	_, err = backup.ExecContext(t.Context(), "UNLOCK TABLES")
+	testkit.Must(t, err)
+	grants(t, d.claimOn("n", time.Minute))
+}
+
 // TestGuardOutlastsLease has a transaction keep the row of a lease that ends meanwhile: the name is held for others until the
 // transaction ends, and a Lock waits for that.
 func TestGuardOutlastsLease(t *testing.T) {
