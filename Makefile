@@ -50,6 +50,12 @@ test: export DISTLOCK_CONFORMANCE_SHARE = $(SHARE)
 test: tools ## all tests of all modules under -race, with every backend required, and a third of each driver's suite, by chance (15 minutes on 2 cores, 25 where nothing is compiled yet; SHARE=1: all of it; PKG='./redislock ./bench/...' only these; ARGS=-v)
 	$(RUNTESTS) $(ARGS) $(PKG)
 
+# One after the other: two of these suites take three times as long side by side on two cores, and leases end meanwhile.
+DRIVERS ?= ./redislock ./redislock/redlock ./mysqllock ./pglock ./zklock ./etcdlock
+.PHONY: suites
+suites: ## all tests of the drivers, with the whole suite on each; test has a third of that, by chance (15 minutes)
+	$(MAKE) test SHARE=1 ARGS='-p 1 $(ARGS)' PKG='$(DRIVERS)'
+
 .PHONY: test-short
 test-short: ## the tests that need no server and no C compiler, without the mutants (half a minute, two where nothing is compiled yet)
 	CGO_ENABLED=0 $(GO) run ./scripts/runtests -go '$(GO)' -light -race=false -short $(ARGS)
