@@ -112,11 +112,11 @@ func (c *C) pair(op pairing) {
 		case op.sweeps:
 			at = 1
 		case m.beside:
-			n, at = depth*besideDepth, depth*besideDepth
+			n, at = depth*besideDepth, depth
 		case c.samples() && !op.waits: // where k is odd or even, requests are counted in two ways
 			at = 2
 		}
-		for k, last := 1, passedBy; k <= n && last != notReached; k += at { // it has no request that late
+		for k, last := 1, passedBy; k <= n && (last != notReached || m.beside); k += at { // else it has no request that late
 			c.together(at, func(i int, _ *rand.Rand) {
 				if o := scene(w*depth*besideDepth+k+i, k+i, m); i == at-1 {
 					last = o
