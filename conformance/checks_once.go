@@ -84,8 +84,8 @@ func oncePerPeriod(c *C) {
 	}
 }
 
-// breaksRecord breaks what the run of a closed client has left until an instant, and reports whether it has: a driver may lack what
-// that needs.
+// breaksRecord breaks the record that the run of a closed client has left, which lasts until an instant. It reports whether it has
+// done so: a driver may lack what that needs.
 func (p *client) breaksRecord(name string, runner *client, until time.Duration) bool {
 	st, err := p.inspect(p.c.ctx, name)
 	if err != nil || !st.Held || st.Token == 0 {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// soundLanes is how many releases run side by side of claims whose last request was answered,
-	// failedLanes how many more of those whose last request has failed, and hangingLanes where
-	// it has hung: so will the next, most likely.
+	// soundLanes is how many releases run side by side where the last request of the claim was answered,
+	// failedLanes how many more where it has failed, and hangingLanes where it has hung: so will the
+	// next, most likely.
 	soundLanes   = 64
 	failedLanes  = 32
 	hangingLanes = 8

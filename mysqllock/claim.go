@@ -22,13 +22,6 @@ const MinTTL = 100 * time.Millisecond
 // maxReadingAge is how long a renewal may have waited for its row since it read the clock; see undo.sql.
 const maxReadingAge = time.Minute
 
-// redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
-const redialTime = 100 * time.Millisecond
-
-// silentAfter is after how long without an answer a connection is taken for dead, and those beside it: a statement waits for a second
-// for its row, and MySQL looks at that once a second.
-const silentAfter = 3 * time.Second
-
 // store sends the statements. It is safe for concurrent use.
 type store struct {
 	db                     *sql.DB
@@ -184,16 +177,20 @@ func (c *claim) behindTransaction(ctx context.Context, err error) error {
 	if failed != nil || !found {
 		return err
 	}
-	if left <= 0 {
-		if !c.driver.renewals.skip {
-			return err
-		}
-		if _, free, failed := c.number(ctx, "locked"); failed != nil || free {
-			return err
-		}
+	if left <= 0 && !c.rowLocked(ctx) {
+		return err
 	}
 	c.refused = true
 	return &driver.Held{HeldError: distlock.HeldError{Remaining: max(micros(left), 0)}, NoWake: true}
+}
+
+// rowLocked reports whether another transaction has the row, if the server can say so.
+func (c *claim) rowLocked(ctx context.Context) bool {
+	if !c.driver.renewals.skip {
+		return false
+	}
+	_, free, err := c.number(ctx, "locked")
+	return err == nil && !free
 }
 
 // number sends a statement that answers with a number, or with nothing.

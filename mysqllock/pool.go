@@ -142,6 +142,13 @@ func (r *reason) get() error {
 	return r.err
 }
 
+// redialTime bounds the wait for a connection that is to be closed: another call may have taken it.
+const redialTime = 100 * time.Millisecond
+
+// silentAfter is after how long without an answer a connection is taken for dead, and those beside it: a statement waits for a second
+// for its row, and MySQL looks at that once a second.
+const silentAfter = 3 * time.Second
+
 // closeIdleAfter closes the idle connections of the common pool, if that is ours, when one was dead, or has said nothing for longer than
 // a statement waits for its row: those beside it may be dead as well, and each would cost a call. Connections of renewals
 // have a rule of their own; see renewTogether.

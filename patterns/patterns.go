@@ -85,7 +85,7 @@ func (w *wrapper) TryLock(ctx context.Context, name string, opts ...distlock.Opt
 // Unwrap returns the Locker inside.
 func (w *wrapper) Unwrap() distlock.Locker { return w.Locker }
 
-// localLock is a lock whose holder may have to stop before the lock inside ends.
+// localLock is a lock that may end for its holder before the lock inside ends.
 type localLock struct {
 	distlock.Lock
 	ctx context.Context // ends with the lock, and its cause says why

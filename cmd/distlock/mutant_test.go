@@ -174,8 +174,8 @@ func (c *mutantClaim) Release(ctx context.Context) error {
 	return err
 }
 
-// TestCompareConvicts runs the command on a sound lock, and beside it on a broken one, by chance: the report must tell which
-// is which. What it tells of each flaw is tested in internal/compare/hazard.
+// TestCompareConvicts runs the command on a sound lock or on a broken one, by chance: the report must tell which it
+// is. What it tells of each flaw is tested in internal/compare/hazard.
 func TestCompareConvicts(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(sharedURL(t, servers.Redis))

@@ -29,14 +29,14 @@ func Run(t *testing.T, h conformance.Harness, o *conformance.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Who names checks wants these, such as what runs again those that were inconclusive.
+	// Checks that are named are wanted, as when one that was inconclusive is run again.
 	named := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
 	if n > 1 && !named {
 		some := conformance.Options{}
 		if o != nil {
 			some = *o
 		}
-		some.Filter = part(n, rand.Uint32N(n), some.Filter)
+		some.Filter = part(OneIn(n), some.Filter)
 		o = &some
 		t.Logf("%s=%d: one check in %d, and all of the groups %v", shareVariable, n, n, always)
 	}
@@ -55,14 +55,21 @@ func share(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// part selects the left-th of n parts of the checks.
-func part(n, left uint32, selects func(conformance.Check) bool) func(conformance.Check) bool {
+// OneIn selects one in n checks, at random.
+func OneIn(n uint32) func(conformance.Check) bool { return nth(n, rand.Uint32N(n)) }
+
+// nth selects the left-th of n parts of the checks.
+func nth(n, left uint32) func(conformance.Check) bool {
 	return func(k conformance.Check) bool {
-		if selects != nil && !selects(k) {
-			return false
-		}
 		h := fnv.New32()
 		_, _ = h.Write([]byte(k.ID)) // never fails
-		return slices.Contains(always, k.Group()) || h.Sum32()%n == left
+		return h.Sum32()%n == left
+	}
+}
+
+// part selects some of the checks that selects does, and all of those in the groups that are always run.
+func part(some, selects func(conformance.Check) bool) func(conformance.Check) bool {
+	return func(k conformance.Check) bool {
+		return (selects == nil || selects(k)) && (slices.Contains(always, k.Group()) || some(k))
 	}
 }

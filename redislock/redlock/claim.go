@@ -72,18 +72,18 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		// At once, because the others need what this round has taken.
 		c.undo(ctx, r)
 		split, ok := errors.AsType[*splitError](err)
+		if !ok {
+			if !errors.Is(err, distlock.ErrHeld) && c.touched() {
+				err = &driver.Fault{Fate: driver.Unknown, Err: err}
+			}
+			return driver.Grant{}, err
+		}
 		// The claims must begin further apart than their requests arrive.
 		pause.First = min(max(minSplitPause, 2*time.Since(began)), maxSplitPause)
 		pause.Most = 4 * pause.First
-		switch {
-		case ok && (try >= maxSplits || pause.Pause(ctx) != nil):
+		if try >= maxSplits || pause.Pause(ctx) != nil {
 			return driver.Grant{}, split.held
-		case ok:
-			continue
-		case !errors.Is(err, distlock.ErrHeld) && c.touched():
-			err = &driver.Fault{Fate: driver.Unknown, Err: err}
 		}
-		return driver.Grant{}, err
 	}
 }
 

@@ -14,22 +14,22 @@ import (
 func TestPauseOfFarClaims(t *testing.T) {
 	t.Parallel()
 	g := five(t)
-	const far = 50 * time.Millisecond
+	const far = 50 * time.Millisecond // there and back
+	key := keyOf(defaultPrefix, "x").entry()
+	kept := key + "/kept"
 	for _, some := range []int{0, 2} { // two claims have two servers each
 		held := lock(t, open(t, g.url()), "x", distlock.TTL(time.Minute), distlock.NoRenewal())
 		testkit.Until(t, "it is on all servers", func() bool { return len(g.entries(t, "x")) == 5 })
-		key := keyOf(defaultPrefix, "x").entry()
 		entry, err := g.admins[0].Get(t.Context(), key).Result()
 		testkit.Must(t, err)
 		testkit.Must(t, held.Unlock(t.Context()))
 		testkit.Until(t, "it is on none", func() bool { return len(g.entries(t, "x")) == 0 })
 		for _, a := range g.admins[some : some+2] {
-			testkit.Must(t, a.Set(t.Context(), key+"/kept", entry, 0).Err())
+			testkit.Must(t, a.Set(t.Context(), kept, entry, time.Hour).Err())
 		}
 	}
 	for _, a := range g.admins[:4] {
-		testkit.Must(t, a.Rename(t.Context(), keyOf(defaultPrefix, "x").entry()+"/kept", keyOf(defaultPrefix, "x").entry()).Err())
-		testkit.Must(t, a.PExpire(t.Context(), keyOf(defaultPrefix, "x").entry(), time.Hour).Err())
+		testkit.Must(t, a.Rename(t.Context(), kept, key).Err())
 	}
 	l, via := proxied(t, g, "&request_timeout=10s")
 	via.Delay(far, 0)
@@ -42,6 +42,6 @@ func TestPauseOfFarClaims(t *testing.T) {
 	// Four rounds, each of one way there and back, and three pauses, of which the first is as long as a round at the least, and
 	// each at least twice the one before. With short pauses it was 400 ms.
 	if least := 10 * far; took < least {
-		t.Errorf("TryLock gave up after %v, the way to the servers and back being %v; want %v at the least", took, far, least)
+		t.Errorf("TryLock gave up after %v, the servers being %v away, there and back; want %v at the least", took, far, least)
 	}
 }
