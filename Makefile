@@ -109,8 +109,9 @@ topologies: tools ## the same, before it the suite on each deployment, and docs/
 .PHONY: each
 each: export DISTLOCK_EACH = all
 each: export DISTLOCK_CONFORMANCE_NEW = all
-each: tools ## what does not know which store it has, on all five: integrations, examples, the command; and the suite on clients of the user's own. test has each on one store or two, and an eighth of the checks on half of the clients, by chance (10 minutes)
-	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/... ./internal/harness
+each: tools ## what does not know which store it has, on all five: integrations, examples, the command, the comparison; and the suite on clients of the user's own. test has each on one store or two, and an eighth of the checks on half of the clients, by chance (10 minutes)
+	$(RUNTESTS) $(ARGS) ./integrations/... ./examples/... ./internal/harness ./internal/servers ./internal/compare/measure
+	cd examples/filelock && $(GO) test -race -count 1 $(ARGS) ./...
 	DISTLOCK_REQUIRE=all $(GO) test -race -count 1 -timeout 10m \
 		-run 'TestServerScripts|TestServers|TestKeeps|TestHarmed|TestCheckAccusesNobody|TestCompareConvicts' $(ARGS) ./cmd/distlock
 

@@ -21,7 +21,8 @@ type part struct {
 	pkg    string // import path
 	race   bool
 	args   []string // besides those of all
-	idle   bool     // runs beside the others, on what they leave of the processors
+	idle   bool     // in virtual time, never late: runs beside the others, on what they leave of the processors
+	light  bool     // waits for longer than it computes: runs beside the others once nothing idle is left
 
 	batch   int
 	program string
@@ -37,7 +38,13 @@ func (p *part) in(dir string) string { return filepath.Join(dir, path.Base(p.pkg
 // long begins late. The two that want most of the processors, pglock and zklock, are far from each other: side by side on a slow machine,
 // ZooKeeper takes seconds for a lock, and little is learnt.
 var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "pglock", "redislock", "etcdlock", "conformance", "redislock/redlock",
-	"zklock", "internal/chaos", "examples/ticks", "examples/account", "internal/compare/measure"}
+	"zklock", "internal/chaos", "examples/ticks", "examples/account", "internal/compare/measure", "internal/mutants/stores",
+	"internal/servers", "internal/compare/render", "examples/filelock", "bench", "scripts/runtests"}
+
+// light packages use a processor for less than half of their time: a third one beside two others keeps none of them waiting.
+var light = []string{"internal/mutants/stores", "internal/mutants/processes", "internal/compare/render", "internal/compare/hazard",
+	"internal/supervise", "bench/peers", "examples/naive", "integrations/asynqrecipe", "integrations/cronlock",
+	"integrations/gocronlock", "integrations/gooselock", "integrations/otellock"}
 
 // heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer
 // than all tests without them.
@@ -48,8 +55,8 @@ const mutants = "internal/mutants"
 
 // plain packages run without -race, with which they take several times as long: the suite, the engine and the driver that the
 // mutants are made from run under it in packages of their own, and what records for an oracle does so in every driver's suite.
-// None of them needs a client of a store: to compile those a second time takes longer.
-var plain = []string{mutants, "conformance/oracle"}
+// "make each" has filelock under it. None of them needs a client of a store: to compile those a second time takes longer.
+var plain = []string{mutants, "conformance/oracle", "examples/filelock"}
 
 const modulePath = "github.com/distlock-go/distlock"
 
@@ -79,7 +86,7 @@ func findParts(ctx context.Context, o options) ([]*part, error) {
 	slices.SortStableFunc(parts, func(a, b *part) int { return rank(a.name) - rank(b.name) })
 	var all []*part
 	for _, p := range parts {
-		all = append(all, variants(p)...)
+		all = append(all, variants(p, o)...)
 	}
 	batches(all)
 	return all, nil
@@ -94,22 +101,31 @@ func rank(name string) int {
 }
 
 // variants: most packages run once. The mutants run by the checks that have to kill them, and the drivers that are unusual and
-// right by half of the suite each. See "make matrix".
-func variants(p *part) []*part {
+// right by half of the suite each: see "make matrix". What conformance has in virtual time runs apart from what it has in real time.
+func variants(p *part, o options) []*part {
 	p.race = p.race && !slices.Contains(plain, p.name)
-	if p.name != mutants {
-		return []*part{p}
+	p.light = slices.Contains(light, p.name)
+	switch {
+	case p.name == mutants:
+		unusual := *p
+		unusual.name += " (unusual)"
+		p.args, p.idle = []string{"-test.short", "-test.skip=TestTolerated"}, true
+		unusual.args, unusual.idle = []string{"-test.short", "-test.run=TestTolerated"}, true
+		return []*part{p, &unusual}
+	case p.name == "conformance" && o.run == "" && o.skip == "":
+		const inVirtualTime = "^(TestMemlock|TestAbsentIsNotUsed|TestFar)$"
+		virtual := *p
+		virtual.name += " (virtual)"
+		p.args = []string{"-test.skip=" + inVirtualTime}
+		virtual.args, virtual.idle = []string{"-test.run=" + inVirtualTime}, true
+		return []*part{p, &virtual}
 	}
-	p.idle = true // in virtual time: it takes processors, and is never late
-	unusual := *p
-	unusual.name += " (unusual)"
-	p.args = []string{"-test.short", "-test.skip=TestTolerated"}
-	unusual.args = []string{"-test.short", "-test.run=TestTolerated"}
-	return []*part{p, &unusual}
+	return []*part{p}
 }
 
 // batches numbers what one go command builds: packages of one module, of different names, the long ones before the others.
-// A small batch lets the first tests begin soon, a large one asks the go command less often for the same graph.
+// A small batch lets the first tests begin soon, a large one asks the go command less often for the same graph: so the short ones,
+// which nobody waits for, come in large ones.
 func batches(parts []*part) {
 	type batch struct {
 		module string
@@ -119,10 +135,15 @@ func batches(parts []*part) {
 	}
 	var all []batch
 	for _, p := range parts {
-		long := rank(strings.TrimSuffix(p.name, " (unusual)")) < len(longFirst)
+		folder, _, _ := strings.Cut(p.name, " ")
+		long := rank(folder) < len(longFirst)
+		most := 16
+		if long {
+			most = 4
+		}
 		name := path.Base(p.pkg)
 		i := slices.IndexFunc(all, func(b batch) bool {
-			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name] && len(b.names) < 4
+			return b.module == p.module && b.race == p.race && b.long == long && !b.names[name] && len(b.names) < most
 		})
 		if i < 0 {
 			i = len(all)
@@ -133,7 +154,7 @@ func batches(parts []*part) {
 	}
 }
 
-// findModules returns the folders of the modules below root, root's own first.
+// findModules returns the folders of the modules below root, in the order of their names.
 func findModules(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {

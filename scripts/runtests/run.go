@@ -96,41 +96,77 @@ type result struct {
 }
 
 // runBuilt runs the programs, some side by side, and reports each as it ends. Those in virtual time run one after another
-// beside the others.
+// beside the others, and then those that mostly wait.
 func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
-	work := func(queue <-chan *part) {
-		for p := range queue {
-			if !p.failed && ctx.Err() == nil {
-				p.result = runOne(ctx, o, p)
-			}
-			if len(p.unsure) == 0 && !p.kept {
-				_ = os.Remove(p.program) // they are large
-			}
-			mu.Lock()
-			if ctx.Err() == nil {
-				report(o.out, o, p)
-			}
-			p.output = nil
-			mu.Unlock()
+	work := func(p *part) {
+		if !p.failed && ctx.Err() == nil {
+			p.result = runOne(ctx, o, p)
 		}
+		if len(p.unsure) == 0 && !p.kept {
+			_ = os.Remove(p.program) // they are large
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			report(o.out, o, p)
+		}
+		p.output = nil
 	}
-	timed, idle := make(chan *part, cap(ready)), make(chan *part, cap(ready))
+	timed, idle, light := make(chan *part, cap(ready)), make(chan *part, cap(ready)), make(chan *part, cap(ready))
 	for range o.side {
-		workers.Go(func() { work(timed) })
+		workers.Go(func() { inTurn(timed, light, work) })
 	}
-	workers.Go(func() { work(idle) })
+	workers.Go(func() {
+		for p := range idle {
+			work(p)
+		}
+		for p := range light { // not before: while others are built, the processors are busy
+			work(p)
+		}
+	})
 	for p := range ready {
-		if p.idle {
+		switch {
+		case p.idle:
 			idle <- p
-		} else {
+		case p.light:
+			light <- p
+		default:
 			timed <- p
 		}
 	}
 	close(timed)
 	close(idle)
+	close(light)
 	workers.Wait()
+}
+
+// inTurn works on what comes from the first channel, and on what comes from the second while the first has nothing, until both are closed.
+func inTurn(first, second <-chan *part, work func(*part)) {
+	for first != nil || second != nil {
+		var p *part // of a closed channel it is nil
+		select {
+		case p = <-first:
+			if p == nil {
+				first = nil
+			}
+		default:
+			select {
+			case p = <-first:
+				if p == nil {
+					first = nil
+				}
+			case p = <-second:
+				if p == nil {
+					second = nil
+				}
+			}
+		}
+		if p != nil {
+			work(p)
+		}
+	}
 }
 
 func runOne(ctx context.Context, o options, p *part) result {
