@@ -22,7 +22,7 @@ import (
 // suspects are checks that use what only some deployments have: a proxy, child processes.
 const suspects = "^(core/(acquire-release|cross-process|down-is-not-held)|expiry/not-early|owner/stale-unlock-free)$"
 
-// A correct backend is not accused, by whatever URL it is reached: by a third of them in one run, by chance.
+// A correct backend is not accused, by whatever URL it is reached: by two of them in one run, by chance.
 func TestCheckAccusesNobody(t *testing.T) {
 	urls := map[string]func(*testing.T) string{
 		"mem":            func(*testing.T) string { return "mem://innocent" },
@@ -48,7 +48,7 @@ func TestCheckAccusesNobody(t *testing.T) {
 	for _, kind := range servers.Kinds {
 		urls[string(kind)] = func(t *testing.T) string { return sharedURL(t, kind) }
 	}
-	for _, name := range servers.Sample(len(urls)/3, slices.Collect(maps.Keys(urls))...) {
+	for _, name := range servers.Sample(2, slices.Collect(maps.Keys(urls))...) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			innocent(t, urls[name](t))

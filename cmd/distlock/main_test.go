@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,14 +29,35 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs what needs no server.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/any", RequireExplicitExec: true, Setup: func(e *testscript.Env) error {
-		e.Setenv("GORACE", os.Getenv("GORACE"))
-		return nil
-	}})
+	registerMutants() // here as well, for refused
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/any",
+		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"refused": refusedAsUsage},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", os.Getenv("GORACE"))
+			return nil
+		},
+	})
 }
 
-// scripts deals the scripts of testdata/server out to the backends: each to one of them, since the command does
-// not know which it has, and most of a script's time goes into starting the command.
+// refusedAsUsage runs a command line that has the exit status for usage. It does so in this process, without the files and the environment of
+// the script: to start the command costs a hundred times as much.
+func refusedAsUsage(ts *testscript.TestScript, neg bool, args []string) {
+	cmd := root(new(interrupts))
+	cmd.SetArgs(args)
+	e := exitOf(cmd.ExecuteContext(context.Background()))
+	if neg || e.status != statusUsage {
+		ts.Fatalf("the exit status is %d: %v", e.status, e.err)
+	}
+	fmt.Fprintln(ts.Stderr(), e.err)
+}
+
+// drawn are the backends of this run: two by chance, since the command does not know which it has.
+var drawn = servers.Sample(2, servers.Kinds...)
+
+// scripts deals the scripts of testdata/server out to the backends: each to one of them, since most of a script's time goes into
+// starting the command.
 func scripts(t *testing.T) map[servers.Kind][]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/server/*.txt")
@@ -44,7 +66,7 @@ func scripts(t *testing.T) map[servers.Kind][]string {
 	}
 	dealt := make(map[servers.Kind][]string)
 	for _, file := range files {
-		for _, kind := range servers.Some() {
+		for _, kind := range servers.Sample(1, drawn...) {
 			dealt[kind] = append(dealt[kind], file)
 		}
 	}

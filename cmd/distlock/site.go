@@ -38,11 +38,7 @@ func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
 	case "":
 		return s, nil
 	case "zk":
-		// Checks wait for sessions to end, for as long as the lag says: that of the longest
-		// TTL that the servers allow, a minute and more. A TTL that is given may need that.
-		if c.TTL == 0 && !p.Has("ttl") {
-			p = p.With("ttl", "2s").With("session_timeout", "8s")
-		}
+		p = shortSessions(c, p)
 	}
 	s.Config.URL, s.what = p.URL(""), p.What
 	if s.client, err = p.Open(ctx); err != nil {
@@ -50,6 +46,15 @@ func settle(ctx context.Context, c backends.Config, asIs bool) (*site, error) {
 	}
 	s.made = p.MadeByOpen()
 	return s, nil
+}
+
+// shortSessions is p on ZooKeeper, where checks wait for sessions to end, for as long as the lag says: that of the longest TTL
+// that the servers allow, a minute and more. A TTL that is given may need that.
+func shortSessions(c backends.Config, p *sandbox.Sandbox) *sandbox.Sandbox {
+	if c.TTL != 0 || p.Has("ttl") {
+		return p
+	}
+	return p.With("ttl", "2s").With("session_timeout", "8s")
 }
 
 // open opens the backend there.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/distlock-go/distlock/backends"
 	"github.com/distlock-go/distlock/internal/openurl"
+	"github.com/distlock-go/distlock/internal/sandbox"
 	"github.com/distlock-go/distlock/internal/sandbox/lookinto"
 	"github.com/distlock-go/distlock/internal/servers"
 )
@@ -134,8 +135,7 @@ func adminOf(t *testing.T, s *servers.Server) *sql.DB {
 // TestCheckOfShortSessions: on ZooKeeper a check takes as long as the sessions, so they
 // are short unless the user has said how long a lease is.
 func TestCheckOfShortSessions(t *testing.T) {
-	t.Parallel()
-	u := sharedURL(t, servers.ZooKeeper)
+	const u = "zk://127.0.0.1:2181"
 	ten := backends.Duration(10 * time.Second)
 	for _, c := range []struct {
 		config backends.Config
@@ -146,12 +146,11 @@ func TestCheckOfShortSessions(t *testing.T) {
 		{backends.Config{URL: u + "?ttl=10s"}, "ttl=10s"},
 		{backends.Config{URL: u, TTL: ten}, ""},
 	} {
-		s, err := settle(t.Context(), c.config, false)
+		p, err := sandbox.New(c.config.URL, "check")
 		must(t, err)
-		_, query, _ := strings.Cut(s.Config.URL, "?")
+		_, query, _ := strings.Cut(shortSessions(c.config, p).URL(""), "?")
 		if query != c.want {
 			t.Errorf("%s, TTL %v: the query is %q, want %q", c.config.URL, c.config.TTL, query, c.want)
 		}
-		must(t, s.leave(nil))
 	}
 }

@@ -12,8 +12,10 @@ import (
 const (
 	opening = 1000 // balance
 	amount  = 100  // of a withdrawal
-	workers = opening / amount
 )
+
+// workers withdraw once each, and all together what there is; fewer of them in tests.
+var workers = opening / amount
 
 // mode is a way to run the ten withdrawals.
 type mode struct {

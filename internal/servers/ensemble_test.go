@@ -14,7 +14,11 @@ func TestEnsemble(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			e := servers.EnsembleForTest(t, kind, 3, servers.Setup{})
-			for _, s := range e.Members {
+			members := e.Members
+			if kind == servers.ZooKeeper { // which takes seconds to start; the members are alike
+				members = servers.Sample(1, members...)
+			}
+			for _, s := range members {
 				if err := s.Kill(t.Context()); err != nil {
 					t.Fatal(err)
 				}
