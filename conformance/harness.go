@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -71,6 +72,34 @@ type Inspector interface {
 	// Delete ends the hold of a name, as an administrator would, and leaves what keeps tokens from falling. It returns nil if
 	// nobody holds it.
 	Delete(ctx context.Context, name string) error
+}
+
+// LockerInspector is an [Inspector] that believes what a client's Inspect and Break say, for a harness to embed whose store has no
+// client of another kind.
+type LockerInspector struct{ Admin distlock.Locker }
+
+// Records implements Inspector.
+func (i LockerInspector) Records(ctx context.Context, name string) (int, error) {
+	st, err := distlock.Inspect(ctx, i.Admin, name)
+	n := max(st.Waiters, 0)
+	if st.Held {
+		n++
+	}
+	return n, err
+}
+
+// Waiters implements Inspector.
+func (i LockerInspector) Waiters(ctx context.Context, name string) (int, error) {
+	st, err := distlock.Inspect(ctx, i.Admin, name)
+	return st.Waiters, err
+}
+
+// Delete implements Inspector.
+func (i LockerInspector) Delete(ctx context.Context, name string) error {
+	if err := distlock.Break(ctx, i.Admin, name, 0); !errors.Is(err, distlock.ErrLost) {
+		return err
+	}
+	return nil // nobody held it
 }
 
 // ServerClock is implemented by a harness that can set the server's clock.

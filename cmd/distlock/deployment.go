@@ -19,8 +19,9 @@ import (
 
 // deployment is a backend behind a URL, as a harness for the suite.
 type deployment struct {
+	conformance.LockerInspector
+
 	config backends.Config
-	admin  distlock.Locker
 	caps   driver.Capabilities
 	host   string // for a proxy; empty if there can be none
 }
@@ -32,7 +33,7 @@ type capable interface{ Capabilities() driver.Capabilities }
 var defaultPorts = map[string]string{"redis": "6379", "mysql": "3306", "postgres": "5432", "postgresql": "5432", "zk": "2181", "etcd": "2379"}
 
 func newDeployment(c backends.Config, admin distlock.Locker) *deployment {
-	d := &deployment{config: c, admin: admin}
+	d := &deployment{config: c, LockerInspector: conformance.LockerInspector{Admin: admin}}
 	if l, ok := admin.(capable); ok {
 		d.caps = l.Capabilities()
 	}
@@ -90,7 +91,7 @@ func (d *deployment) Open(ctx context.Context, _ *conformance.C) (distlock.Locke
 
 // look asks the store with a connection that stands, and with a new client: a server has room for so many connections.
 func (d *deployment) look(ctx context.Context) error {
-	if _, err := distlock.Inspect(ctx, d.admin, "conf-watch"); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
+	if _, err := distlock.Inspect(ctx, d.Admin, "conf-watch"); err != nil && !errors.Is(err, distlock.ErrUnsupported) {
 		return err
 	}
 	client, err := d.config.Open(ctx)
@@ -188,27 +189,3 @@ func (d *deployment) Caps() conformance.Caps {
 
 // Timing implements conformance.Harness.
 func (d *deployment) Timing() conformance.Timing { return conformance.TimingFrom(d.caps) }
-
-// Records implements conformance.Inspector.
-func (d *deployment) Records(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, d.admin, name)
-	n := max(st.Waiters, 0)
-	if st.Held {
-		n++
-	}
-	return n, err
-}
-
-// Waiters implements conformance.Inspector.
-func (d *deployment) Waiters(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, d.admin, name)
-	return st.Waiters, err
-}
-
-// Delete implements conformance.Inspector.
-func (d *deployment) Delete(ctx context.Context, name string) error {
-	if err := distlock.Break(ctx, d.admin, name, 0); !errors.Is(err, distlock.ErrLost) {
-		return err
-	}
-	return nil // nobody held it
-}

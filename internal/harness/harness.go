@@ -72,11 +72,11 @@ type Store struct {
 // ServerClock and Failover. A type that embeds it may look into the store in a better way.
 type Harness struct {
 	*servers.Server // the first
-	store           Store
-	url             string
-	open            Open
-	admin           distlock.Locker // for the Inspector
-	caps            driver.Capabilities
+	conformance.LockerInspector
+	store Store
+	url   string
+	open  Open
+	caps  driver.Capabilities
 }
 
 var (
@@ -113,19 +113,19 @@ func OnStore(t *testing.T, store Store, open Open) *Harness {
 	}
 	h := &Harness{Server: store.Servers[0], store: store, url: store.URL(store.Addrs...), open: open}
 	var err error
-	if h.admin, err = open(t.Context(), h.url, ""); err != nil {
+	if h.Admin, err = open(t.Context(), h.url, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := h.admin.Close(); err != nil {
+		if err := h.Admin.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	d, ok := h.admin.(interface {
+	d, ok := h.Admin.(interface {
 		Capabilities() driver.Capabilities
 	})
 	if !ok {
-		t.Fatalf("harness: %T does not tell its Capabilities", h.admin)
+		t.Fatalf("harness: %T does not tell its Capabilities", h.Admin)
 	}
 	h.caps = d.Capabilities()
 	return h
@@ -198,31 +198,6 @@ func (h *Harness) Caps() conformance.Caps {
 
 // Timing implements conformance.Harness.
 func (h *Harness) Timing() conformance.Timing { return conformance.TimingFrom(h.caps) }
-
-// Records implements conformance.Inspector.
-func (h *Harness) Records(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, h.admin, name)
-	n := max(st.Waiters, 0)
-	if st.Held {
-		n++
-	}
-	return n, err
-}
-
-// Waiters implements conformance.Inspector.
-func (h *Harness) Waiters(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, h.admin, name)
-	return st.Waiters, err
-}
-
-// Delete implements conformance.Inspector.
-func (h *Harness) Delete(ctx context.Context, name string) error {
-	err := distlock.Break(ctx, h.admin, name, 0)
-	if errors.Is(err, distlock.ErrLost) {
-		return nil // nobody held it
-	}
-	return err
-}
 
 // clockCheck is the one that needs power over the server's clock.
 const clockCheck = "expiry/server-clock-judges"

@@ -53,7 +53,7 @@ func (e *env) checked(ctx context.Context, ids []string, good string) (report.Ou
 		return report.Outcome{}, err
 	}
 	defer release(admin)
-	h := &harness{env: e, admin: admin}
+	h := &harness{env: e, LockerInspector: conformance.LockerInspector{Admin: admin}}
 	found := conformance.Verify(ctx, h.withAbilities(), &conformance.Options{
 		Filter: func(k conformance.Check) bool { return slices.Contains(ids, k.ID) },
 		Look:   h.look,
@@ -101,13 +101,13 @@ func judgeChecks(found conformance.Report, good string) (report.Outcome, error) 
 // harness is a rig as the conformance suite takes it.
 type harness struct {
 	*env
-	admin distlock.Locker
+	conformance.LockerInspector
 }
 
 // look asks the store with a connection that stands. A server may take only so many from one address, as ZooKeeper does: that is
 // told as the clients of the checks are opened.
 func (h *harness) look(ctx context.Context) error {
-	_, err := distlock.Inspect(ctx, h.admin, h.prefix+"answers")
+	_, err := distlock.Inspect(ctx, h.Admin, h.prefix+"answers")
 	if errors.Is(err, distlock.ErrUnsupported) {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (h *harness) Open(ctx context.Context, _ *conformance.C) (distlock.Locker, 
 
 // Caps implements conformance.Harness.
 func (h *harness) Caps() conformance.Caps {
-	caps := conformance.CapsFrom(h.admin.(capable).Capabilities())
+	caps := conformance.CapsFrom(h.Admin.(capable).Capabilities())
 	caps.Inspector, caps.Proxy = conformance.Yes, conformance.No
 	if h.rig.Route != nil {
 		caps.Proxy = conformance.Yes
@@ -141,31 +141,7 @@ func (h *harness) Caps() conformance.Caps {
 
 // Timing implements conformance.Harness.
 func (h *harness) Timing() conformance.Timing {
-	return conformance.TimingFrom(h.admin.(capable).Capabilities())
-}
-
-// Records implements conformance.Inspector.
-func (h *harness) Records(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, h.admin, name)
-	n := max(st.Waiters, 0)
-	if st.Held {
-		n++
-	}
-	return n, err
-}
-
-// Waiters implements conformance.Inspector.
-func (h *harness) Waiters(ctx context.Context, name string) (int, error) {
-	st, err := distlock.Inspect(ctx, h.admin, name)
-	return st.Waiters, err
-}
-
-// Delete implements conformance.Inspector.
-func (h *harness) Delete(ctx context.Context, name string) error {
-	if err := distlock.Break(ctx, h.admin, name, 0); !errors.Is(err, distlock.ErrLost) {
-		return err
-	}
-	return nil // nobody held it
+	return conformance.TimingFrom(h.Admin.(capable).Capabilities())
 }
 
 // proxied is a harness that can put a proxy before the server.
