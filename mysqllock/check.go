@@ -57,7 +57,6 @@ func (d *store) explainPool(err error) error {
 // before, and it is closed all the same: so Close does not fail.
 func (d *store) Close() error {
 	if d.locks != nil {
-		d.lookAfterAll()
 		d.locks.shared.close()
 	}
 	if d.renewals != nil {

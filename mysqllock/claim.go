@@ -244,19 +244,17 @@ func (c *claim) Release(ctx context.Context) error {
 	if !c.won && !c.ambiguous {
 		return nil
 	}
-	began := time.Now()
 	if !c.ambiguous {
 		if done, err := c.releaseBoth(ctx); done || err != nil {
 			c.won = !done
 			return err
 		}
-		waited, rows, err := c.exec(ctx, turns.Releasing, d.release.with(c.values()))
+		_, rows, err := c.exec(ctx, turns.Releasing, d.release.with(c.values()))
 		if err != nil {
 			return err
 		}
 		if rows == 1 {
 			c.won = false
-			c.handsOver(waited, began)
 			d.freed.Set(c.request.Name, freedFor)
 			return nil
 		}
@@ -270,16 +268,7 @@ func (c *claim) Release(ctx context.Context) error {
 		return distlock.ErrLost
 	}
 	c.won, c.ambiguous = false, false
-	c.handsOver(answer, began)
 	return nil
-}
-
-// handsOver is called when the claim has given its name back, by a request begun at a time. waited is 1 if another has waited for
-// it, or may have.
-func (c *claim) handsOver(waited int64, began time.Time) {
-	if waited == 1 {
-		c.driver.released(c.request.Name, c.request.Owner, began)
-	}
 }
 
 // releaseBoth releases a name together with its named lock, and reports whether it has done
@@ -297,8 +286,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	// pool, is to have time.
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
-	began := time.Now()
-	waited, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
+	_, rows, err := c.driver.exec(ctx, func(ctx context.Context) (sql.Result, error) {
 		// After Break, the server has closed this connection. Then the release goes
 		// through the pool.
 		if err := alive(ctx, w.conn); err != nil {
@@ -311,9 +299,7 @@ func (c *claim) releaseBoth(ctx context.Context) (bool, error) {
 	}
 	// RELEASE_LOCK runs only if the statement finds the row. If it does not, leave releases
 	// the named lock.
-	if w.released = err == nil && rows == 1; w.released {
-		c.handsOver(waited, began)
-	}
+	w.released = err == nil && rows == 1
 	return w.released, err
 }
 

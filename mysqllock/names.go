@@ -112,9 +112,6 @@ func (s *statements) namedLock(name string) values {
 
 func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }
 
-// noOwner is that of a row after Break.
-var noOwner = strings.Repeat("0", 32)
-
 // newOwner returns an owner that no claim has.
 func newOwner() string {
 	b := make([]byte, 16)

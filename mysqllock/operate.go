@@ -90,7 +90,6 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 // then. So the connection that has it is ended. Where that is not allowed, the
 // waiters look at the end of their bound.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
-	began := time.Now()
 	broken, err := d.change(ctx, rowTimeout, "break", values{name: hexOf(name), number: strconv.FormatInt(token, 10)})
 	switch {
 	case err != nil:
@@ -99,7 +98,6 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 		return distlock.ErrLost
 	}
 	d.endLock(ctx, name)
-	d.released(name, noOwner, began)
 	return nil
 }
 

@@ -148,23 +148,11 @@ func holdsWithLock(t *testing.T, d *store) *claim {
 	return c
 }
 
-// isSlow has the claims of a test be slow to take a name, and not be looked after as if they had died. Afterwards, Close looks
-// after all of them.
-func isSlow(l *namedLocks, after time.Duration) {
-	l.handOvers.mu.Lock()
-	defer l.handOvers.mu.Unlock()
-	l.handOvers.awakeAfter = after
-	for _, next := range l.handOvers.pending {
-		next.within = after
-	}
-}
-
 // TestOrderAtTheLock has claims wait for a name. Another claim always asks at the moments that
 // suit it best. It must not pass by any of them, however long they take to come.
 func TestOrderAtTheLock(t *testing.T) {
 	t.Parallel()
 	d := lockDriver(t)
-	isSlow(d.locks, time.Hour)
 	holder := holdsWithLock(t, d)
 	greedy := d.claimOn("n", time.Minute)
 	refuses(t, greedy)
@@ -203,7 +191,6 @@ func TestOrderAtTheLock(t *testing.T) {
 	isWoken(t, "the last, with nobody at the named lock", waits(t, t.Context(), greedy))
 	grants(t, greedy)
 	releases(t, greedy)
-	isSlow(d.locks, awakeAfter)
 }
 
 // TestNameIsKept releases a name while a claim waits, and has another claim ask for it: the name

@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"sync"
 	"time"
 )
@@ -22,8 +21,6 @@ import (
 type sharedConn struct {
 	connect func(context.Context) (*sql.Conn, error)
 	sql     *statements
-
-	released func(name string) // is told when a named lock has been released
 
 	mu     sync.Mutex
 	taken  int      // named locks that conn has, or had when it broke
@@ -92,13 +89,6 @@ func (s *sharedConn) leave(c *claim) {
 	}
 }
 
-// releases reports whether the named lock of a name is still to be released.
-func (s *sharedConn) releases(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.ends, name)
-}
-
 // start begins to work; s.mu is held. After close there is nothing to do: that ends what the connection has.
 func (s *sharedConn) start() {
 	if !s.works && !s.closed {
@@ -119,14 +109,11 @@ func (s *sharedConn) work() {
 			s.discard()
 		case len(s.ends) > 0:
 			name := s.ends[0]
+			s.ends = s.ends[1:]
 			s.taken--
 			if s.conn != nil { // else it has ended already: the connection is closed after an error
 				s.send("release-lock", name, "")
 			}
-			s.ends = s.ends[1:] // not before: see releases
-			s.mu.Unlock()
-			s.released(name)
-			s.mu.Lock()
 		case len(s.takes) > 0:
 			c := s.takes[0]
 			s.takes = s.takes[1:]

@@ -105,7 +105,7 @@ func TestCloseEndsLocks(t *testing.T) {
 // usesLock returns the connection that has the named lock of a name, 0 if there is none.
 func usesLock(t *testing.T, d *store, name string) int64 {
 	t.Helper()
-	conn, err := d.connOf("used-lock", name, "")
+	conn, err := d.connOf(name)
 	testkit.Must(t, err)
 	return conn
 }

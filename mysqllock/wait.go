@@ -45,8 +45,7 @@ type namedLocks struct {
 	sql   *statements
 	conns chan struct{} // one element per claim that has a connection
 
-	shared    sharedConn
-	handOvers handOvers
+	shared sharedConn
 
 	expelAfter time.Duration // the constant, but in tests
 
@@ -84,8 +83,7 @@ const (
 // newNamedLocks returns the named locks of a table. At most limit claims wait at a time.
 func newNamedLocks(db *sql.DB, s *statements, limit int) *namedLocks {
 	l := &namedLocks{db: db, sql: s, conns: make(chan struct{}, limit), expelAfter: expelAfter}
-	l.handOvers.awakeAfter = awakeAfter
-	l.shared.connect, l.shared.sql, l.shared.released = l.conn, s, l.handOvers.begin
+	l.shared.connect, l.shared.sql = l.conn, s
 	return l
 }
 

@@ -190,7 +190,6 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	l := openSpoiled(t, freshTable(t), func(b *namedLocks) { b.db = poolOf(t, config(t, url)) })
 	defer func() { testkit.Should(t, l.Close()) }()
 	d := l.driverOf(t)
-	isSlow(d.locks, time.Hour)
 	first, err := l.Lock(t.Context(), "n")
 	testkit.Must(t, err)
 	takesLock(t, first.(*Lock).claim)
@@ -215,7 +214,6 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 		t.Errorf("Unlock whose reply was lost: %v", err)
 	}
 	releases(t, next)
-	isSlow(d.locks, awakeAfter)
 }
 
 // TestOwnConnectionHangs has the connection of a claim that has waited say nothing more. Its release goes through the pool then,
@@ -225,7 +223,6 @@ func TestOwnConnectionHangs(t *testing.T) {
 	p, url := link(t)
 	d := lockDriver(t)
 	d.locks = newNamedLocks(poolOf(t, config(t, url)), d.sql, 16)
-	isSlow(d.locks, time.Hour)
 	holder := holdsWithLock(t, d)
 	age(t, d, "acquired", time.Second)
 	c := d.claimOn("n", time.Minute)
@@ -240,7 +237,6 @@ func TestOwnConnectionHangs(t *testing.T) {
 		t.Errorf("Release by a connection that hangs: %v, want one that says that the outcome is not known", err)
 	}
 	releases(t, c)
-	isSlow(d.locks, awakeAfter)
 }
 
 // testStatementTime has a server end statements that take long: a claim waits for a named lock all the same. That is shown by a
