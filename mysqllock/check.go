@@ -18,20 +18,12 @@ import (
 
 // start makes sure that the table can be used, finds out what the server can do, and
 // prepares what every lock needs.
-func (d *store) start(ctx context.Context, create bool) (err error) {
+func (d *store) start(ctx context.Context, create bool) error {
 	if d.renewals == nil {
 		d.renewals = newRenewals(d.db, d.db, renewConns)
 	}
 	if err := d.ensure(ctx, create); err != nil {
 		return d.explainPool(err)
-	}
-	for statement, p := range map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release} {
-		if *p = d.unprepared(statement); d.lent {
-			continue
-		}
-		if *p, err = d.parse(ctx, statement); err != nil {
-			return err
-		}
 	}
 	return d.probe(ctx)
 }
@@ -99,19 +91,27 @@ func (d *store) insists(ctx context.Context, send request) (answer int64, err er
 }
 
 // check has the server prepare every statement that locks need. The server refuses that if
-// a table, a column or a right is missing. What it cannot show is asked for.
+// a table, a column or a right is missing. What it cannot show is asked for. Three of these are
+// kept, but not on a pool of the user's.
 func (d *store) check(ctx context.Context) error {
-	for _, name := range []string{"acquire", "take", "regrant", "release", "undo", "renew-alone", "guard", "inspect"} {
-		if err := d.prepares(ctx, name); err != nil {
+	kept := map[string]**prepared{"acquire": &d.acquire, "take": &d.take, "release": &d.release}
+	d.renewals.skip = true
+	for _, name := range []string{"acquire", "take", "regrant", "release", "undo", "renew-alone", "guard", "inspect", "renew"} {
+		p, err := d.parse(ctx, name)
+		switch keep := kept[name]; {
+		case name == "renew" && lastAnswer(err) != nil:
+			d.renewals.skip = false // old servers do not know SKIP LOCKED: each lock is renewed alone
+		case err != nil:
 			return err
+		case keep == nil:
+			p.close()
+		case d.lent:
+			p.close()
+			*keep = d.unprepared(name)
+		default:
+			*keep = p
 		}
 	}
-	// Old servers do not know SKIP LOCKED. There, each lock is renewed alone.
-	err := d.prepares(ctx, "renew")
-	if err != nil && lastAnswer(err) == nil {
-		return err
-	}
-	d.renewals.skip = err == nil
 	if err := errors.Join(d.checkSession(ctx), d.checkColumns(ctx), d.checkWaitDB(ctx)); err != nil {
 		return err
 	}
@@ -138,15 +138,6 @@ func (d *store) checkWaitDB(ctx context.Context) error {
 		return fmt.Errorf("%w: the schema of WaitDB is %q, it must be %q, as that of the pool", distlock.ErrInvalid, s.schema, d.sql.schema)
 	}
 	return nil
-}
-
-// prepares reports whether the server can prepare a statement.
-func (d *store) prepares(ctx context.Context, statement string) error {
-	p, err := d.parse(ctx, statement)
-	if err == nil {
-		p.close()
-	}
-	return err
 }
 
 var errNoAutocommit = fmt.Errorf("%w: autocommit is off on the connections of this pool, it must be on", distlock.ErrInvalid)

@@ -18,11 +18,10 @@ func TestSchemaStays(t *testing.T) {
 	_, err := db.Exec("CREATE DATABASE " + quoted)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _, err := db.Exec("DROP DATABASE " + quoted); testkit.Should(t, err) })
-	first, second := testDriver(t, db, table), testDriver(t, db, table)
+	first, second := lentDriver(t, db, table), lentDriver(t, db, table)
 	held, rival := first.claimOn("n", time.Minute), second.claimOn("n", time.Minute)
 	grants(t, held)
 
-	db.SetMaxIdleConns(0) // ends those that have prepared something
 	db.SetMaxIdleConns(1)
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec("USE " + quoted)
@@ -42,7 +41,7 @@ func TestSchemaStays(t *testing.T) {
 	grants(t, rival)
 
 	// A driver that is made there has its table there.
-	third := testDriver(t, db, table)
+	third := lentDriver(t, db, table)
 	grants(t, third.claimOn("n", time.Minute))
 	releases(t, rival)
 }
