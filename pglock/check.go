@@ -73,7 +73,10 @@ func statements(table, commit string) map[string]string {
 // fails with distlock.ErrInvalid if the name is not allowed.
 func Schema(table string) (string, error) {
 	quoted, err := quote(table)
-	return statements(quoted, "off")["schema"], err
+	if err != nil {
+		return "", err
+	}
+	return statements(quoted, "off")["schema"], nil
 }
 
 // columns are the types that correctness rests on.

@@ -118,3 +118,12 @@ func TestMaxConns(t *testing.T) {
 		}
 	}
 }
+
+// No statement is returned for a table that cannot be.
+func TestSchemaOfBadName(t *testing.T) {
+	for _, table := range []string{"", "a-b", "a.b.c"} {
+		if text, err := Schema(table); text != "" || !errors.Is(err, distlock.ErrInvalid) {
+			t.Errorf("Schema(%q): %q, %v", table, text, err)
+		}
+	}
+}
