@@ -236,3 +236,24 @@ func TestReleaseAfterLostExtend(t *testing.T) {
 		}
 	})
 }
+
+// A store that says nothing ends what an operator asks about one name. A list may take what it takes.
+func TestOperatorsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, _ *memlock.Locker) {
+		n.use(on("inspect", stuck), on("break", stuck), on("list", stuck))
+		for what, ask := range map[string]func() error{
+			"Inspect": func() error { _, err := l.Inspect(bg, "x"); return err },
+			"Break":   func() error { return l.Break(bg, "x", 1) },
+		} {
+			began := time.Now()
+			err := ask()
+			if silent := new(driver.NoAnswer); !errors.As(err, &silent) || time.Since(began) != 10*time.Second {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Hour)
+		defer cancel()
+		_, err := l.List(ctx, "")
+		wantErr(t, "List", err, context.DeadlineExceeded)
+	})
+}

@@ -294,7 +294,8 @@ type Inspector interface {
 	// Inspect returns the status of one name; a name nobody holds is no error.
 	Inspect(ctx context.Context, name string) (distlock.Status, error)
 	// List returns the status of the held names that start with prefix, sorted by name;
-	// prefix may be empty. It is for operators: it may be slow.
+	// prefix may be empty. It is for operators: it may be slow, and the engine bounds neither
+	// it nor Sweep.
 	List(ctx context.Context, prefix string) ([]distlock.Status, error)
 }
 

@@ -37,7 +37,7 @@ func (c *Client) shownStatus(st distlock.Status) (distlock.Status, error) {
 // Inspect implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) Inspect(ctx context.Context, name string) (distlock.Status, error) {
 	d, ok := c.driver.(Inspector)
-	return query(c, ctx, "inspect", name, ok, checkName(name), func(ctx context.Context) (distlock.Status, error) {
+	return query(c, ctx, maxCall, "inspect", name, ok, checkName(name), func(ctx context.Context) (distlock.Status, error) {
 		st, err := d.Inspect(ctx, name)
 		if err != nil {
 			return st, err
@@ -49,7 +49,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (distlock.Status, err
 // List implements distlock.Operator, with ErrUnsupported if the driver does not.
 func (c *Client) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
 	d, ok := c.driver.(Inspector)
-	return query(c, ctx, "list", prefix, ok, nil, func(ctx context.Context) ([]distlock.Status, error) {
+	return query(c, ctx, distlock.MaxTTL, "list", prefix, ok, nil, func(ctx context.Context) ([]distlock.Status, error) {
 		sts, err := d.List(ctx, prefix)
 		for i := 0; i < len(sts) && err == nil; i++ {
 			sts[i], err = c.shownStatus(sts[i])
@@ -65,7 +65,7 @@ func (c *Client) Break(ctx context.Context, name string, token int64) error {
 	if base := c.opts.TokenBase; token <= base {
 		invalid = fmt.Errorf("%w: the token is %d, allowed is more than %d", distlock.ErrInvalid, token, base)
 	}
-	_, err := query(c, ctx, "break", name, ok, cmp.Or(checkName(name), invalid), func(ctx context.Context) (struct{}, error) {
+	_, err := query(c, ctx, maxCall, "break", name, ok, cmp.Or(checkName(name), invalid), func(ctx context.Context) (struct{}, error) {
 		err := d.Break(ctx, name, token-c.opts.TokenBase)
 		if errors.Is(err, distlock.ErrLost) {
 			err = fmt.Errorf("%w: nobody holds it with token %d any more", distlock.ErrLost, token)
@@ -83,7 +83,7 @@ func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 		invalid = fmt.Errorf("%w: the idle time is %v, allowed is more than 0", distlock.ErrInvalid, idle)
 	}
 	removed := 0 // also by a call that was repeated: it may have gone a part of the way
-	_, err := query(c, ctx, "sweep", "", ok, invalid, func(ctx context.Context) (struct{}, error) {
+	_, err := query(c, ctx, distlock.MaxTTL, "sweep", "", ok, invalid, func(ctx context.Context) (struct{}, error) {
 		n, err := d.Sweep(ctx, idle)
 		removed += n
 		return struct{}{}, err
@@ -91,9 +91,9 @@ func (c *Client) Sweep(ctx context.Context, idle time.Duration) (int, error) {
 	return removed, err
 }
 
-// query runs an operator's request: bounded by ctx alone, because listing or
-// sweeping a large store takes the time it takes.
-func query[T any](c *Client, ctx context.Context, op, name string, supported bool, invalid error,
+// query runs an operator's request. What is about one name has the limit of other calls. Listing
+// or sweeping a large store takes the time it takes: it is bounded by ctx alone.
+func query[T any](c *Client, ctx context.Context, limit time.Duration, op, name string, supported bool, invalid error,
 	f func(context.Context) (T, error)) (T, error) {
 	mustHaveContext(ctx, op)
 	// Counted, so that Close closes the driver only after it.
@@ -112,10 +112,10 @@ func query[T any](c *Client, ctx context.Context, op, name string, supported boo
 	if err != nil {
 		return zero, opError(op, name, err)
 	}
-	bounded := c.call(ctx, c.calls, distlock.MaxTTL)
+	bounded := c.call(ctx, c.calls, limit)
 	defer bounded.end()
 	var value T
-	repeats, cancel := context.WithTimeout(bounded, maxCall) // listing or sweeping takes the time it takes
+	repeats, cancel := context.WithTimeout(bounded, maxCall) // it is not begun again after that
 	defer cancel()
 	err = Insist(repeats, func() error {
 		return c.guard(bounded, name, func() (err error) { value, err = f(bounded); return err })

@@ -195,7 +195,7 @@ func (c *claim) rowLocked(ctx context.Context) bool {
 
 // number sends a statement that answers with a number, or with nothing.
 func (c *claim) number(ctx context.Context, statement string) (n int64, found bool, err error) {
-	err = c.driver.ask(ctx, rowTimeout, c.driver.sql.fill(statement, c.values()), func(row *sql.Rows) error {
+	err = c.driver.query(ctx, c.driver.db, c.driver.sql.fill(statement, c.values()), func(row *sql.Rows) error {
 		found = true
 		return row.Scan(&n)
 	})

@@ -12,10 +12,8 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-const (
-	rowTimeout  = 10 * time.Second // of an operator's request about one row
-	manyTimeout = time.Minute      // of one about many
-)
+// manyTimeout bounds an operator's statement about many rows. The engine bounds those about one.
+const manyTimeout = time.Minute
 
 // ask is query on the common pool, with a bound of its own.
 func (d *store) ask(ctx context.Context, limit time.Duration, text string, scan func(*sql.Rows) error) error {
@@ -50,7 +48,7 @@ func (d *store) change(ctx context.Context, limit time.Duration, statement strin
 
 // Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	found, err := d.statuses(ctx, rowTimeout, d.sql.fill("inspect", values{name: hexOf(name)}))
+	found, err := d.statuses(ctx, d.sql.fill("inspect", values{name: hexOf(name)}))
 	if err != nil || len(found) == 0 {
 		return distlock.Status{Name: name, Waiters: -1}, err
 	}
@@ -59,13 +57,13 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 
 // List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	return d.statuses(ctx, manyTimeout, d.sql.fill("list", values{name: hexOf(prefix)}))
+	return d.statuses(ctx, d.sql.fill("list", values{name: hexOf(prefix)}))
 }
 
 // statuses reads the rows of inspect.sql or list.sql.
-func (d *store) statuses(ctx context.Context, limit time.Duration, text string) ([]distlock.Status, error) {
+func (d *store) statuses(ctx context.Context, text string) ([]distlock.Status, error) {
 	var found []distlock.Status
-	err := d.ask(ctx, limit, text, func(row *sql.Rows) error {
+	err := d.ask(ctx, manyTimeout, text, func(row *sql.Rows) error {
 		st := distlock.Status{Waiters: -1}
 		var acquired, remaining int64
 		var holder string
@@ -90,7 +88,8 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, text string) 
 // then. So the connection that has it is ended. Where that is not allowed, the
 // waiters look at the end of their bound.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
-	broken, err := d.change(ctx, rowTimeout, "break", values{name: hexOf(name), number: strconv.FormatInt(token, 10)})
+	v := values{name: hexOf(name), number: strconv.FormatInt(token, 10)}
+	_, broken, err := d.exec(ctx, d.plain(d.db, d.sql.fill("break", v)))
 	switch {
 	case err != nil:
 		return err

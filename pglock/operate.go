@@ -10,21 +10,19 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-const (
-	rowTimeout  = 10 * time.Second // of an operator's request about one row
-	manyTimeout = time.Minute      // of one about many
-)
+// manyTimeout bounds an operator's statement about many rows. The engine bounds those about one.
+const manyTimeout = time.Minute
 
-// ask is send with a bound.
-func (d *store) ask(ctx context.Context, limit time.Duration, statement string, scan func(pgx.Rows) error, args ...any) error {
-	return driver.Bounded(ctx, "the server", limit, func(ctx context.Context) error {
+// ask sends an operator's statement.
+func (d *store) ask(ctx context.Context, statement string, scan func(pgx.Rows) error, args ...any) error {
+	return driver.Bounded(ctx, "the server", manyTimeout, func(ctx context.Context) error {
 		return d.send(ctx, query{d.text[statement], args, scan})
 	})
 }
 
 // Inspect implements driver.Inspector.
 func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, error) {
-	found, err := d.statuses(ctx, rowTimeout, "inspect", name)
+	found, err := d.statuses(ctx, "inspect", name)
 	if err != nil || len(found) == 0 {
 		return distlock.Status{Name: name, Waiters: -1}, err
 	}
@@ -33,11 +31,11 @@ func (d *store) Inspect(ctx context.Context, name string) (distlock.Status, erro
 
 // List implements driver.Inspector.
 func (d *store) List(ctx context.Context, prefix string) ([]distlock.Status, error) {
-	return d.statuses(ctx, manyTimeout, "list", prefix)
+	return d.statuses(ctx, "list", prefix)
 }
 
-func (d *store) statuses(ctx context.Context, limit time.Duration, statement, about string) (found []distlock.Status, err error) {
-	err = d.ask(ctx, limit, statement, func(row pgx.Rows) error {
+func (d *store) statuses(ctx context.Context, statement, about string) (found []distlock.Status, err error) {
+	err = d.ask(ctx, statement, func(row pgx.Rows) error {
 		st := distlock.Status{Waiters: -1}
 		var name, holder string // in hex
 		var acquired, remaining int64
@@ -56,11 +54,7 @@ func (d *store) statuses(ctx context.Context, limit time.Duration, statement, ab
 
 // Break implements driver.Breaker.
 func (d *store) Break(ctx context.Context, name string, token int64) error {
-	broken := false
-	err := driver.Bounded(ctx, "the server", rowTimeout, func(ctx context.Context) (err error) {
-		broken, err = d.tell(ctx, name, "break", []byte(name), token)
-		return err
-	})
+	broken, err := d.tell(ctx, name, "break", []byte(name), token)
 	if err == nil && !broken {
 		err = distlock.ErrLost
 	}
@@ -71,7 +65,7 @@ func (d *store) Break(ctx context.Context, name string, token int64) error {
 func (d *store) Sweep(ctx context.Context, idle time.Duration) (removed int, err error) {
 	for last := ""; ; {
 		n := 0 // of this statement, which is undone if it fails
-		err := d.ask(ctx, manyTimeout, "sweep", func(row pgx.Rows) error {
+		err := d.ask(ctx, "sweep", func(row pgx.Rows) error {
 			var name string
 			err := row.Scan(&name)
 			last = max(last, unhex(name))
