@@ -44,20 +44,15 @@ func (d *store) explainPool(err error) error {
 	return err
 }
 
-// Close gives back what the store has on the server: its prepared statements, and
-// the pools if they were opened here. What fails there is a connection that was broken
-// before, and it is closed all the same: so Close does not fail.
+// Close closes the pools if they were opened here. Prepared statements end with their
+// connections. What fails there is a connection that was broken before, and it is closed all
+// the same: so Close does not fail.
 func (d *store) Close() error {
 	if d.locks != nil {
 		d.locks.shared.close()
 	}
 	if d.renewals != nil {
 		d.renewals.close()
-	}
-	for _, p := range []*prepared{d.acquire, d.take, d.release} {
-		if p != nil {
-			p.close()
-		}
 	}
 	for _, p := range d.pools {
 		_ = p.Close()
@@ -104,9 +99,9 @@ func (d *store) check(ctx context.Context) error {
 		case err != nil:
 			return err
 		case keep == nil:
-			p.close()
+			_ = p.stmt.Close()
 		case d.lent:
-			p.close()
+			_ = p.stmt.Close()
 			*keep = d.unprepared(name)
 		default:
 			*keep = p

@@ -39,17 +39,8 @@ func (d *store) parse(ctx context.Context, statement string) (*prepared, error) 
 		return "UNHEX(?)"
 	})
 	var err error
-	if p.stmt, err = d.db.PrepareContext(ctx, text); err != nil {
-		return nil, err // not one without a statement: Close closes those that are there
-	}
-	return p, nil
-}
-
-// close has the server forget the statement. The connection's end, if not this, does so.
-func (p *prepared) close() {
-	if p.stmt != nil {
-		_ = p.stmt.Close()
-	}
+	p.stmt, err = d.db.PrepareContext(ctx, text)
+	return p, err
 }
 
 // with is a request of a prepared statement, or of its text on a new connection of a server that prepares no more.
