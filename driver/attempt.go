@@ -46,7 +46,7 @@ type attempt struct {
 	ctx     context.Context // the caller's
 	request Request
 	record  *record
-	waiter  *waiter   // nil in a TryLock
+	first   bool      // in the queue of the name
 	claim   Claim     // nil before it is made
 	start   time.Time // of the call, for the observer
 	backoff backoff
@@ -126,11 +126,11 @@ func (a *attempt) once() error {
 // decides how long a call outlives an outage of the store.
 func (a *attempt) acquire() error {
 	c := a.client
-	a.waiter = c.names.enqueue(a.record)
-	if err := a.waiter.wait(a.ctx, c.life.Done()); err != nil {
+	if err := c.names.enqueue(a.record, a.ctx, c.life.Done()); err != nil {
 		return a.stopped(err, nil)
 	}
-	if err := c.names.silent(a.record, a.waiter, a.start, a.limit()); err != nil {
+	a.first = true
+	if err := c.names.silent(a.record, a.start, a.limit()); err != nil {
 		if over := a.over(); over != nil {
 			return a.stopped(over, err)
 		}
@@ -312,8 +312,8 @@ func (a *attempt) finish(op string, err error) (distlock.Lock, error) {
 func (a *attempt) settle(err error) {
 	c := a.client
 	a.settled = true
-	if a.waiter != nil {
-		c.names.dequeue(a.record, a.waiter, err == nil)
+	if !a.request.NoWait { // it has queued
+		c.names.dequeue(a.record, a.first, err == nil)
 	}
 	switch {
 	case a.claim == nil:

@@ -25,13 +25,13 @@ const (
 type names struct {
 	mu      sync.Mutex
 	records map[string]*record
-	waiting int // in all queues
 }
 
-// record is what the calls about one name have in common; names.mu guards all but slots.
+// record is what the calls about one name have in common; names.mu guards all but the channels,
+// which serve blocked senders in their order.
 //
-// In its queue the goroutines of this process wait for the name, first come, first served. Only
-// the first makes a claim, so a process has one waiter per name in the store. It leaves the queue
+// The goroutines of this process queue for the turn, first come, first served. Only the first,
+// which has it, makes a claim, so a process has one waiter per name in the store. It leaves the queue
 // with the lock, and the next one makes its claim and waits in the store, behind the holder.
 //
 // Its slots bound the pending claims: from the first Try until the call has returned, and if
@@ -41,15 +41,16 @@ type record struct {
 	name  string
 	users int // attempts, and clean-ups behind them
 
-	front, back *waiter
-	refusal     error     // what the store has told a first waiter last; nil until it has refused one
-	refused     time.Time // when
-	failure     error     // why a look of the first waiter has failed since; nil if none has
-	notNowSince time.Time // since then the store says "not now"; zero if it does not
-	stale       bool      // the refused waiter has left
-	silence     silence   // that the look of the last first waiter has met, if nothing was heard since
+	turn        chan struct{} // one element, of the first waiter; free if there is none
+	waiting     int           // the first, and those behind it
+	refusal     error         // what the store has told a first waiter last; nil until it has refused one
+	refused     time.Time     // when
+	failure     error         // why a look of the first waiter has failed since; nil if none has
+	notNowSince time.Time     // since then the store says "not now"; zero if it does not
+	stale       bool          // the refused waiter has left
+	silence     silence       // that the look of the last first waiter has met, if nothing was heard since
 
-	slots    chan struct{} // one element for each claim that counts; senders that wait are served in their order
+	slots    chan struct{} // one element for each claim that counts
 	answered time.Time     // when the store has answered a claim last
 }
 
@@ -61,12 +62,6 @@ type silence struct {
 	again bool          // the look before had none either, for as long
 }
 
-// waiter is one goroutine in a queue.
-type waiter struct {
-	prev, next *waiter
-	first      chan struct{} // closed when the waiter has become the first; nil if it was from the start
-}
-
 // join returns the record of a name, and keeps it until leave.
 func (ns *names) join(name string) *record {
 	ns.mu.Lock()
@@ -76,7 +71,7 @@ func (ns *names) join(name string) *record {
 	}
 	n := ns.records[name]
 	if n == nil {
-		n = &record{name: name, slots: make(chan struct{}, maxPending)}
+		n = &record{name: name, turn: make(chan struct{}, 1), slots: make(chan struct{}, maxPending)}
 		ns.records[name] = n
 	}
 	n.users++
@@ -139,29 +134,19 @@ func (ns *names) end(n *record, answered bool) {
 	ns.leave(n)
 }
 
-// enqueue adds a waiter at the end of the queue.
-func (ns *names) enqueue(n *record) *waiter {
+// enqueue waits for the turn, until ctx has ended or quit was closed. Whatever it returns, and also if ctx panics, dequeue
+// has to follow.
+func (ns *names) enqueue(n *record, ctx context.Context, quit <-chan struct{}) error {
 	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	ns.waiting++
-	w := &waiter{prev: n.back}
-	if w.prev == nil {
-		n.front = w
-	} else {
-		w.prev.next = w
-		w.first = make(chan struct{})
-	}
-	n.back = w
-	return w
-}
-
-// wait blocks until w is the first of its queue.
-func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
-	if w.first == nil {
+	n.waiting++
+	ns.mu.Unlock()
+	select {
+	case n.turn <- struct{}{}:
 		return nil
+	default:
 	}
 	select {
-	case <-w.first:
+	case n.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -170,31 +155,23 @@ func (w *waiter) wait(ctx context.Context, quit <-chan struct{}) error {
 	}
 }
 
-// dequeue removes w, so that the next waiter comes forward. A grant ends what has failed.
-func (ns *names) dequeue(n *record, w *waiter, granted bool) {
+// dequeue ends what enqueue has begun. If the caller was the first, the turn passes to the next waiter. A grant ends what
+// has failed.
+func (ns *names) dequeue(n *record, first, granted bool) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	ns.waiting--
+	n.waiting--
 	if granted {
 		n.failure, n.silence = nil, silence{}
 	}
-	if w.next == nil {
-		n.back = w.prev
-	} else {
-		w.next.prev = w.prev
+	if first {
+		// What the store told it may no longer be so.
+		n.stale = true
+		<-n.turn
 	}
-	if w.prev != nil {
-		w.prev.next = w.next
-		return
-	}
-	n.front = w.next
-	// What the store told the old first may no longer be so.
-	n.stale = true
-	if n.front == nil {
+	if n.waiting == 0 {
 		n.refusal, n.failure, n.silence = nil, nil, silence{}
-		return
 	}
-	close(n.front.first)
 }
 
 // noteHeld notes that the store has told the first of the queue that the name is held.
@@ -227,12 +204,9 @@ func (ns *names) noteSilence(n *record, met silence) {
 	n.silence = met
 }
 
-// silent returns an error if the last two looks timed out, the last in no less time than limit, and began when w was
-// there. Otherwise the callers in a queue would wait for one timeout each. One look is not enough: only its connection may hang.
-func (ns *names) silent(n *record, w *waiter, start time.Time, limit time.Duration) error {
-	if w.first == nil {
-		return nil // it has waited for none
-	}
+// silent returns an error if the last two looks timed out, the last in no less time than limit, and began after start.
+// Otherwise the callers in a queue would wait for one timeout each. One look is not enough: only its connection may hang.
+func (ns *names) silent(n *record, start time.Time, limit time.Duration) error {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	if s := n.silence; s.again && start.Before(s.began) && limit <= s.limit {

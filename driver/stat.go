@@ -19,7 +19,9 @@ type Stat struct {
 func (c *Client) Stat() Stat {
 	st := Stat{Lost: c.lost.Load(), FailedRenewals: c.failedRenewals.Load(), Tries: c.tries.Load(), Woken: c.woken.Load(), Polled: c.polled.Load()}
 	c.names.mu.Lock()
-	st.Waiting = c.names.waiting
+	for _, n := range c.names.records {
+		st.Waiting += n.waiting
+	}
 	c.names.mu.Unlock()
 	c.mu.Lock()
 	handles := c.locks()
