@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -136,6 +137,39 @@ func TestCloseMakesLastCallsSideBySide(t *testing.T) {
 		if last, under := d.last.Load(), d.under.Load(); last < locks/2 || under > 0 {
 			t.Errorf("%d last calls, of which %d are not over, want most of %d, and none", last, under, locks)
 		}
+	})
+}
+
+// failingReleases is grantAll with releases that fail.
+type failingReleases struct {
+	grantAll
+	ended *[]bool // for each call, whether its context had ended
+}
+
+func (f failingReleases) Claim(Request) Claim { return f }
+
+func (f failingReleases) Release(ctx context.Context) error {
+	*f.ended = append(*f.ended, ctx.Err() != nil)
+	return errors.New("refused")
+}
+
+// A release that is given up ends with a call on a context that has ended, and none before had one.
+func TestGivenUpReleaseHasALastCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended []bool
+		l, err := New(failingReleases{ended: &ended}, &distlock.Options{TTL: time.Minute})
+		testkit.Must(t, err)
+		lock, err := l.Lock(t.Context(), "x")
+		testkit.Must(t, err)
+		_ = lock.Unlock(t.Context())
+		time.Sleep(2 * time.Minute)
+		if lock.Unlock(t.Context()) == nil {
+			t.Error("released")
+		}
+		if i := slices.Index(ended, true); i < 1 || i != len(ended)-1 {
+			t.Errorf("the first call on an ended context is number %d of %d", i+1, len(ended))
+		}
+		testkit.Should(t, l.Close())
 	})
 }
 

@@ -195,14 +195,9 @@ func (r *release) ask(ctx context.Context) error {
 	return r.client.guard(ctx, r.name, func() error { return r.claim.Release(ctx) })
 }
 
-// drop ends a release that is over its time, or that Close does not wait for. A claim that
-// had no call to Release has one, on a context that has ended: the driver learns that nothing
-// else will come.
+// drop ends a release that is over its time, or that Close does not wait for.
 func (r *release) drop() {
 	if r.calls == 0 {
-		ended, cancel := context.WithCancel(r.ctx)
-		cancel()
-		_ = r.ask(ended)
 		r.err = fmt.Errorf("%w to earlier releases", &NoAnswer{From: r.client.caps.Backend, After: time.Since(r.began)})
 	}
 	if r.handle == nil && !r.over() { // Close does not wait for it; of a lock, the handle tells
@@ -211,15 +206,21 @@ func (r *release) drop() {
 	r.finish()
 }
 
-// finish notes the outcome, and then tells of it: those that are told may be slow.
+// finish notes the outcome, and then tells of it: those that are told may be slow. If the release is given up, it makes a
+// last call before, on a context that has ended: the driver learns that nothing else will come.
 func (r *release) finish() {
 	c, h, err, took := r.client, r.handle, r.err, time.Since(r.began)
 	var token int64
 	var lost *lostError // if nobody has known until now
 	known := false      // nobody is told of the loss a second time
 	gone := errors.Is(err, distlock.ErrLost)
-	if gone {
+	switch {
+	case gone:
 		r.err = nil // an attempt that failed, or a term that was over
+	case err != nil && !errors.Is(err, distlock.ErrClosed):
+		ended, cancel := context.WithCancel(r.ctx)
+		cancel()
+		_ = r.ask(ended)
 	}
 	if h == nil {
 		c.names.end(r.record, err == nil)
