@@ -273,7 +273,10 @@ func (c *claim) freeKey() {
 //	  |<- done ------------------------------------------------------|
 //	  |                                      | goes on               |
 //	  |                                      |-- put: refused ------>|
+//
+// After the last call, on a context that has ended, nobody deletes the key: its lease is replaced.
 func (c *claim) Release(ctx context.Context) error {
+	last := ctx.Err() != nil
 	c.stopWaiting((*watch).end)
 	if c.lease == nil {
 		c.freeKey()
@@ -287,7 +290,9 @@ func (c *claim) Release(ctx context.Context) error {
 		held, err := c.remove(ctx)
 		for _, l := range leases {
 			l.leave(c.key)
-			l.deletes(c.key, c.request.TTL, err)
+			if last && err != nil {
+				l.replace()
+			}
 		}
 		if err != nil {
 			c.store.keys.retire(c.queue, c.key)

@@ -39,8 +39,9 @@ const (
 // as other locks keep the lease alive. A put that comes after its claim has ended makes none if it
 // had no answer: a tombstone refuses it (see Release). One that a proxy sends twice may make one. So
 // a shared lease is replaced: after changePeriod, at once if the clean-up behind a put without an
-// answer fails, and if a key could not be deleted for as long as its TTL. Its keys move to the next
-// lease, a few with each renewal, and the orphans end with it.
+// answer fails, and once the deletion of a key was given up: not sooner, as it costs a write for each
+// holder and waiter on the lease. Its keys move to the next lease, a few with each renewal, and the
+// orphans end with it.
 type lease struct {
 	store *store
 	id    clientv3.LeaseID
@@ -59,8 +60,6 @@ type lease struct {
 	peeking bool
 
 	members    map[string]struct{} // the keys that claims want on the lease
-	stuck      map[string]struct{} // those of claims that could not delete them
-	unstuck    time.Time           // until when the first of these may try
 	tombstones int
 	bytes      int // of both
 }
@@ -274,7 +273,7 @@ func (l *lease) renew(ctx context.Context) (seconds int64, err error) {
 func (l *lease) join(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead.Load() || l.shared && l.dueToChange() || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
+	if l.dead.Load() || l.shared && time.Now().After(l.change) || len(l.members)+l.tombstones >= maxMembers || l.bytes+len(key) > maxBytes {
 		return false
 	}
 	l.members[key] = struct{}{}
@@ -307,33 +306,11 @@ func (l *lease) lasts(until time.Time) bool {
 	return !l.sent.Add(l.ttl).Before(until)
 }
 
-// toBeReplaced reports whether another lease takes the place of this one.
+// toBeReplaced reports whether another lease takes the place of this one, which has had its time, or may have an orphan.
 func (l *lease) toBeReplaced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shared && l.dueToChange()
-}
-
-// dueToChange reports whether the lease has had its time, or may have an orphan. l.mu is held.
-func (l *lease) dueToChange() bool {
-	now := time.Now()
-	return now.After(l.change) || len(l.stuck) > 0 && now.After(l.unstuck)
-}
-
-// deletes notes whether a key of the lease could be deleted by its claim, which has left. If not, the
-// claim may try for as long as its TTL: a lease that is replaced costs a write for each holder and
-// waiter on it, and most releases that fail in an outage come through after it.
-func (l *lease) deletes(key string, ttl time.Duration, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		delete(l.stuck, key)
-		return
-	}
-	if len(l.stuck) == 0 {
-		l.stuck, l.unstuck = make(map[string]struct{}), time.Now().Add(ttl)
-	}
-	l.stuck[key] = struct{}{}
+	return l.shared && time.Now().After(l.change)
 }
 
 // replace has another lease take the place of this one, because it may have an orphan.

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -202,14 +203,21 @@ func testRefusedWithoutCleanUp(t *testing.T, s *servers.Server) {
 	}
 }
 
-// A key that its claim could not delete does not stay for as long as others keep its lease alive.
+// A key does not stay for as long as others keep its lease alive once its deletion was given up. The lease stays until then.
 func testStuckKey(t *testing.T, s *servers.Server) {
 	st := newStore(t, s)
 	of := func(r *driver.Request) { r.TTL = time.Second }
 	other, c := st.won("other", of), st.won("x", of)
 	st.wire.next("Txn", denied)
-	if err := c.Release(t.Context()); err == nil {
-		t.Fatal("Release has ended well without its request")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, ctx := range []context.Context{t.Context(), ended} {
+		if other.lease.toBeReplaced() {
+			t.Error("the lease is to be replaced after one call to Release")
+		}
+		if err := c.Release(ctx); err == nil {
+			t.Fatal("Release has ended well without its request")
+		}
 	}
 	st.eventually("the key is gone", func() bool {
 		st.lasts(other)
