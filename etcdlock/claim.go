@@ -263,16 +263,8 @@ func (c *claim) freeKey() {
 // again: it must not delete the key of a later claim. A copy of this process, made with
 // its machine, must not delete the key of the original.
 //
-// A put without an answer may still be applied after that. A tombstone of the key refuses it. The claim's own
-// lease is revoked, and that does the same:
-//
-//	claim                              a member              the others
-//	  |-- put, unless a tombstone is there ->| stops                 |
-//	  |     (no answer)                      |                       |
-//	  |-- delete the key, if it is ours; put a tombstone ----------->|
-//	  |<- done ------------------------------------------------------|
-//	  |                                      | goes on               |
-//	  |                                      |-- put: refused ------>|
+// A put without an answer may still be applied after that: the member that has it may have stopped, and go on.
+// A tombstone of the key refuses it. The claim's own lease is revoked, and that does the same.
 //
 // After the last call, on a context that has ended, nobody deletes the key: its lease is replaced.
 func (c *claim) Release(ctx context.Context) error {

@@ -21,9 +21,8 @@ import (
 
 const (
 	// maxMembers and maxBytes, the sum of the lengths of the keys, bound what one lease has.
-	// The servers delete that in one step when it ends. Other requests wait meanwhile: 6 µs for
-	// each key in a measurement. So ten thousand locks are one lease, and its end delays others
-	// by a tenth of a second.
+	// The servers delete that in one step when it ends. Other requests wait meanwhile, by a tenth of
+	// a second for ten thousand keys.
 	maxMembers = 16384
 	maxBytes   = 1 << 20
 
@@ -108,8 +107,7 @@ func newLease(s *store, k kind) *lease {
 	}
 }
 
-// lease returns a lease of a kind, with key as a member. Sharing is for speed: one client
-// took 2,040 locks a second on a shared lease, and 895 with a lease for each lock.
+// lease returns a lease of a kind, with key as a member. Sharing is for speed.
 func (s *store) lease(key string, k kind) *lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()

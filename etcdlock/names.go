@@ -55,10 +55,8 @@ func (s *store) name(key string) (string, bool) {
 // keys hands out the keys of one process's claims. A key is the name's queue, a random
 // series and a number. The next claim on the name gets the same key again.
 //
-// This is for speed: after 5,000 locks of one name, the next lock and unlock took .36
-// ms, and .56 ms with a key for each claim. etcd keeps deleted keys in its index until
-// a compaction, and by default that never comes. A range over the queue passes all of
-// them.
+// This is for speed: etcd keeps deleted keys in its index until a compaction, and by
+// default that never comes. A range over the queue passes all of them.
 //
 // The create revision tells the claims of one key apart. A key goes on to the next
 // claim only if all requests about it have been answered. If a request may still come,

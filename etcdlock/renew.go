@@ -124,13 +124,7 @@ const maxMoves = 32
 
 // Renew implements driver.Driver: one keep-alive for each lease, however many claims live by
 // it, and one read for each 64 of its keys. None waits for another, as it may hang, nor for a claim
-// on the move:
-//
-//	batch --+-- lease A: keep-alive ------- } both answered, and the key read:
-//	        |            read 64 keys ----- } renewed, from before the requests
-//	        +-- lease A: the same keep-alive, read the others
-//	        +-- lease B: keep-alive, read its keys
-//	        +-- claim that moves: grant lease C, put the key on it
+// on the move. A claim is renewed, from before the requests, once both are answered and its key was read.
 //
 // The order of a keep-alive and a read does not matter. If a key goes between the
 // two, it is lost at the next renewal. The same is true if it goes a moment after both.

@@ -12,21 +12,14 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// A claim waits for the node ahead of its own alone, so a release wakes up one waiter:
+// A claim waits for the node ahead of its own alone, so a release wakes up one waiter. Wait
+// arms a watch on that node, and where it is the only one ahead, at once one on our own.
 //
-//	holder of …6          servers                waiter
-//	    |                    | <-- create …7 ----- |
-//	    |                    | <-- list ---------- |  Try: ErrHeld, …6 is ahead
-//	    |                    | <-- watch …6, …7 -- |  Wait: arms both at once
-//	    | --- delete …6 ---> |                     |
-//	    |                    | --- …6 deleted ---> |  Wait returns
-//	    |                    |                     |  Try: …7 is first, no request
-//
-// No release is missed: if …6 goes before it is watched, the watch says that there is
-// no such node. Nobody comes in between: a later node is behind ours. So if …6 was
-// the only one ahead, …7 is first, as long as it is there itself. The second watch
-// tells that. It stays for as long as the lock is held, and tells the renewals whether
-// somebody has deleted the node: see session.renew.
+// No release is missed: if the node goes before it is watched, the watch says that there is
+// no such node. Nobody comes in between: a later node is behind ours. So if it was
+// the only one ahead, ours is first, as long as it is there itself, and Try needs no request.
+// The second watch tells that. It stays for as long as the lock is held, and tells the renewals
+// whether somebody has deleted the node: see session.renew.
 type waiting struct {
 	ahead string // the path of the node ahead; "" if it is not known
 	next  bool   // it was the only one ahead
@@ -107,10 +100,6 @@ func (c *claim) watchNode() *watch {
 
 // watch is the subscription to one node. All claims behind the node share it. It fires
 // once: when the node changes or goes away, or when its session has expired.
-//
-//	newWatch ---> answered ---> armed ---> fired
-//	                  |                      |
-//	                  +-- err: fired         +-- deleted, or another change: arm a new one
 //
 // The library sets its watches again after a reconnection, and the servers then tell what
 // has changed meanwhile. So a watch outlives connections, but not its session.

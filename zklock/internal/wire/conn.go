@@ -184,13 +184,7 @@ func grantedTo(conn *zk.Conn) time.Duration {
 func racing(number *int32) int32 { return *number }
 
 // closedOf returns a channel that conn.Close closes. Close ends the session, and with
-// it every node, so we have to know before the servers do:
-//
-//	user                   library                         servers
-//	  |-- Close ------------->|  closes this channel          |
-//	  |                       |-- end of the session -------->|  others may get the names
-//	  |                       |<- done -----------------------|
-//	  |                       |  watches end: too late        |
+// it every node, so we have to know before the servers do: then others may get the names.
 //
 // The library tells nothing else so early. Its calls fail as if the connection had
 // broken, and the state stays what it was. A watch ends when the servers have answered.
