@@ -28,7 +28,7 @@ type claim struct {
 	mu       sync.Mutex
 	round    int64         // of the present or latest Try
 	grant    stamp         // all 0 if there was none
-	released bool          // nothing is taken any more
+	released bool          // nothing is repaired any more
 	longest  time.Duration // TTL asked for, as the entries may last that long
 	at       []place       // by node
 
@@ -99,10 +99,14 @@ type splitError struct{ held *distlock.HeldError }
 
 func (e *splitError) Error() string { return e.held.Error() }
 
+// newRound begins a round, and so a request to every server.
 func (c *claim) newRound() *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.round++
+	for i := range c.at {
+		c.at[i].sent++
+	}
 	return &round{claim: c, number: c.round}
 }
 
@@ -113,19 +117,17 @@ func (c *claim) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin notes that a request is sent that makes an entry at node i. It reports false if nothing
-// may be taken any more.
-func (c *claim) begin(i int, round int64) bool {
+// mend notes that a repair is sent to node i. It reports false if the claim was released.
+func (c *claim) mend(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.released || round != c.round {
-		return false
+	if !c.released {
+		c.at[i].sent++
 	}
-	c.at[i].sent++
-	return true
+	return !c.released
 }
 
-// ended notes the outcome of such a request.
+// ended notes the outcome of a request that makes an entry at node i.
 func (c *claim) ended(i int, entry, late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

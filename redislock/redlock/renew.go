@@ -167,8 +167,8 @@ func (d *store) repairLater(answers <-chan nodeAnswer, asked int, v *renewVotes,
 // repair puts entries back at node n, until it does not answer any more.
 func repair(n int, list []held) {
 	for _, h := range list {
-		if !h.claim.begin(n, h.claim.round) {
-			continue // it has been released
+		if !h.claim.mend(n) {
+			continue
 		}
 		ok, late, err := h.claim.stamp(n, h.claim.round, h.grant, h.ttl, 1)
 		h.claim.ended(n, ok, late)

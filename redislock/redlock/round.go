@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// errOver is the answer to a request of a round that is over.
+	// errOver is the answer to a take that arrives after the round was over.
 	errOver = errors.New("the claim has been released")
 
 	// errNotOwned is the answer to a phase 2 that finds the entry gone, or a higher token.
@@ -62,14 +62,7 @@ func (r *round) run(ctx context.Context) (driver.Grant, error) {
 	r.votes, r.confirmed = make(chan vote, len(d.nodes)), make(chan error, len(d.nodes))
 	r.decided = make(chan struct{})
 	t := tally{ballot: d.ballot(), awaited: d.awaited()}
-	for i := range d.nodes {
-		if !c.begin(i, r.number) {
-			r.votes <- vote{node: i, err: errOver}
-			r.confirmed <- errOver
-			continue
-		}
-		d.tasks.Go(func() { r.ask(i) })
-	}
+	d.each(func(i int, _ *node) { r.ask(i) })
 	err := t.collect(ctx, r.votes)
 	if err == nil {
 		r.grant = t.stamp
