@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -108,13 +107,8 @@ func (c *claim) try(ctx context.Context) (driver.Grant, error) {
 	return c.decide(ctx, answer)
 }
 
-// decide reads what try.lua has answered.
+// decide reads what try.lua has answered: a token, 0 if the claim was released before, or what stands in the way.
 func (c *claim) decide(ctx context.Context, answer any) (driver.Grant, error) {
-	// The answers of try.lua:
-	//
-	//	a number above 0   granted; this is the token
-	//	0                  the claim was released before
-	//	a list             held: in how many ms to look again, and the entry
 	switch token, ok := answer.(int64); {
 	case ok && token == 0:
 		return driver.Grant{}, errReleased
@@ -135,30 +129,21 @@ func (c *claim) win(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 	return g, nil
 }
 
-// readHeld takes apart the answer that the name is held: in how many ms to look again, and the entry.
-func readHeld(answer any) (left int64, entry string, err error) {
-	list, err := answers(answer, 2)
-	if err != nil {
-		return 0, "", err
-	}
-	left, ok1 := list[0].(int64)
-	entry, ok2 := list[1].(string)
-	if !ok1 || !ok2 {
-		return 0, "", fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
-	}
-	return left, entry, nil
-}
-
-// refused returns the refusal that the answer tells of.
+// refused returns the refusal that the answer tells of: in how many ms to look again, and the entry.
 func (c *claim) refused(ctx context.Context, answer any) error {
-	left, text, err := readHeld(answer)
-	if err != nil {
+	var left, text any
+	if list, _ := answer.([]any); len(list) == 2 {
+		left, text = list[0], list[1]
+	}
+	ms, ok1 := left.(int64)
+	entry, ok2 := text.(string)
+	if !ok1 || !ok2 {
 		c.ambiguous = true // such as QUEUED, where somebody has begun a MULTI on the connection: it may be applied later
-		return err
+		return fmt.Errorf("redislock: unexpected answer to an acquisition: %v", answer)
 	}
 	c.token = 0 // if there was a grant, it was not confirmed, and is over
-	held := &driver.Held{HeldError: distlock.HeldError{Remaining: time.Duration(left) * time.Millisecond}}
-	if e, ok := names.ParseEntry(text); ok {
+	held := &driver.Held{HeldError: distlock.HeldError{Remaining: time.Duration(ms) * time.Millisecond}}
+	if e, ok := names.ParseEntry(entry); ok {
 		held.Holder, held.Token = e.Holder, e.Token
 	}
 	if c.request.NoWait {
@@ -239,38 +224,27 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 	split := d.split.Load()
 	if !split {
 		d.renew(ctx, d.client, [][]driver.Renewal{batch})
-		if split = redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT"); split {
-			d.split.Store(true) // there is a cluster behind this address after all: a proxy's
+		split = redis.HasErrorPrefix(batch[0].Err, "CROSSSLOT") // there is a cluster behind this address after all: a proxy's
+	}
+	var alone [][]driver.Renewal
+	for i := range batch {
+		r := &batch[i]
+		// A proxy before several servers sends a script to the server of its first key, which has lost those of others.
+		if split || len(batch) > 1 && errors.Is(r.Err, distlock.ErrLost) {
+			alone = append(alone, batch[i:i+1])
+		} else {
+			r.Answer(r.Grant, r.Err) // before another request, which it need not wait for
 		}
 	}
-	switch gone := lost(batch); {
-	case split:
-		d.renew(ctx, d.client, slices.Collect(slices.Chunk(batch, 1)))
-	case len(gone) > 0 && len(batch) > 1: // a proxy before several servers sends a script to the server of its first key
-		for i := range batch { // first, for they do not wait for another request
-			if r := &batch[i]; !errors.Is(r.Err, distlock.ErrLost) {
-				r.Answer(r.Grant, r.Err)
-			}
-		}
-		d.renew(ctx, d.client, gone)
-		if slices.ContainsFunc(gone, func(alone []driver.Renewal) bool { return alone[0].Err == nil }) {
+	if len(alone) > 0 {
+		d.renew(ctx, d.client, alone)
+	}
+	for _, one := range alone {
+		if one[0].Err == nil {
 			d.split.Store(true)
 		}
+		one[0].Answer(one[0].Grant, one[0].Err)
 	}
-	for i := range batch { // an answer that was given before stays
-		r := &batch[i]
-		r.Answer(r.Grant, r.Err)
-	}
-}
-
-// lost returns each renewal of which the claim is lost, as a group of its own.
-func lost(batch []driver.Renewal) (groups [][]driver.Renewal) {
-	for i := range batch {
-		if errors.Is(batch[i].Err, distlock.ErrLost) {
-			groups = append(groups, batch[i:i+1])
-		}
-	}
-	return groups
 }
 
 // maxRenewal bounds what a master has for its part, where the context does not.

@@ -141,21 +141,17 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 		memory:  endpoint.Millis(cmp.Or(o.TokenMemory, defaultTokenMemory)),
 		publish: "publish",
 	}
+	if client == (*redis.Client)(nil) || client == (*redis.ClusterClient)(nil) {
+		return nil, fmt.Errorf("%w: the %T is nil", distlock.ErrInvalid, client)
+	}
 	var heedsContexts bool
 	var resends int
+	var read time.Duration
 	switch c := client.(type) {
 	case *redis.Client:
-		if c == nil {
-			return nil, fmt.Errorf("%w: the *redis.Client is nil", distlock.ErrInvalid)
-		}
-		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries
-		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
+		heedsContexts, resends, read = c.Options().ContextTimeoutEnabled, c.Options().MaxRetries, c.Options().ReadTimeout
 	case *redis.ClusterClient:
-		if c == nil {
-			return nil, fmt.Errorf("%w: the *redis.ClusterClient is nil", distlock.ErrInvalid)
-		}
-		heedsContexts, resends = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects
-		d.replicas = replicas{o.WaitReplicas, maxAck(c.Options().ReadTimeout)}
+		heedsContexts, resends, read = c.Options().ContextTimeoutEnabled, c.Options().MaxRedirects, c.Options().ReadTimeout
 		// Sharded messages stay within their shard; others would go to every
 		// server of the cluster.
 		d.cluster, d.publish = c, "spublish"
@@ -179,6 +175,7 @@ func newStore(client redis.UniversalClient, o *Options, owned bool) (*store, err
 	if !heedsContexts {
 		o.Logger.Warn("the Redis client does not have ContextTimeoutEnabled: its requests may outlive their contexts")
 	}
+	d.replicas = replicas{o.WaitReplicas, maxAck(read)}
 	d.sender = endpoint.NewSender(client, resends)
 	d.subscriber = newSubscriber(d, o.Logger)
 	return d, nil
