@@ -265,7 +265,9 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 		addr, via := "", endpoint.Pipeliner(d.client)
 		if master, err := d.cluster.MasterForKey(find, batch[i].Claim.(*claim).key.entry()); err == nil {
 			addr = master.Options().Addr
-			via = d.replicas.via(d.cluster, master)
+			if d.replicas.needed > 0 {
+				via = master // the client of the cluster follows a slot that moves, and would send WAIT to any server
+			}
 		} else if d.replicas.needed > 0 {
 			batch[i].Answer(driver.Grant{}, endpoint.Fault(find, err))
 			continue

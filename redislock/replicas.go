@@ -10,7 +10,6 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
-	"github.com/distlock-go/distlock/redislock/internal/endpoint"
 )
 
 // This file has grants and renewals wait until replicas have them. WAIT counts the replicas that
@@ -54,15 +53,6 @@ func maxAck(timeout time.Duration) time.Duration {
 		return min(timeout/2, maxReplicaWait)
 	}
 	return maxReplicaWait
-}
-
-// via returns the client for what is asked of one master of a cluster. That of the cluster follows a
-// slot that moves, and would send WAIT to any server.
-func (r replicas) via(cluster *redis.ClusterClient, master *redis.Client) endpoint.Pipeliner {
-	if r.needed > 0 {
-		return master
-	}
-	return cluster
 }
 
 // ask appends to pipe the question how many replicas have the writes before it, for limit at the

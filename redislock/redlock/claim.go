@@ -82,7 +82,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		pause.First = min(max(minSplitPause, 2*time.Since(began)), maxSplitPause)
 		pause.Most = 4 * pause.First
 		if try >= maxSplits || pause.Pause(ctx) != nil {
-			return driver.Grant{}, split.held
+			return driver.Grant{}, split.HeldError
 		}
 	}
 }
@@ -95,9 +95,7 @@ func (c *claim) touched() bool {
 }
 
 // splitError says that no claim was seen to have a majority.
-type splitError struct{ held *distlock.HeldError }
-
-func (e *splitError) Error() string { return e.held.Error() }
+type splitError struct{ *distlock.HeldError }
 
 // newRound begins a round, and so a request to every server.
 func (c *claim) newRound() *round {

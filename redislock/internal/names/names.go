@@ -34,22 +34,16 @@ func special(b byte) bool {
 // encode escapes byte by byte, so that the code of a prefix is a prefix of the code. List relies
 // on that.
 func encode(name string) string {
-	var code []byte // nil as long as the code is the name
+	var code strings.Builder
+	code.Grow(len(name))
 	for i := range len(name) {
-		switch b := name[i]; {
-		case special(b):
-			if code == nil {
-				code = append(make([]byte, 0, 3*len(name)), name[:i]...)
-			}
-			code = fmt.Appendf(code, "%%%02X", b)
-		case code != nil:
-			code = append(code, b)
+		if special(name[i]) {
+			fmt.Fprintf(&code, "%%%02X", name[i])
+		} else {
+			code.WriteByte(name[i])
 		}
 	}
-	if code == nil {
-		return name
-	}
-	return string(code)
+	return code.String()
 }
 
 // decode is the reverse of encode. It reports false for what encode never returns.
