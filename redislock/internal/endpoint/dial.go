@@ -42,8 +42,7 @@ func Options(u *openurl.URL, ttl time.Duration, part int, most time.Duration) *r
 		WriteTimeout: request,
 		TLSConfig:    secure,
 
-		// Answers are short. With the 32 KiB of go-redis for each, twenty connections weigh as
-		// much as two thousand held locks.
+		// Answers are short, and go-redis has 32 KiB for each: some connections would weigh more than all held locks.
 		ReadBufferSize:  2 << 10,
 		WriteBufferSize: 8 << 10,
 
