@@ -54,10 +54,9 @@ var epoch = time.Now()
 
 // newNode makes the client. It resends nothing by itself: each copy of a request must be known,
 // because it may arrive late.
-func newNode(o redis.Options, timeout, wait time.Duration) *node {
-	n := &node{addr: o.Addr, timeout: timeout, wait: wait}
-	o.MaxRetries = -1
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
+func newNode(o redis.Options, wait time.Duration) *node {
+	n := &node{addr: o.Addr, timeout: o.ReadTimeout, wait: wait}
+	o.MaxRetries, o.PoolTimeout = -1, o.ReadTimeout
 	if wait > 0 {
 		o.OnConnect = n.connected
 	}

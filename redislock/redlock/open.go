@@ -103,7 +103,7 @@ func configure(u *openurl.URL, o *Options) ([]*node, error) {
 	}
 	var nodes []*node
 	for _, config.Addr = range addrs {
-		nodes = append(nodes, newNode(config, config.ReadTimeout, wait))
+		nodes = append(nodes, newNode(config, wait))
 	}
 	return nodes, nil
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,9 +79,6 @@ func (c *claim) outcome() (known bool, err error) {
 	return b.told == b.nodes, nil
 }
 
-// errNotAsked is of a node that hung until the entry had ended.
-var errNotAsked = errors.New("it answered nobody else, and was not asked")
-
 // leftover is what the rounds of a claim up to one may have at one node.
 type leftover struct {
 	claim        *claim
@@ -106,7 +102,7 @@ func (l *leftover) remove() (done bool) {
 	if !over {
 		held, late, l.err = c.remove(l.node, l.round, l.token)
 	} else if l.err == nil {
-		l.err = c.driver.nodes[l.node].named(errNotAsked)
+		l.err = c.driver.nodes[l.node].named(errSilent)
 	}
 	if l.ambiguous = l.ambiguous || late; l.err != nil && !over {
 		return false
