@@ -260,9 +260,9 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 	find, cancel := endpoint.Until(ctx, ends, "the cluster")
 	defer cancel()
 	masters := make(map[string][][]driver.Renewal) // by address
-	clients := make(map[string]endpoint.Pipeliner)
+	clients := make(map[string]redis.UniversalClient)
 	for i := range batch {
-		addr, via := "", endpoint.Pipeliner(d.client)
+		addr, via := "", d.client
 		if master, err := d.cluster.MasterForKey(find, batch[i].Claim.(*claim).key.entry()); err == nil {
 			addr = master.Options().Addr
 			if d.replicas.needed > 0 {
@@ -290,7 +290,7 @@ func (d *store) renewByMaster(ctx context.Context, batch []driver.Renewal) {
 
 // renew runs a script for each group of claims, all in one pipeline, and leaves the outcome in the batch. It looks at the
 // claims of these groups alone: others may be answered meanwhile.
-func (d *store) renew(ctx context.Context, via endpoint.Pipeliner, groups [][]driver.Renewal) {
+func (d *store) renew(ctx context.Context, via redis.UniversalClient, groups [][]driver.Renewal) {
 	least := distlock.MaxTTL
 	calls := make([]*endpoint.Call, len(groups))
 	for n, group := range groups {

@@ -3,8 +3,7 @@
 //	sender.go   a request: one way to send it and to send it again, and whether it was sent
 //	batcher.go  on which connection: pipelines, which bound them, or one of the caller's own
 //	fate.go     what an error says of it
-//	dial.go     what a client needs, and TLS
-//	eviction.go a setting that is bad
+//	dial.go     what a client needs, and TLS; a setting of a server that is bad
 package endpoint
 
 import (
@@ -13,6 +12,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -122,5 +122,21 @@ func dialTLS(timeout time.Duration, config *tls.Config) func(ctx context.Context
 			err = fmt.Errorf("no answer from %s to the TLS handshake within %v: it may be a port without TLS", addr, limit)
 		}
 		return nil, err
+	}
+}
+
+// EvictionPolicy is the setting that LogEviction wants.
+const EvictionPolicy = "maxmemory-policy"
+
+// LogEviction tells of a server that may evict locks, as far as it shows that.
+func LogEviction(policy string, err error, logger *slog.Logger) {
+	switch {
+	// A server may refuse CONFIG GET. That says nothing about its setting, so it is no error.
+	case policy == "":
+		logger.Info("this Redis does not show its maxmemory-policy: see to it that it is noeviction, or locks may be evicted",
+			"err", err)
+	case policy != "noeviction":
+		logger.Warn("this Redis may evict locks when its memory is full: set maxmemory-policy to noeviction",
+			EvictionPolicy, policy)
 	}
 }

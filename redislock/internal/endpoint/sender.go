@@ -54,7 +54,7 @@ func (s *Sender) Run(ctx context.Context, script Script, keys []string, args ...
 
 // RunAll runs scripts, all in one pipeline by a client that is not to be the Sender's own, and gives each Call its outcome.
 // What Run sends again goes in a further pipeline. At the end of each is what ask appends to it, if anything.
-func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask func(redis.Pipeliner) *redis.Cmd) {
+func (s *Sender) RunAll(ctx context.Context, via redis.UniversalClient, calls []*Call, ask func(redis.Pipeliner) *redis.Cmd) {
 	pause := resendPause
 	for {
 		pipe := via.Pipeline()
@@ -91,12 +91,6 @@ func (s *Sender) RunAll(ctx context.Context, via Pipeliner, calls []*Call, ask f
 			return
 		}
 	}
-}
-
-// Pipeliner is a client. The commands of its pipeline go to one server on one connection.
-type Pipeliner interface {
-	Pipeline() redis.Pipeliner
-	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
 // resendPause makes the pauses after a copy without an answer.
