@@ -86,7 +86,7 @@ func (c *C) pair(op pairing) {
 	}
 	b, third, ttl := c.open("B"), c.open("C"), c.Unit()
 	op.needBreak(c, third)
-	if op.waits {
+	if op.queues {
 		// A request that was stopped for longer than a client waits for an answer may enlist A
 		// behind its undo. The model does not know that.
 		ttl = c.fits(min(ttl, max(closing/8, 4*c.short())))
@@ -351,7 +351,7 @@ func (s *pairScene) intact(next *lease, because string) {
 	s.recorded(ctx, next, until, because)
 	breach("Extend", next.Extend(ctx, c.long()))
 	s.gate.heal() // and what A does about it must not hurt either
-	if s.op.waits {
+	if s.op.queues {
 		breach("Unlock", next.unlock()) // for which A is waiting
 		return
 	}

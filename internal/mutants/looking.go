@@ -20,6 +20,22 @@ func lookingMutants() []Mutant {
 			design: outside(plain(flaw{try: lookThenTake})),
 		},
 		{
+			Name: "LooksAtFirst", Flaw: "looks with one request and takes with another, on a Lock of a name that nobody has had yet",
+			Seen:     "SELECT, then INSERT, beside an UPDATE with a condition",
+			KilledBy: []Kill{{"pair/lock-free", says}},
+			MayTrip:  []string{"stress/*", "fault/*"}, Why: "several clients ask for a fresh name in them",
+			design: outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				fresh := false
+				c.driver.with(c.asked.Name, func(e *entry) { fresh = e.owner == "" })
+				if c.asked.NoWait || !fresh {
+					return tryAndSign(ctx, c)
+				}
+				g, err := lookThenTake(ctx, c)
+				c.driver.with(c.asked.Name, func(e *entry) { e.owner = c.asked.Owner })
+				return g, err
+			}})),
+		},
+		{
 			Name: "LookThenRenew", Flaw: "looks with one request whether the entry is its own, and writes it anew with a second",
 			Seen:     "GET, compare, SET with a new expiry",
 			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}, {"pair/extend-broken", says}, {"pair/renewal-broken", says}},
