@@ -50,7 +50,7 @@ func pairings() []pairing {
 		{clause: "A5", what: "Lock of a name that is let go of while another waits behind", queues: true, handed: true, lossy: true, prepare: handedBefore, run: pairHanded},
 		{id: "unlock", clause: "H6", what: "Unlock", lossy: true, prepare: takenBefore, run: pairUnlock,
 			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
-		{id: "hand-over", clause: "H6", what: "Unlock of a name that another waits for", prepare: awaitedBefore, run: pairUnlock,
+		{id: "hand-over", clause: "H6", what: "Unlock of a name that another waits for", lossy: true, prepare: awaitedBefore, run: pairUnlock,
 			rule: "an Unlock that hands the name over and is stopped at any of its requests or steps until the lease is over, and the waiter and another have had the name, gives it to nobody"},
 		{id: "extend", clause: "H5", what: "Extend", lossy: true, prepare: takenBefore, run: pairExtend,
 			rule: "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
@@ -143,7 +143,16 @@ func takenBefore(s *pairScene) {
 	}
 }
 
+// awaitedBefore has a second wait where a message is lost: a release that arrives twice may hand the name on twice.
 func awaitedBefore(s *pairScene) {
+	if s.behind != nil {
+		takenBefore(s)
+		for i, w := range []*client{s.behind, s.third} {
+			s.queue = append(s.queue, w.begin(s.name, distlock.TTL(s.c.long())))
+			s.c.awaitQueued(s.name, i+1)
+		}
+		return
+	}
 	w := s.c.open("W" + s.a.who) // before A has a lease that ends: to open a client may take as long
 	takenBefore(s)
 	s.waiter = w.begin(s.name, distlock.TTL(s.c.long()))

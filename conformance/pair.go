@@ -63,6 +63,7 @@ type pairScene struct {
 	ttl         time.Duration // that the locks of A, and of B before, are taken for
 	held, other *lease        // of A and of B before; nil if they had none
 	waiter      *pending      // who waits for A to unlock, and is served before B; nil if nobody does
+	queue       []*pending    // likewise, two of them, where a message of the Unlock is lost
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
 	manner      manner

@@ -175,7 +175,9 @@ func (s *pairScene) suffer(f fate, w way) {
 }
 
 // keeps reports whether A has a lock that it does not let go of.
-func (s *pairScene) keeps() bool { return s.held != nil && s.op.id != "unlock" }
+func (s *pairScene) keeps() bool { return s.held != nil && !s.op.unlocks() }
+
+func (op pairing) unlocks() bool { return op.id == "unlock" || op.id == "hand-over" }
 
 // mustKeepIt demands that nobody gets the name while A believes in its lock, neither one that asks now nor one that has waited
 // since before the fault.
@@ -195,21 +197,38 @@ func (s *pairScene) mustKeepIt(because string) {
 	}
 }
 
+// mustPassOn demands that one of those who wait gets the name from A, and has it until it unlocks it, while the other waits: however
+// often a release of A has arrived.
+func (s *pairScene) mustPassOn(because string) {
+	c := s.c
+	next, left := c.serve(s.queue, "", c.Unit()+c.timing.CleanupBound+c.soon(), because)
+	c.sleep(quiet) // what is sent again takes effect now, if it does
+	s.b.mustBeBusyAfter(s.name, next, because)
+	if left[0].within(0) && left[0].a.err == nil {
+		c.intruded(left[0].a, next, next.end(), because)
+	}
+	next.free()
+	left[0].woken(c.soon(), next.p.who+" had unlocked it; "+because).free()
+}
+
 // judgeFate judges what A was told, by what another sees.
 func (s *pairScene) judgeFate(f fate, w way, because string) {
 	c := s.c
-	if s.keeps() {
+	switch {
+	case s.keeps():
 		s.mustKeepIt(because)
+	case s.queue != nil:
+		s.mustPassOn(because)
 	}
 	switch {
 	case s.op.handed:
 	case s.held == nil && s.other == nil && errors.Is(s.err, distlock.ErrHeld):
 		c.breach("A6", "A was told that %q is held although nobody but A itself had asked for it: %s", s.name, because)
-	case s.op.id == "unlock" && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
+	case s.op.unlocks() && f.id == "reply-lost" && errors.Is(s.err, distlock.ErrLost):
 		c.breach("H6", "A held %q, and Unlock said for certain that the lock was lost; it was its own doing: %s", s.name, because)
-	case s.op.id == "unlock" && s.err != nil && !errors.Is(s.err, distlock.ErrLost) && !w.silent && s.took < unlocking:
+	case s.op.unlocks() && s.err != nil && !errors.Is(s.err, distlock.ErrLost) && !w.silent && s.took < unlocking:
 		c.breach("H6", "A held %q, and Unlock failed after %v, though only one message was lost; it has %v for the outcome: %s", s.name, s.took, unlocking, because)
-	case s.op.id == "unlock" && s.err == nil:
+	case s.op.unlocks() && s.err == nil:
 		if a := s.third.try(s.name, distlock.NoRenewal()); a.busy() {
 			c.breach("H6", "A held %q, and Unlock returned nil, but C is told that the name is held still: %s", s.name, because)
 		} else if a.err == nil {

@@ -31,7 +31,7 @@ func waitedMutants() []Mutant {
 		{
 			Name: "HandsOnTwice", Flaw: "hands the name on with every release of its last holder, also with a copy that arrives late",
 			Seen:     "a release that is sent again, in a driver where releases hand over",
-			KilledBy: []Kill{{"fault/repeated-release", "had arrived a second time"}},
+			KilledBy: []Kill{{"fault/repeated-release", "had arrived a second time"}, {"pair/reply-lost", "two holders at once"}},
 			MayTrip:  []string{"*/*"}, Why: "releases are sent again in them",
 			design: inside(flaw{release: releaseHandingOn}),
 		},
