@@ -179,17 +179,18 @@ func (s *pairScene) play() outcome {
 		s.mustBeReleased()
 		return s.over(toldBefore)
 	}
-	wrong := s.goesOn()
 	broken := ""
 	if s.op.broken {
 		broken = "the hold of A was broken, "
 	}
 	because := fmt.Sprintf("%s by A%s was stopped at its request or step %d, at %s; %sB was granted %q at %s, "+lookThenAct,
 		s.op.what, s.manner.what, s.k, millis(stopped), broken, s.name, millis(next.ret))
-	if wrong && c.now() < next.end() {
-		c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
+	switch {
+	case !s.manner.freed:
+		s.spares(next, because)
+	case !s.outranks(next, because):
+		return s.over(blocked)
 	}
-	s.intact(next, because)
 	s.over(passedBy)
 	bound := c.soon() + c.timing.CleanupBound + c.atMost(c.Unit()) + c.timing.ExpiryLag
 	c.pollFor(s.third, s.name, bound, "B had unlocked it, and A holds nothing that is renewed: "+because).free()

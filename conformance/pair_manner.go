@@ -17,12 +17,14 @@ type manner struct {
 	failed  bool   // a renewal, or an Unlock, has failed before
 	beside  bool   // A holds others, which are renewed along with it
 	again   bool   // A had the name before, and has it with a text of its own; in virtual time for minutes
+	freed   bool   // B has unlocked the name when A goes on
 	called  func(base string) string
 }
 
 // manners are those in which an operation is examined: all of them in virtual time, else one of them, by the seed. A driver
 // that looks and then acts in each of them is seen in any. Renewals that go along with others are often another way of the driver:
-// one of those, by the seed, is examined in addition, as the request that is stopped may be that of another lock.
+// one of those, by the seed, is examined in addition, as the request that is stopped may be that of another lock. So is what shows
+// the token alone.
 func (c *C) manners(op pairing) []manner {
 	all := []manner{{}, {what: ", of a long name,", called: fullLength}}
 	switch {
@@ -34,6 +36,9 @@ func (c *C) manners(op pairing) []manner {
 		all = append(all, manner{what: ", along with others of its client,", beside: true})
 	default:
 		all = append(all, manner{what: ", of a lock that is to be renewed,", renewed: true})
+	}
+	if takes := strings.HasPrefix(op.id, "try-") || strings.HasPrefix(op.id, "lock-"); takes && !op.lapses {
+		all = append(all, manner{what: ", B letting go of it in time,", freed: true})
 	}
 	if op.id == "unlock" || op.id == "extend" || op.id == "close" {
 		all = append(all, manner{what: ", of a lock that was waited for,", waited: true})
@@ -56,8 +61,8 @@ func (c *C) manners(op pairing) []manner {
 		return all
 	}
 	var sample []manner
-	for _, beside := range []bool{true, false} {
-		some := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return m.beside != beside })
+	for _, kind := range []manner{{beside: true}, {freed: true}, {}} {
+		some := slices.DeleteFunc(slices.Clone(all), func(m manner) bool { return m.beside != kind.beside || m.freed != kind.freed })
 		if len(some) > 0 {
 			sample = append(sample, some[c.Rand().IntN(len(some))])
 		}

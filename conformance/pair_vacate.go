@@ -37,6 +37,30 @@ func (s *pairScene) vacate() {
 	}
 }
 
+// spares has A go on, and demands that B keeps what it has.
+func (s *pairScene) spares(next *lease, because string) {
+	if s.goesOn() && s.c.now() < next.end() {
+		s.c.breach(s.op.clause, "A was told ok although B has %q: %s", s.name, because)
+	}
+	s.intact(next, because)
+}
+
+// outranks has A go on when B has unlocked the name, and demands that a grant of A has the higher token. It returns false if A
+// keeps B from that.
+func (s *pairScene) outranks(next *lease, because string) bool {
+	s.other = next
+	if !s.vacated() {
+		return false
+	}
+	s.goesOn()
+	s.gate.heal()
+	if s.c.within(s.told, patience+s.c.Slack()) && s.got != nil && s.got.Err() == nil && s.got.Token() <= next.Token() {
+		s.c.breach("F1", "A was granted %q with token %d when B, which had it with token %d, had unlocked it: a token is drawn in the step that takes the name: %s",
+			s.name, s.got.Token(), next.Token(), because)
+	}
+	return true
+}
+
 // outlast waits until the lease of A is over, and looks shortly before whether its entry is there.
 func (s *pairScene) outlast(try func(...distlock.Option) answer) {
 	s.c.sleepUntil(s.held.Ends() - s.ttl/8)

@@ -40,6 +40,13 @@ func tokenMutants() []Mutant {
 			}},
 		},
 		{
+			Name: "TokenDrawnBefore", Flaw: "draws the token with one request, and takes the name with the next",
+			Seen:     "INCR, then SET NX",
+			KilledBy: []Kill{{"pair/try-free", "a token is drawn in the step that takes the name"}, {"pair/lock-held", "a token is drawn in the step that takes the name"}},
+			MayTrip:  append(tokens, "isolate/*"), Why: "requests are late in them",
+			design: outside(plain(flaw{try: drawThenTake, status: statusCounting, breaks: breakCounting})),
+		},
+		{
 			Name: "TokenOnRenew", Flaw: "has a new token after every renewal",
 			Seen:     "",
 			KilledBy: []Kill{{"after/tokens", "but Inspect says"}},
@@ -63,6 +70,29 @@ func tryCounting(ctx context.Context, c *claim) (driver.Grant, error) {
 			}
 			e.token++
 			e.owner, e.ended = c.asked.Owner, false
+		}
+		g.Token = e.token
+	})
+	return g, nil
+}
+
+// drawThenTake takes the name with a token of an earlier request. What it has already keeps its token.
+func drawThenTake(ctx context.Context, c *claim) (driver.Grant, error) {
+	drawn := make(chan int64, 1) // one element: the caller may have left when the answer comes
+	err := c.driver.send(ctx, func(context.Context) error {
+		c.driver.with("all tokens", func(e *entry) { e.token++; drawn <- e.token })
+		return nil
+	})
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	g, err := c.inner.Try(ctx)
+	if err != nil {
+		return g, err
+	}
+	c.driver.with(c.asked.Name, func(e *entry) {
+		if e.owner != c.asked.Owner {
+			e.token, e.owner = <-drawn, c.asked.Owner
 		}
 		g.Token = e.token
 	})
