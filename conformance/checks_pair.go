@@ -20,7 +20,11 @@ func pairChecks() []Check {
 		if op.id == "" {
 			continue
 		}
-		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Alone: op.sweeps, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
+		var needs []Cap
+		if op.unsaid {
+			needs = []Cap{capProxy}
+		}
+		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Needs: needs, Alone: op.sweeps, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
 	}
 	for _, f := range fates() {
 		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, Run: func(c *C) { c.fated(f) }})
@@ -52,6 +56,8 @@ func pairings() []pairing {
 			rule: "an Unlock that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and does not say that the lock was held until then"},
 		{id: "hand-over", clause: "H6", what: "Unlock of a name that another waits for", lossy: true, prepare: awaitedBefore, run: pairUnlock,
 			rule: "an Unlock that hands the name over and is stopped at any of its requests or steps until the lease is over, and the waiter and another have had the name, gives it to nobody"},
+		{id: "undo", clause: "H1", what: "the undo of a TryLock", unsaid: true, prepare: unheardBefore, run: pairUndo,
+			rule: "what a TryLock does about a grant that it has not heard of, stopped at any of its requests until the lease is over and another has the name, does not touch it"},
 		{id: "extend", clause: "H5", what: "Extend", lossy: true, prepare: takenBefore, run: pairExtend,
 			rule: "an Extend that is stopped at any of its requests or steps until the lease is over and another has the name does not touch it, and revives nothing"},
 		{id: "renewal", clause: "H5", what: "a renewal", prepare: renewedBefore, run: pairRenewal,
@@ -143,6 +149,20 @@ func takenBefore(s *pairScene) {
 	}
 }
 
+// unheardBefore has A get the name without being told. What A sends next undoes that.
+func unheardBefore(s *pairScene) {
+	c, before := s.c, s.a.link.Fired()
+	s.undoing = make(chan struct{})
+	s.a.link.DropReply(1)
+	c.Go(func() {
+		defer close(s.undoing)
+		ctx, cancel := context.WithTimeout(c.ctx, s.ttl/8)
+		defer cancel()
+		s.got, s.err = s.claim(ctx, oracle.OpTry)
+	})
+	c.eventually(s.ttl/16, func() bool { return s.a.link.Fired() > before })
+}
+
 // awaitedBefore has a second wait where a message is lost: a release that arrives twice may hand the name on twice.
 func awaitedBefore(s *pairScene) {
 	if s.behind != nil {
@@ -232,6 +252,13 @@ func (s *pairScene) claim(ctx context.Context, op oracle.Op) (*lease, error) {
 }
 
 func pairUnlock(s *pairScene, ctx context.Context) (*lease, error) { return nil, s.held.Unlock(ctx) }
+
+// pairUndo waits for the requests that may come when the call has returned: a client with one connection first has to find it dead.
+func pairUndo(s *pairScene, _ context.Context) (*lease, error) {
+	<-s.undoing
+	s.c.sleep(s.ttl)
+	return s.got, s.err
+}
 
 // pairExtend asks for more than the lock was taken for: else there may be nothing to do.
 func pairExtend(s *pairScene, ctx context.Context) (*lease, error) {

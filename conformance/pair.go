@@ -37,6 +37,7 @@ type pairing struct {
 	waits  bool // until the name is free
 	lapses bool // and it becomes free as the lease of B, which is cut off, runs out
 	handed bool // and it becomes free meanwhile
+	unsaid bool // A was not told of a grant before, and undoes it: it needs a wire
 	lossy  bool // group pair/ also looks what becomes of it when a message is lost
 	breaks bool // a hold is broken, by A or meanwhile: it skips the check if the store has no Break
 	broken bool // it is that of A, which is stopped, and its context goes on
@@ -67,7 +68,8 @@ type pairScene struct {
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
 	manner      manner
-	arm         func() // of an operation that is handed the name: has the message lost
+	arm         func()        // of an operation that is handed the name: has the message lost
+	undoing     chan struct{} // of the undo of a call: closed when that has returned
 
 	told chan struct{} // closed when A's operation is over
 	took time.Duration // that it took, where a message was lost
@@ -126,6 +128,10 @@ func (c *C) pair(op pairing) {
 		}
 		deepest = max(deepest, n)
 	}
+	if len(seen) == 1 && len(seen[notReached]) > 0 && op.unsaid {
+		c.Logf("A sends nothing to undo what it has not heard of: its entry may end with its session")
+		return
+	}
 	c.tellOutcomes(fmt.Sprintf("%s, each of the first %d %s of A", op.in(ways), deepest, unit), seen)
 }
 
@@ -137,6 +143,11 @@ func (s *pairScene) open(i int) {
 		s.name = c.Name("n")
 	case s.manner.called != nil:
 		s.name = s.manner.called(s.name)
+	}
+	if s.op.unsaid {
+		s.a = c.openVia(fmt.Sprint("A", i))
+		s.gate = &wireGate{link: s.a.link}
+		return
 	}
 	s.a, s.gate = c.openGated(fmt.Sprint("A", i))
 	if _, ok := s.gate.(*stepGate); ok {
@@ -380,19 +391,4 @@ func (s *pairScene) recorded(ctx context.Context, next *lease, until time.Durati
 	if end := c.now() + st.Remaining; st.Remaining > 0 && end+c.timing.TTLGranularity+c.skew(next.asked) < deadline {
 		c.breach(s.op.clause, "the lease of B ends at %s by the word of the store, but B may believe in it until %s: %s", millis(end), millis(deadline), because)
 	}
-}
-
-// over lets A end its operation, and ends what A holds.
-func (s *pairScene) over(o outcome) outcome {
-	s.gate.release()
-	s.gate.heal()
-	if !s.c.within(s.told, patience+s.c.Slack()) {
-		s.c.breach("A4", "%s by A has not returned %v after A could go on", s.op.what, patience)
-	}
-	for _, h := range []*lease{s.held, s.got} {
-		if h != nil {
-			_ = h.unlock() // ErrLost where it was
-		}
-	}
-	return o
 }

@@ -28,3 +28,18 @@ func (c *C) tellOutcomes(text string, seen map[outcome][]int) {
 		c.Inconclusivef("A could not be stopped, nor B pass it: %s", text)
 	}
 }
+
+// over lets A end its operation, and ends what A holds.
+func (s *pairScene) over(o outcome) outcome {
+	s.gate.release()
+	s.gate.heal()
+	if !s.c.within(s.told, patience+s.c.Slack()) {
+		s.c.breach("A4", "%s by A has not returned %v after A could go on", s.op.what, patience)
+	}
+	for _, h := range []*lease{s.held, s.got} {
+		if h != nil {
+			_ = h.unlock() // ErrLost where it was
+		}
+	}
+	return o
+}

@@ -36,6 +36,13 @@ func lookingMutants() []Mutant {
 			}})),
 		},
 		{
+			Name: "LookThenUndo", Flaw: "looks with one request whether a call that has failed has left an entry, and deletes by name with a second",
+			Seen:     "an atomic release, and a clean-up that was written later",
+			KilledBy: []Kill{{"pair/undo", says}},
+			MayTrip:  []string{"fault/*", "cancel/*", "stress/*"}, Why: "calls are undone in them",
+			design: design{store: ledger(ledgerFlaw{}).store, driver: undoingLoosely},
+		},
+		{
 			Name: "LookThenRenew", Flaw: "looks with one request whether the entry is its own, and writes it anew with a second",
 			Seen:     "GET, compare, SET with a new expiry",
 			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}, {"pair/extend-broken", says}, {"pair/renewal-broken", says}},
@@ -101,4 +108,39 @@ func lookThenRenew(ctx context.Context, c *claim, ttl time.Duration) (driver.Gra
 		c.token = g.Token
 	}
 	return g, err
+}
+
+// undoingLoosely undoes what was not heard of in two requests, and releases what was in one.
+func undoingLoosely(e *env) driver.Driver {
+	s := e.mem.(*ledgerDriver).store
+	return e.outside(flaw{release: func(ctx context.Context, c *claim) error {
+		if c.won {
+			return c.inner.Release(ctx)
+		}
+		mine := make(chan bool, 1) // one element: the caller may have left when the answer comes
+		step := func(f func(r *row)) error {
+			return c.driver.send(ctx, func(context.Context) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				f(s.row(c.asked.Name, time.Now()))
+				return nil
+			})
+		}
+		err := step(func(r *row) {
+			s.gone[c.asked.Owner] = true
+			mine <- r.hold != nil && r.hold.request.Owner == c.asked.Owner
+		})
+		if err != nil {
+			return err
+		}
+		if !<-mine {
+			return c.inner.Release(ctx)
+		}
+		return step(func(r *row) {
+			if r.hold != nil {
+				r.end("released")
+				s.handOff(r, time.Now())
+			}
+		})
+	}})
 }
