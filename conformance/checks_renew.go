@@ -14,7 +14,7 @@ import (
 func renewChecks() []Check {
 	return []Check{
 		{ID: "renew/late-request", Clause: "H5", Mandatory: true, Needs: []Cap{capProxy}, Run: renewLateRequest,
-			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder"},
+			Rule: "a renewal that reaches the store after the lease has ended revives nothing and does not touch the next holder; one that reaches it after an Extend shortens nothing"},
 		{ID: "renew/boundary", Clause: "H1", Mandatory: true, Heavy: true, Run: renewBoundary,
 			Rule: "an Extend within milliseconds of the end of the lease either keeps the lock or fails, whatever a rival does meanwhile"},
 		{ID: "renew/short-extends", Clause: "H5", Mandatory: true, Run: renewShortExtends,
@@ -57,9 +57,13 @@ func renewLateRequest(c *C) {
 		// and one of a unit would, where the machine or the store is late.
 		ttl = c.fits(min(ttl, minUnit))
 	}
-	c.together(3, func(i int, _ *rand.Rand) {
-		if i == 2 {
+	c.together(4, func(i int, _ *rand.Rand) {
+		switch i {
+		case 2:
 			c.lateLook()
+			return
+		case 3:
+			c.lateRenewal()
 			return
 		}
 		who := []string{"-free", "-taken"}[i]
@@ -110,6 +114,37 @@ func (c *C) lateLook() {
 	next := c.pollFor(third, h.Name(), c.atMost(c.fits(4*ttl))+c.timing.ExpiryLag+c.soon(), "B had extended its lock, and died")
 	if next.ret < end {
 		c.breach("H5", "C was granted %q at %s, but B, which had extended it, has it until %s: an earlier request of B, made when it waited, has arrived since", h.Name(), millis(next.ret), millis(end))
+	}
+	next.free()
+}
+
+// lateRenewal has a renewal arrive when the lock was extended meanwhile. Where a connection is all that a client has, the Extend is
+// behind it, and there is nothing to see.
+func (c *C) lateRenewal() {
+	a, third := c.openVia("A-renewal"), c.open("C-renewal")
+	h := a.mustTry(c.Name("-renewal"), "which is fresh")
+	c.sleep(quiet) // as in extendLate
+	before := a.link.Fired()
+	a.link.HoldRequest(1)
+	if !c.eventually(c.Unit(), func() bool { return a.link.Fired() > before }) {
+		a.link.Release()
+		c.Inconclusivef("no renewal of %s was sent within a unit", a.who)
+	}
+	ctx, cancel := c.patiently()
+	defer cancel()
+	ttl := c.extends(c.Unit(), 2*c.Unit())
+	if err := h.Extend(ctx, ttl); err != nil {
+		c.Logf("a renewal of %s was held back, and its Extend not confirmed: %v", a.who, err)
+		a.link.Release()
+		return
+	}
+	end := h.Ends()
+	a.link.Release()
+	c.sleep(quiet)
+	a.cutOff()
+	next := c.pollFor(third, h.Name(), c.atMost(ttl)+c.timing.ExpiryLag+c.soon(), "A had extended its lock, and died")
+	if next.ret < end {
+		c.Failf("C was granted %q at %s, but A, which had extended it, has it until %s: a renewal of A that was sent before has arrived since", h.Name(), millis(next.ret), millis(end))
 	}
 	next.free()
 }

@@ -37,6 +37,12 @@ func lateMutants() []Mutant {
 			design: design{driver: countingFromReply},
 		},
 		{
+			Name: "RenewsByOwnCount", Flaw: "sets the expiry to the TTL, or to what it believes is left when it sends the renewal, also where an Extend has come in between",
+			Seen:     "PEXPIRE, where the client knows better than the server",
+			KilledBy: []Kill{{"renew/late-request", "a renewal of A that was sent before"}},
+			design:   inside(flaw{try: tryUntil, renew: renewByOwnCount}),
+		},
+		{
 			Name: "BatchProlongs", Flaw: "looks with one request at all locks of a batch, and with the next has what is there by then last for as long as was asked",
 			Seen:     "a pipeline of HGET, and one of PEXPIRE with GT",
 			KilledBy: []Kill{{"pair/renewal", "are left of the lease of B"}},

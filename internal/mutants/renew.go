@@ -94,6 +94,26 @@ func renewOver(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, 
 	return renewAnew(ctx, c, ttl)
 }
 
+// tryUntil notes how long the claim may believe in its grant.
+func tryUntil(ctx context.Context, c *claim) (driver.Grant, error) {
+	g, err := c.inner.Try(ctx)
+	if err == nil {
+		c.until = time.Now().Add(g.TTL)
+	}
+	return g, err
+}
+
+// renewByOwnCount does not look at the expiry that it replaces. A copy that arrives late knows of no renewal since.
+func renewByOwnCount(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	left := max(ttl, time.Until(c.until))
+	g, err := c.inner.Renew(ctx, ttl)
+	if err != nil {
+		return g, err
+	}
+	c.until = time.Now().Add(left)
+	return driver.Grant{TTL: left}, c.reset(ctx, left)
+}
+
 // tryAndSign notes the owner of the grant.
 func tryAndSign(ctx context.Context, c *claim) (driver.Grant, error) {
 	g, err := c.inner.Try(ctx)
