@@ -85,7 +85,7 @@ func fates() []fate {
 		{id: "reply-lost", clause: "A5", what: "the reply to it was lost", ways: []way{{arm: netfault.Link.CutReply}, {arm: netfault.Link.DropReply, silent: true}},
 			rule: "whichever reply of an operation is lost: the same"},
 		{id: "left-late", clause: "A4", late: true, what: "its request arrived after A had given up", ways: []way{{arm: netfault.Link.HoldRequest, silent: true}, {arm: netfault.Link.HoldRequest, silent: true, between: true},
-			{arm: netfault.Link.HoldRequest, silent: true, undone: true}},
+			{arm: netfault.Link.HoldRequest, silent: true, undone: true}, {arm: netfault.Link.HoldRequest, silent: true, undone: true, swept: true}},
 			rule: "whichever request of an operation arrives when its caller has given up: what it gets is undone, and what another has meanwhile is not touched"},
 	}
 }

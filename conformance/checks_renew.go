@@ -57,12 +57,12 @@ func renewLateRequest(c *C) {
 		// and one of a unit would, where the machine or the store is late.
 		ttl = c.fits(min(ttl, minUnit))
 	}
-	c.together(4, func(i int, _ *rand.Rand) {
+	c.together(5, func(i int, _ *rand.Rand) {
 		switch i {
-		case 2:
-			c.lateLook()
+		case 2, 3:
+			c.lateLook(i == 2)
 			return
-		case 3:
+		case 4:
 			c.lateRenewal()
 			return
 		}
@@ -89,15 +89,16 @@ func renewLateRequest(c *C) {
 	})
 }
 
-// lateLook has a look of a waiter arrive when it has been granted the name, and has extended its lock. In virtual time, where what
-// the client sends behind it goes on.
-func (c *C) lateLook() {
+// lateLook has a look of a waiter arrive when it has been granted the name, and has extended or unlocked its lock. In virtual time,
+// where what the client sends behind it goes on.
+func (c *C) lateLook(extended bool) {
 	if _, ok := can[Proxy](c, capProxy); !ok || !c.Virtual() {
 		return
 	}
-	a, b, third := c.open("A-look"), c.openVia("B-look"), c.open("C-look")
+	who := map[bool]string{true: "-look", false: "-look at the past"}[extended]
+	a, b, third := c.open("A"+who), c.openVia("B"+who), c.open("C"+who)
 	ttl := c.Unit()
-	h := a.mustTry(c.Name("-look"), "which is fresh", distlock.TTL(c.long()))
+	h := a.mustTry(c.Name(who), "which is fresh", distlock.TTL(c.long()))
 	w := b.begin(h.Name(), distlock.TTL(ttl))
 	c.awaitQueued(h.Name(), 1)
 	before := b.link.Fired()
@@ -106,6 +107,13 @@ func (c *C) lateLook() {
 	c.sleep(ttl/3 + c.soon()) // for which B waits for the answer
 	h.free()
 	got := w.woken(ttl/2, "A had unlocked it")
+	if !extended {
+		got.free()
+		b.link.Release()
+		c.sleep(quiet)
+		third.mustTry(h.Name(), "which B had waited for and has unlocked; then a look of B arrived that was sent before", distlock.TTL(ttl)).free()
+		return
+	}
 	got.mustExtend(c.fits(4 * ttl))
 	end := got.Ends()
 	b.link.Release()

@@ -56,6 +56,7 @@ type way struct {
 	silent  bool // A hears nothing, and gives up
 	between bool // B asks for the name before the message arrives
 	undone  bool // it arrives behind what A does about it, which goes another way
+	swept   bool // and behind a Sweep, which may forget that
 }
 
 // fated runs each operation with a fault in its k-th message, for each k, and looks what
@@ -70,13 +71,14 @@ func (c *C) fated(f fate) {
 	every := c.Virtual() || os.Getenv(pairsVariable) == "all"
 	var met, tried atomic.Int64
 	b, third, behind := c.open("B"), c.open("C"), c.open("D")
+	sweeps := f.late && situation{needs: canSweep}.there(third)
 	c.together(len(ops), func(i int, rng *rand.Rand) {
 		a := c.openVia(fmt.Sprint("A", i+1))
 		left := rng.IntN(2)
 		for k := range fateDepth {
 			asked, hit := 0, 0
 			for j, w := range f.ways {
-				if w.silent && !every && k > 0 && k%2 == left {
+				if w.silent && !every && k > 0 && k%2 == left || w.swept && (!sweeps || k > 1 || !every && left == 0) {
 					continue
 				}
 				for m, manner := range c.fateManners(f, ops[i], k) {
@@ -135,7 +137,7 @@ func (s *pairScene) suffer(f fate, w way) {
 	defer cancel()
 	_, apart := s.a.link.(interface{ Independent() })
 	switch {
-	case apart && f.late: // the undo must not overtake the request
+	case apart && f.late && !w.swept: // the undo must not overtake the request
 		s.a.link.Delay(4*limit, 0)
 	case s.op.handed: // when A waits, most likely
 		s.arm = func() { w.arm(s.a.link, s.k) }
@@ -155,8 +157,11 @@ func (s *pairScene) suffer(f fate, w way) {
 		next = s.b.try(s.name, distlock.TTL(c.long()))
 	}
 	if f.late {
-		if w.undone && !apart {
+		if w.undone && (!apart || w.swept) {
 			c.sleep(quiet)
+		}
+		if w.swept {
+			_, _ = s.third.sweepIdle(c.ctx, time.Nanosecond) // what it is told is judged by group sweep/
 		}
 		s.gate.release()
 		c.sleep(quiet) // what was on its way takes effect now, if it does

@@ -3,6 +3,7 @@ package virtual
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -35,7 +36,7 @@ func (d *linkedDriver) Capabilities() driver.Capabilities { return d.inner.Capab
 
 // Claim implements driver.Driver.
 func (d *linkedDriver) Claim(r driver.Request) driver.Claim {
-	return &linkedClaim{d, d.inner.Claim(r), r}
+	return &linkedClaim{driver: d, inner: d.inner.Claim(r), request: r}
 }
 
 // linkedClaim sends the calls of a claim over the link. A request that arrives
@@ -46,6 +47,8 @@ type linkedClaim struct {
 	driver  *linkedDriver
 	inner   driver.Claim
 	request driver.Request
+
+	releases atomic.Int64 // that have arrived
 }
 
 // again returns a claim for a late request.
@@ -55,9 +58,14 @@ func (c *linkedClaim) again() driver.Claim { return c.driver.inner.Claim(c.reque
 func (c *linkedClaim) Try(ctx context.Context) (driver.Grant, error) {
 	var g driver.Grant
 	var err error
+	sent := c.releases.Load()
 	lost := c.driver.link.Do(ctx,
 		func() { g, err = c.inner.Try(ctx) },
-		func() { _, _ = c.again().Try(context.WithoutCancel(ctx)) })
+		func() {
+			if c.driver.link.Remembers || c.releases.Load() == sent {
+				_, _ = c.again().Try(context.WithoutCancel(ctx))
+			}
+		})
 	if lost != nil {
 		return driver.Grant{}, lost
 	}
@@ -82,8 +90,8 @@ func (c *linkedClaim) Wait(ctx context.Context) error {
 func (c *linkedClaim) Release(ctx context.Context) error {
 	var err error
 	lost := c.driver.link.Do(ctx,
-		func() { err = c.inner.Release(ctx) },
-		func() { _ = c.again().Release(context.WithoutCancel(ctx)) })
+		func() { err = c.inner.Release(ctx); c.releases.Add(1) },
+		func() { _ = c.again().Release(context.WithoutCancel(ctx)); c.releases.Add(1) })
 	if lost != nil {
 		return lost
 	}

@@ -17,6 +17,10 @@ import (
 // Method Driver puts it in front of a driver. A driver that makes several requests
 // in one method passes each of them through Do instead.
 type Link struct {
+	// Remembers says that the store itself refuses a Try that arrives behind the release of its claim. Else Driver keeps such a
+	// Try from it: a store in the process, like that of memlock, has no need to remember what was released.
+	Remembers bool
+
 	mu                           sync.Mutex
 	cutReply, cutRequest, holdIn int           // how many more until the armed fault fires; 0 is not armed
 	repeatIn, hangIn             int           // likewise

@@ -43,6 +43,12 @@ func lateMutants() []Mutant {
 			design:   inside(flaw{try: tryUntil, renew: renewByOwnCount}),
 		},
 		{
+			Name: "BuriesUndone", Flaw: "remembers the release of a claim only if that had not got the name, and grants it to one that comes late otherwise",
+			Seen:     "a tombstone that is written where there was nothing to delete",
+			KilledBy: []Kill{{"renew/late-request", "which B had waited for and has unlocked"}},
+			design:   ledger(ledgerFlaw{buries: func(c *ledgerClaim) bool { return !c.won }}),
+		},
+		{
 			Name: "BatchProlongs", Flaw: "looks with one request at all locks of a batch, and with the next has what is there by then last for as long as was asked",
 			Seen:     "a pipeline of HGET, and one of PEXPIRE with GT",
 			KilledBy: []Kill{{"pair/renewal", "are left of the lease of B"}},

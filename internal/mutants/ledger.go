@@ -34,6 +34,7 @@ type row struct {
 	hold  *hold  // nil if nobody holds it
 	last  hold   // the one before that, or before now
 	how   string // how that has ended: "released", "expired" or "broken"
+	freed time.Time
 	queue []*place
 	token int64 // the last one granted
 }
@@ -64,6 +65,7 @@ type ledgerFlaw struct {
 	granted func(r *row)
 	renewed func(r *row, ttl time.Duration)
 	left    func(s *ledgerStore, r *row, c *ledgerClaim) (silent bool) // by a waiter that is in the queue still
+	buries  func(c *ledgerClaim) bool                                  // it remembers a release
 	deaf    func(s *ledgerStore, r *row, p *place) bool                // the next waiter, which is not woken
 	status  func(s *ledgerStore, r *row, st *distlock.Status)
 	unlists func(r *row) bool
@@ -85,6 +87,7 @@ func ledger(f ledgerFlaw) design {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.stuck = &e.world.stuck
+			e.link.Remembers = true
 			d := &ledgerDriver{store: s, client: e.id}
 			return e.link.Driver(d)
 		},
@@ -124,7 +127,9 @@ func (s *ledgerStore) row(name string, now time.Time) *row {
 		s.rows[name] = r
 	}
 	if r.hold != nil && !now.Before(r.hold.expires) {
+		end := r.hold.expires
 		r.end("expired")
+		r.freed = end
 	}
 	return r
 }
@@ -134,7 +139,7 @@ func (s *ledgerStore) live(r *row, now time.Time) {
 	r.queue = slices.DeleteFunc(r.queue, func(p *place) bool { return !now.Before(p.until) })
 }
 
-func (r *row) end(how string) { r.last, r.hold, r.how = *r.hold, nil, how }
+func (r *row) end(how string) { r.last, r.hold, r.how, r.freed = *r.hold, nil, how, time.Now() }
 
 func (r *row) at(owner string) int {
 	return slices.IndexFunc(r.queue, func(p *place) bool { return p.request.Owner == owner })
@@ -234,7 +239,9 @@ func (s *ledgerStore) renew(c *ledgerClaim, ttl time.Duration, now time.Time) (d
 
 // release removes every trace of the claim.
 func (s *ledgerStore) release(c *ledgerClaim, now time.Time) error {
-	s.gone[c.request.Owner] = true
+	if s.flaw.buries == nil || s.flaw.buries(c) {
+		s.gone[c.request.Owner] = true
+	}
 	r := s.row(c.request.Name, now)
 	held := r.hold != nil && r.hold.request.Owner == c.request.Owner
 	silent := !c.won && s.flaw.left != nil && s.flaw.left(s, r, c)

@@ -50,6 +50,13 @@ func overlookedMutants() []Mutant {
 			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
 			design: sweeping(ways{since: released, in32Bits: true}),
 		},
+		{
+			Name: "SweepsGraves", Flaw: "forgets with a sweep which claims were released, and grants them what they ask for late",
+			Seen:     "rows that are deleted with the list of the undone in them",
+			KilledBy: []Kill{{"pair/left-late", "something was left behind"}},
+			MayTrip:  []string{"sweep/*"}, Why: swept,
+			design: design{store: ledger(ledgerFlaw{}).store, driver: sweepingGraves},
+		},
 	}
 }
 
@@ -90,6 +97,26 @@ func unboundedMutants() []Mutant {
 			design: inside(flaw{try: tryAndNote, renew: renewExpired, release: releaseLive}),
 		},
 	}
+}
+
+// sweepingGraves sweeps a ledger.
+func sweepingGraves(e *env) driver.Driver {
+	s := e.mem.(*ledgerDriver).store
+	e.link.Remembers = true
+	return e.inside(flaw{sweep: func(_ context.Context, _ *flawed, idle time.Duration) (removed int, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		now := time.Now()
+		clear(s.gone)
+		for name := range s.rows {
+			r := s.row(name, now)
+			if s.live(r, now); r.hold == nil && len(r.queue) == 0 && now.Sub(r.freed) >= idle {
+				delete(s.rows, name)
+				removed++
+			}
+		}
+		return removed, nil
+	}})
 }
 
 // takingOver is a plain driver that takes over what has expired by two requests, for a Lock for which when is true.
