@@ -31,19 +31,21 @@ func batchFromRequest(c *C) {
 func batchLateRequest(c *C) {
 	c.requireFired(1)
 	a, b, third := c.openVia("A"), c.openMortal("B"), c.open("C")
-	held := c.takeAll(a, c.names(4), "which is fresh")
+	held := c.takeAll(a, c.names(5), "which is fresh")
 	a.link.HoldRequest(1)
 	if !c.eventually(c.Unit(), func() bool { return a.link.Fired() > 0 }) {
 		a.link.Release()
 		c.Inconclusivef("no renewal of A was sent within a unit")
 	}
-	// Where requests share a connection, the releases are held up as well, and the
-	// leases end.
+	// The releases are lost, as they would be held up where requests share a connection: the leases end.
+	a.link.Drop(true, false)
 	for _, h := range held {
 		c.Go(func() { _ = h.unlock() })
 	}
 	var taken, left []*lease
-	for i, h := range held {
+	untaken := held[4]
+	c.sleepUntil(max(untaken.gone(), untaken.Ends()+c.timing.ExpiryLag) + c.skew(untaken.asked))
+	for i, h := range held[:4] {
 		p := []*client{b, third}[i%2]
 		got := c.pollFor(p, h.Name(), h.gone()+c.Unit()+c.soon()-c.now(), "A had called Unlock, and its lease had ended", distlock.NoRenewal(), distlock.TTL(c.fits(2*c.Unit())))
 		if i%2 == 0 {
@@ -58,6 +60,7 @@ func batchLateRequest(c *C) {
 	for _, h := range left {
 		third.mustTry(h.Name(), "which everybody has unlocked, before a renewal of A arrived that had been held up on its way", distlock.TTL(c.short())).free()
 	}
+	third.mustTry(untaken.Name(), "which nobody has taken since the lease of A had ended, before a renewal of A arrived that had been held up on its way", distlock.TTL(c.short())).free()
 	for _, h := range taken[1:] {
 		third.mustBeBusyAfter(h.Name(), h, "a renewal of A, the holder before, had arrived late")
 	}

@@ -49,7 +49,33 @@ func mixedMutants() []Mutant {
 			MayTrip:  []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
 			design: batched(batchResets),
 		},
+		{
+			Name: "BatchRenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since, in a batch of two or more",
+			Seen:     "UPDATE with a list of owners, and without the expiry that the statement for one looks at",
+			KilledBy: []Kill{{"batch/late-request", "which nobody has taken since"}},
+			MayTrip:  []string{"batch/*", "stress/*", "fault/*"}, Why: "leases end while a renewal is under way in them",
+			design: inside(flaw{try: tryAndNote, renew: renewNoting, batch: renewExpiredIfMany, release: releaseLive}),
+		},
 	}
+}
+
+func renewExpiredIfMany(ctx context.Context, _ *flawed, batch []driver.Renewal) {
+	renew := renewNoting
+	if len(batch) > 1 {
+		renew = renewExpired
+	}
+	driver.RenewEach(ctx, batch, func(ctx context.Context, c driver.Claim, ttl time.Duration) (driver.Grant, error) {
+		return renew(ctx, c.(*claim), ttl)
+	})
+}
+
+// renewNoting notes until when the entry lasts.
+func renewNoting(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+	g, err := c.inner.Renew(ctx, ttl)
+	if err == nil {
+		c.driver.with(c.asked.Name, func(e *entry) { e.expires = time.Now().Add(g.TTL) })
+	}
+	return g, err
 }
 
 // renewingByName knows a lock by its name, also after the name has gone to another.
