@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,6 +73,8 @@ func pairings() []pairing {
 			rule: "a Close that is stopped at any of its requests or steps until the lease of a lock is over and another has the name does not touch it"},
 		{id: "break", clause: "O2", what: "Break", breaks: true, prepare: brokenBefore, run: pairBreak,
 			rule: "a Break that is stopped at any of its requests or steps until the hold that it is to end is over does not touch the next one"},
+		{id: "shown", clause: "O1", what: "Inspect, List and TryLock of a held name", prepare: shownBefore, run: pairShown,
+			rule: "an Inspect, a List or a refusal that is stopped at any of its requests or steps, while the name goes from one holder to the next, has the text and the token of one of them"},
 		{id: "sweep", clause: "O4", what: "Sweep", sweeps: true, prepare: sweptBefore, run: pairSweep,
 			rule: "a Sweep that is stopped at any of its requests or steps does not touch a name that was taken meanwhile"},
 	}
@@ -215,6 +218,14 @@ func brokenBefore(s *pairScene) {
 	}
 }
 
+// formerText is the text of the hold before that of B.
+const formerText = "the text of the one before"
+
+func shownBefore(s *pairScene) {
+	s.other = s.b.mustTry(s.name, "which is fresh", distlock.TTL(s.c.long()), distlock.Holder(formerText))
+	s.token = s.other.Token()
+}
+
 func sweptBefore(s *pairScene) {
 	s.third.sweep(time.Nanosecond) // skips the check if not supported; leaves A nothing else to sweep
 	h := s.b.mustTry(s.name, "which is fresh", distlock.NoRenewal(), distlock.TTL(s.c.short()))
@@ -284,4 +295,26 @@ func pairBreak(s *pairScene, ctx context.Context) (*lease, error) {
 func pairSweep(s *pairScene, ctx context.Context) (*lease, error) {
 	_, err := s.a.sweepIdle(ctx, time.Nanosecond)
 	return nil, err
+}
+
+// pairShown judges itself what A is told. A refusal may leave out what it does not know.
+func pairShown(s *pairScene, ctx context.Context) (*lease, error) {
+	whole := func(clause, what, text string, token int64) {
+		if (text == formerText) != (token == s.token) {
+			s.c.breach(clause, "%s by A was stopped at its request or step %d, while %q went from one holder, with the text %q and token %d, to the next; it tells the text %q and token %d: both have to be read in one step",
+				what, s.k, s.name, formerText, s.token, text, token)
+		}
+	}
+	st, err := s.a.inspect(ctx, s.name)
+	all, _ := s.a.listed(ctx, s.name)
+	for i, st := range append([]distlock.Status{st}, all...) {
+		if st.Held && st.Name == s.name && (i > 0 || err == nil) {
+			whole("O1", []string{"Inspect", "List"}[min(i, 1)], st.Holder, st.Token)
+		}
+	}
+	a := s.a.acquire(ctx, oracle.OpTry, s.name, distlock.TTL(s.ttl))
+	if held, ok := errors.AsType[*distlock.HeldError](a.err); ok && held.Holder != "" && held.Token != 0 {
+		whole("A6", "TryLock", held.Holder, held.Token)
+	}
+	return a.lease, nil
 }

@@ -107,6 +107,39 @@ func lookMutants() []Mutant {
 			design: inside(flaw{try: tryAndNote, inspect: inspectAndRenew}),
 		},
 		{
+			Name: "LooksTwice", Flaw: "reads the text of the holder with one request, and the token with a second",
+			Seen:     "a key with the text beside that with the token",
+			KilledBy: []Kill{{"pair/shown", "both have to be read in one step"}},
+			design: outside(flaw{inspect: func(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
+				first, err := d.look(ctx, name)
+				if err != nil {
+					return first, err
+				}
+				st, err := d.look(ctx, name)
+				if first.Held && st.Held {
+					st.Holder = first.Holder
+				}
+				return st, err
+			}}),
+		},
+		{
+			Name: "ToldInTwo", Flaw: "tells in a refusal the text of the holder as of one request, and the token as of a second",
+			KilledBy: []Kill{{"pair/shown", "both have to be read in one step"}},
+			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
+				g, err := c.inner.Try(ctx)
+				held, refused := errors.AsType[*distlock.HeldError](err)
+				if !refused {
+					return g, err
+				}
+				first, failed := c.driver.inner.Inspect(ctx, c.asked.Name)
+				st, again := c.driver.inner.Inspect(ctx, c.asked.Name)
+				if failed != nil || again != nil || !first.Held || !st.Held {
+					return g, err
+				}
+				return g, &distlock.HeldError{Remaining: held.Remaining, Holder: first.Holder, Token: st.Token}
+			}}),
+		},
+		{
 			Name: "OwnOnly", Flaw: "shows what its own client holds, and nothing else",
 			KilledBy: []Kill{{"after/shows", "told that nobody holds it"}},
 			MayTrip:  []string{"inspect/*", "list/*"}, Why: "one client looks at what another holds in them",
