@@ -82,6 +82,7 @@ func tryDoesNotWait(c *C) {
 	w := b.begin(waited, distlock.TTL(c.long()))
 	c.awaitQueued(waited, 1)
 	c.refusesAtOnce(b, waited)
+	c.refusesAtOnce(third, waited) // which asks the store: nobody of its client waits
 	w.cancel()
 	h.free()
 }

@@ -91,6 +91,11 @@ func wrapperMutants() []Mutant {
 			design: wrapper{try: tryForLong}.in(),
 		},
 		{
+			Name: "TryBehindQueue", Flaw: "lets TryLock wait for half a second where others wait for the name",
+			KilledBy: []Kill{{"wait/try-does-not-wait", "it waits for something"}},
+			design:   inside(flaw{try: tryBehindQueue}),
+		},
+		{
 			Name: "DeafToCancel", Flaw: "looks at its context once in five seconds",
 			Seen:     "sleeping between two attempts",
 			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"fault/black-hole", "has not returned"}},
@@ -146,6 +151,16 @@ func tryForLong(ctx context.Context, call lockFunc, name string, opts []distlock
 		time.Sleep(time.Second / 4)
 	}
 	return call(ctx, name, opts...)
+}
+
+func tryBehindQueue(ctx context.Context, c *claim) (driver.Grant, error) {
+	if st, err := c.driver.mem.Inspect(ctx, c.asked.Name); err == nil && c.asked.NoWait && st.Waiters > 0 {
+		select {
+		case <-time.After(time.Second / 2):
+		case <-ctx.Done():
+		}
+	}
+	return c.inner.Try(ctx)
 }
 
 // lockSlowly gives the call five seconds at a time, whatever its context says.
