@@ -75,22 +75,31 @@ func blackHole(c *C) {
 	c.pollFor(b, other, h.granted()+c.timing.ExpiryLag+c.soon(), "the calls of A for it had failed").free()
 	if c.Virtual() { // it takes three TTLs and more
 		c.waiterFails(a, b)
-		c.tryFails(a)
+		c.failsAtOnce(a)
 	}
 }
 
-// tryFails demands that a TryLock fails at once while each of its connections breaks.
-func (c *C) tryFails(a *client) {
-	broken := func() { a.link.Drop(true, true); a.link.CutAll() }
-	broken()
-	stop := c.repeat(broken)
-	done := make(chan struct{})
-	c.Go(func() { defer close(done); a.acquire(c.ctx, oracle.OpTry, c.Name("outage"), distlock.TTL(c.long())) })
-	if bound := c.Unit() / 10; !c.within(done, bound) {
-		c.breach("A3", "all connections of A break; a TryLock fails at once then, and has not returned after %v", bound)
+// failsAtOnce demands that a TryLock, and a Lock that was told nothing yet, fail at once while each of their connections breaks.
+func (c *C) failsAtOnce(a *client) {
+	defer a.breaksAll()()
+	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+		done := make(chan struct{})
+		c.Go(func() {
+			defer close(done)
+			a.acquire(c.ctx, op, c.Name(fmt.Sprint("outage-", op)), distlock.TTL(c.long()))
+		})
+		if bound := c.Unit() / 10; !c.within(done, bound) {
+			c.breach("A3", "all connections of A break; a %s fails at once then, and has not returned after %v", op, bound)
+		}
 	}
-	stop()
-	a.link.Heal()
+}
+
+// breaksAll has each connection of p break, again and again, until mend has returned.
+func (p *client) breaksAll() (mend func()) {
+	all := func() { p.link.Drop(true, true); p.link.CutAll() }
+	all()
+	stop := p.c.repeat(all)
+	return func() { stop(); p.link.Heal() }
 }
 
 // waiterFails demands that a Lock that waits comes to its end in an outage, although its context does not.

@@ -67,10 +67,9 @@ func quietWhenHealthy(c *C) {
 // outlasts has every request of A fail for some time, but for less than its TTL has left. On
 // a real network nobody knows how soon a client library connects again.
 func (c *C) outlasts(a, b *client, h *lease) {
-	stop := c.repeat(func() { a.link.Drop(true, true); a.link.CutAll() })
+	mend := a.breaksAll()
 	c.sleep(c.Unit() * 2 / 5)
-	stop()
-	a.link.Heal()
+	mend()
 	c.sleep(c.Unit() / 2)
 	c.mustLive(h, "several renewals having failed, but not for as long as its TTL")
 	b.mustBeBusy(h.Name(), h)

@@ -22,7 +22,12 @@ func cutMutants() []Mutant {
 			Name: "DownIsAgain", Flaw: "has a TryLock that cannot reach the store repeated for as long as its lease would last",
 			Seen:     "a retry option without a bound",
 			KilledBy: []Kill{{"fault/black-hole", "a TryLock fails at once"}},
-			design:   unanswered(driver.Again, func(*claim) bool { return true }),
+			design:   unanswered(driver.Again, func(c *claim) bool { return c.asked.NoWait }),
+		},
+		{
+			Name: "DownIsAgainForLock", Flaw: "has a first Lock that cannot reach the store repeated for as long as its lease would last",
+			KilledBy: []Kill{{"fault/black-hole", "a Lock fails at once"}},
+			design:   unanswered(driver.Again, func(c *claim) bool { return !c.asked.NoWait && !c.refused }),
 		},
 		{
 			Name: "PlaceByConnection", Flaw: "takes its place in the queue from a waiter of which a request has failed",
