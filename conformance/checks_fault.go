@@ -148,6 +148,13 @@ func waiterCut(c *C) {
 		b.link.Heal()
 	}
 	c.requireFired(1) // CutAll finds nothing where connections come and go, and a waiter need not send anything
+	if c.Virtual() {  // on a real network nobody knows how soon a client library connects again
+		outage, mend := min(c.long(), time.Minute)*2/5, b.breaksAll()
+		if c.comes(queue[0].done, outage) {
+			c.Failf("B waited for %q, and had been told so; its connections broke for %v, less than its TTL and a minute, and Lock returned: %v", h.Name(), outage, queue[0].a.err)
+		}
+		mend()
+	}
 	h.free()
 	if c.firstDone(queue, looks+c.soon()) > 0 {
 		c.breach("W3", "B and then D waited for %q, and the connections of B broke meanwhile; D was served first", h.Name())

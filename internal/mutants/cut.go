@@ -19,6 +19,12 @@ func cutMutants() []Mutant {
 			design:   unanswered(driver.Answered, func(c *claim) bool { return c.refused }),
 		},
 		{
+			Name: "WaiterFailsTwice", Flaw: "takes the second look in a row of a waiter that had no answer for one that the store has refused for good",
+			Seen:     "a count of attempts",
+			KilledBy: []Kill{{"fault/waiter-cut", "its connections broke for"}},
+			design:   unanswered(driver.Answered, func(c *claim) bool { return c.refused && c.silences > 1 }),
+		},
+		{
 			Name: "DownIsAgain", Flaw: "has a TryLock that cannot reach the store repeated for as long as its lease would last",
 			Seen:     "a retry option without a bound",
 			KilledBy: []Kill{{"fault/black-hole", "a TryLock fails at once"}},
@@ -56,9 +62,11 @@ func unanswered(f driver.Fate, of func(*claim) bool) design {
 	return outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 		g, err := c.inner.Try(ctx)
 		if errors.Is(err, distlock.ErrHeld) {
-			c.refused = true
-		} else if err != nil && ctx.Err() == nil && of(c) {
-			err = &driver.Fault{Fate: f, Err: err}
+			c.refused, c.silences = true, 0
+		} else if err != nil && ctx.Err() == nil {
+			if c.silences++; of(c) {
+				err = &driver.Fault{Fate: f, Err: err}
+			}
 		}
 		return g, err
 	}}))

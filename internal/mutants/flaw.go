@@ -96,6 +96,7 @@ type claim struct {
 	began    time.Time      // of the first Try
 	won      bool           // a Try has returned a grant
 	refused  bool           // a Try was refused
+	silences int            // of Try, in a row: it had no answer
 	token    int64          // of that grant
 	renewals int64          // that were asked for
 	until    time.Time      // the end of the last renewal
