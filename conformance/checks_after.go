@@ -304,12 +304,11 @@ func (s *scene) mustCount(st distlock.Status) {
 // mustDate compares when A's lock was acquired with a mark: the clock is the store's, but
 // runs like ours.
 func (s *scene) mustDate(acquired, marked time.Time, mark *lease) {
-	const resolution = time.Second // of the clock that a store may write down
 	if acquired.IsZero() || marked.IsZero() {
 		return
 	}
 	least, most := mark.call-s.h.ret, mark.ret-s.since
-	grain := resolution + s.skew(most)
+	grain := dated + s.skew(most)
 	if passed := marked.Sub(acquired); passed < least-grain || passed > most+grain {
 		s.Failf("A was granted %q at %s and C %q at %s, between %v and %v later; by AcquiredAt of Inspect, %v and %v, it was %v",
 			s.name, millis(s.h.ret), mark.Name(), millis(mark.ret), least, most, acquired.Format(time.RFC3339Nano), marked.Format(time.RFC3339Nano), passed)

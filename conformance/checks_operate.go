@@ -31,7 +31,7 @@ func (c *C) mustAgree(eye *client, h *lease, listed distlock.Status, began, know
 			same.Wanted = same.Wanted || now.Name == h.Name() && now.Wanted
 		}
 	}
-	if same != st || !listed.AcquiredAt.Equal(st.AcquiredAt) {
+	if same != st || !sameDate(listed.AcquiredAt, st.AcquiredAt) {
 		c.Failf("%s holds %q; List says of it %+v, but Inspect %+v", h.p.who, h.Name(), listed, st)
 	}
 	grain := c.timing.TTLGranularity + c.skew(h.asked)

@@ -153,6 +153,15 @@ func toleratedAnswers() []Tolerated {
 			}),
 		},
 		{
+			Name: "TellsAge", Unusual: "knows how long ago a lock was acquired, in whole tenths of a second, and no date",
+			design: inside(flaw{status: func(_ *env, st *distlock.Status) {
+				if st.Held {
+					now := time.Now()
+					st.AcquiredAt = now.Add(-now.Sub(st.AcquiredAt).Truncate(time.Second / 10))
+				}
+			}}),
+		},
+		{
 			Name: "ReleaseTwice", Unusual: "loses the reply to one release in twenty, and has to ask again",
 			design: outside(flaw{release: releaseTwice}),
 		},
