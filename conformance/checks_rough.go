@@ -74,7 +74,7 @@ func repeatedRequest(c *C) {
 
 	h = a.mustTry(c.Name("extend"), "which is fresh", distlock.NoRenewal())
 	link.Repeat(1)
-	h.mustExtend(c.fits(4 * c.Unit()))
+	h.mustExtend(c.extends(c.Unit(), 4*c.Unit()))
 	h.free()
 	next = b.mustTry(h.Name(), "which A has unlocked", distlock.NoRenewal())
 	arrives()

@@ -46,28 +46,31 @@ func sweepHeld(c *C) {
 	waited := a.mustTry(c.Name("waited"), "which is fresh", distlock.TTL(c.long()))
 	w := b.begin(waited.Name(), distlock.TTL(c.long()))
 	c.awaitQueued(waited.Name(), 1)
+	inherited := c.takenOver(a)
 	held := []*lease{
 		a.mustTry(c.Name("renewed"), "which is fresh"),
 		a.mustTry(c.Name("fixed"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.fits(4*c.Unit()))),
 		a.mustTry(c.Name("extended"), "which is fresh", distlock.NoRenewal()),
 		waited,
 	}
-	held[2].mustExtend(c.fits(4 * c.Unit()))
-	held = append(held, c.takenOver(a))
+	call, _ := held[2].mustExtend(c.extends(c.Unit(), 4*c.Unit()))
+	span := min(c.Unit()*3/2, (held[2].Ends()-call)*7/8) // one that can be extended by little ends before that
+	held = append(held, inherited)
 	for i := range 4 {
-		c.sleepUntil(held[0].ret + time.Duration(i)*c.Unit()/2)
+		c.sleepUntil(call + time.Duration(i)*span/3)
 		for _, idle := range []time.Duration{time.Nanosecond, time.Millisecond, c.Unit() / 4} {
 			third.sweep(idle)
 			c.mustKeep(held, third, fmt.Sprintf("the store was swept of what was idle for %v", idle))
 		}
 	}
+	held[2].free()
 	waited.free()
 	next := w.woken(c.soon(), "A had unlocked it, and the store was swept while it waited")
 	if next.Token() <= waited.Token() {
 		c.Failf("A held %q with token %d; the store was swept meanwhile, and B was granted it with token %d", waited.Name(), waited.Token(), next.Token())
 	}
 	next.free()
-	c.freeAll(append(held[:3:3], held[4:]...))
+	c.freeAll(append(held[:2:2], inherited))
 	c.sweepsAlike(a, third)
 }
 

@@ -105,7 +105,11 @@ func (m *leaseModel) extend(s leaseState, in leaseInput) ([]leaseState, string) 
 		if reason := m.alive(s, in); reason != "" {
 			return nil, reason
 		}
-		s.expMin = max(s.expMin, m.leaseEnd(in, in.TTL))
+		ttl := in.TTL
+		if in.Deadline < in.Call.At+ttl/2 {
+			ttl = 0 // a renewed lock gets the most that the store can promise, which Deadline shows (E2)
+		}
+		s.expMin = max(s.expMin, m.leaseEnd(in, ttl))
 		s.expMax = max(s.expMax, in.ret+m.h.granted(in.TTL)+m.h.ExpiryLag)
 	case OutcomeLost:
 		if mine && s.expMax < forever {

@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -125,7 +126,27 @@ func toleratedWays() []Tolerated {
 			Name: "KeepsRows", Unusual: "keeps a row for every name, with tokens of its own, until it is swept",
 			design: sweeping(ways{since: released}),
 		},
+		{
+			Name: "ShortSessions", Unusual: "extends a lock to five quarters of its TTL at the most, as it declares, and keeps rows until it is swept",
+			design: inside(extendingLittle(ways{since: released}.sweep)),
+		},
 	}
+}
+
+// extendingLittle is rows for a store that makes a session for the TTL of a lock.
+func extendingLittle(sweep func(context.Context, *flawed, time.Duration) (int, error)) flaw {
+	f := rows()
+	f.sweep = sweep
+	f.caps = func(c *driver.Capabilities) { c.MaxExtend = 1.25 }
+	renew := f.renew
+	f.renew = func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+		most := c.asked.TTL * 13 / 10
+		if ttl > most && c.asked.NoRenewal {
+			return driver.Grant{}, &driver.Fault{Fate: driver.Answered, Err: fmt.Errorf("%w: allowed is %v", distlock.ErrInvalid, most)}
+		}
+		return renew(ctx, c, min(ttl, most))
+	}
+	return f
 }
 
 // toleratedAnswers answer, or declare, in another way than most.
