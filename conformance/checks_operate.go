@@ -78,7 +78,7 @@ func sweepExact(c *C) {
 
 // leaves returns how much of a name there is to sweep when it was unlocked, and when its lease has run out.
 func (c *C) leaves(p *client) (released, expired int) {
-	const idle = time.Second
+	idle := c.rounded(time.Second)
 	p.mustTry(c.Name("released"), "which is fresh").free()
 	for _, unit := range []time.Duration{time.Microsecond, time.Millisecond, time.Second} {
 		for _, units := range []time.Duration{1 << 31, 1 << 32} { // of which 32 bits keep nothing, or less than that
@@ -122,6 +122,7 @@ func (c *C) sweepAll(a *client, n int, idles ...time.Duration) (swept int, last 
 		}
 		last = idle
 	}
-	c.sleepUntil(max(term.gone(), freed) + last + last/4)
+	// A store that dates in its granularity rounds up both the date and the idle time.
+	c.sleepUntil(max(term.gone(), freed) + last + last/4 + max(dated, 2*c.timing.TTLGranularity))
 	return swept + a.sweep(last), last
 }

@@ -127,10 +127,29 @@ func toleratedWays() []Tolerated {
 			design: sweeping(ways{since: released}),
 		},
 		{
+			Name: "DatesCoarsely", Unusual: "counts in tens of seconds, as it declares, and sweeps nothing that may have been idle for less than was asked for",
+			design: inside(coarseRows(10 * time.Second)),
+		},
+		{
 			Name: "ShortSessions", Unusual: "extends a lock to five quarters of its TTL at the most, as it declares, and keeps rows until it is swept",
 			design: inside(extendingLittle(ways{since: released}.sweep)),
 		},
 	}
+}
+
+// coarseRows is rows for a store that rounds TTLs and dates up to a multiple of grain.
+func coarseRows(grain time.Duration) flaw {
+	up := func(d time.Duration) time.Duration { return (d + grain - 1).Truncate(grain) }
+	f := rows()
+	f.caps = func(c *driver.Capabilities) { c.MinTTL, c.TTLGranularity = grain, grain }
+	f.request = func(_ *env, r *driver.Request) { r.TTL = up(r.TTL) }
+	f.sweep = func(ctx context.Context, d *flawed, idle time.Duration) (int, error) {
+		now := time.Now()
+		past := now.Sub(now.Truncate(grain)) // now is rounded down
+		since := func(e *entry) time.Time { return e.expires.Add(grain - 1).Truncate(grain).Add(past) }
+		return ways{since: since}.sweep(ctx, d, up(idle))
+	}
+	return f
 }
 
 // extendingLittle is rows for a store that makes a session for the TTL of a lock.
