@@ -127,6 +127,10 @@ func toleratedWays() []Tolerated {
 			design: sweeping(ways{since: released}),
 		},
 		{
+			Name: "RowsRemember", Unusual: "remembers in the row of a name what was released, which keeps it from being swept for as long",
+			design: inside(rememberingRows()),
+		},
+		{
 			Name: "DatesCoarsely", Unusual: "counts in tens of seconds, as it declares, and sweeps nothing that may have been idle for less than was asked for",
 			design: inside(coarseRows(10 * time.Second)),
 		},
@@ -135,6 +139,23 @@ func toleratedWays() []Tolerated {
 			design: inside(extendingLittle(ways{since: released}.sweep)),
 		},
 	}
+}
+
+// rememberingRows is rows for a store that has to refuse what arrives after its release.
+func rememberingRows() flaw {
+	f := rows()
+	release := f.release
+	f.release = func(ctx context.Context, c *claim) error {
+		c.driver.with(c.asked.Name, func(e *entry) { e.former = c.asked.Owner })
+		return release(ctx, c)
+	}
+	f.sweep = ways{since: func(e *entry) time.Time {
+		if e.former != "" && time.Since(e.expires) < driver.MaxLate {
+			return time.Now()
+		}
+		return e.expires
+	}}.sweep
+	return f
 }
 
 // coarseRows is rows for a store that rounds TTLs and dates up to a multiple of grain.
