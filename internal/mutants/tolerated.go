@@ -14,7 +14,7 @@ import (
 
 // AllTolerated returns drivers, each unusual in one way, that keep the contract.
 func AllTolerated() []Tolerated {
-	return slices.Concat(toleratedTimes(), toleratedTTLs(), toleratedWays(), toleratedAnswers(), toleratedHabits(), toleratedTypes(), toleratedBatches())
+	return slices.Concat(toleratedTimes(), toleratedTTLs(), toleratedWays(), toleratedSweepers(), toleratedAnswers(), toleratedHabits(), toleratedTypes(), toleratedBatches())
 }
 
 // toleratedTimes take their time, or tell it in their own way.
@@ -126,9 +126,26 @@ func toleratedWays() []Tolerated {
 			Name: "KeepsRows", Unusual: "keeps a row for every name, with tokens of its own, until it is swept",
 			design: sweeping(ways{since: released}),
 		},
+	}
+}
+
+// toleratedSweepers keep rows in another way than most.
+func toleratedSweepers() []Tolerated {
+	return []Tolerated{
 		{
 			Name: "RowsRemember", Unusual: "remembers in the row of a name what was released, which keeps it from being swept for as long",
 			design: inside(rememberingRows()),
+		},
+		{
+			Name: "KeepsTwoRows", Unusual: "keeps two rows for every name, one for its holder and one for its tokens, until they are swept",
+			design: inside(sweptRows(func(ctx context.Context, d *flawed, idle time.Duration) (int, error) {
+				n, err := ways{since: released}.sweep(ctx, d, idle)
+				return 2 * n, err
+			})),
+		},
+		{
+			Name: "KeepsBroken", Unusual: "keeps rows of those names only that were broken",
+			design: keepingBroken(),
 		},
 		{
 			Name: "DatesCoarsely", Unusual: "counts in tens of seconds, as it declares, and sweeps nothing that may have been idle for less than was asked for",
@@ -136,9 +153,34 @@ func toleratedWays() []Tolerated {
 		},
 		{
 			Name: "ShortSessions", Unusual: "extends a lock to five quarters of its TTL at the most, as it declares, and keeps rows until it is swept",
-			design: inside(extendingLittle(ways{since: released}.sweep)),
+			design: inside(extendingLittle()),
 		},
 	}
+}
+
+func sweptRows(sweep func(context.Context, *flawed, time.Duration) (int, error)) flaw {
+	f := rows()
+	f.sweep = sweep
+	return f
+}
+
+// keepingBroken dates no row but those of names that were broken, from then on, and sweeps those that have a date.
+func keepingBroken() design {
+	f := rows()
+	f.breaks = func(ctx context.Context, d *flawed, name string, token int64) error {
+		err := breakNumbered(ctx, d, name, token)
+		if err == nil {
+			d.with(name, func(e *entry) { e.seen, e.expires = true, time.Now() })
+		}
+		return err
+	}
+	f.sweep = ways{since: func(e *entry) time.Time {
+		if e.seen {
+			return e.expires
+		}
+		return time.Now()
+	}}.sweep
+	return inside(f)
 }
 
 // rememberingRows is rows for a store that has to refuse what arrives after its release.
@@ -174,9 +216,8 @@ func coarseRows(grain time.Duration) flaw {
 }
 
 // extendingLittle is rows for a store that makes a session for the TTL of a lock.
-func extendingLittle(sweep func(context.Context, *flawed, time.Duration) (int, error)) flaw {
-	f := rows()
-	f.sweep = sweep
+func extendingLittle() flaw {
+	f := sweptRows(ways{since: released}.sweep)
 	f.caps = func(c *driver.Capabilities) { c.MaxExtend = 1.25 }
 	renew := f.renew
 	f.renew = func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
