@@ -48,9 +48,9 @@ func handoverCrowd(c *C) {
 }
 
 // orderKept has waiters of short and of long TTLs. They look again and again while the
-// queue grows and moves; one leaves, and one dies in it.
+// queue grows and moves; one leaves, one dies in it, and one takes its time to come when it is woken.
 func orderKept(c *C) {
-	const leaver, deceased = 0, 4
+	const leaver, slow, deceased = 0, 1, 4
 	a := c.open("A")
 	name := c.Name("x")
 	n, pause := 7, min(c.Unit()*3/5, 11*time.Second) // longer than a waiter goes without a look
@@ -62,15 +62,14 @@ func orderKept(c *C) {
 	var queue []*pending
 	var peers []*client
 	for i := range n {
-		p := c.open(fmt.Sprint("W", i+1))
-		ttl := c.long()
-		switch {
-		case i == deceased:
-			p = c.openVia(fmt.Sprint("W", i+1))
-			ttl = c.Unit()
-		case i%2 == 0:
+		open, ttl := c.open, c.long()
+		if i == slow || i == deceased {
+			open = c.openVia
+		}
+		if i%2 == 0 {
 			ttl = c.Unit()
 		}
+		p := open(fmt.Sprint("W", i+1))
 		peers = append(peers, p)
 		queue = c.enqueue(queue, p.begin(name, distlock.TTL(ttl), distlock.Holder(fmt.Sprint(n-i))))
 		c.sleep(pause)
@@ -78,15 +77,20 @@ func orderKept(c *C) {
 	c.stillWaiting(queue)
 	queue[leaver].giveUp()
 	peers[deceased].cutOff()
-	how := fmt.Sprintf(" has unlocked it (of %d, number %d had left and number %d had died before)", n, leaver+1, deceased+1)
+	peers[slow].link.Delay(c.Unit()/8, 0)
+	how := fmt.Sprintf(" has unlocked it (of %d, number %d had left, number %d had died before, and a request of number %d took %v)", n, leaver+1, deceased+1, slow+1, c.Unit()/8)
 	queue = slices.Delete(slices.Delete(queue, deceased, deceased+1), leaver, leaver+1)
 	for len(queue) > 0 {
 		c.releasesSoon(h, "others in the queue")
 		bound := 2*c.soon() + c.timing.CleanupBound
-		if len(queue) < n-deceased {
+		switch {
+		case queue[0].p == peers[slow]:
+			bound += c.Unit()
+		case len(queue) < n-deceased:
 			bound += 2*c.atMost(c.Unit()) + c.timing.ExpiryLag
 		}
 		h, queue = c.serve(queue, "W3", bound, h.p.who+how)
+		peers[slow].link.Heal()
 		c.sleep(pause / 2)
 	}
 	h.free()

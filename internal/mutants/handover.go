@@ -122,6 +122,30 @@ func crowdMutants() []Mutant {
 	}
 }
 
+// slowMutants take a waiter that takes its time for a dead one.
+func slowMutants() []Mutant {
+	return []Mutant{
+		{
+			Name: "PassesOverSlow", Flaw: "wakes the next in the queue, and drops it for the one behind it if it has not come within a second",
+			KilledBy: []Kill{{"handover/order-kept", "has lost its place"}},
+			design: ledger(ledgerFlaw{deaf: func(s *ledgerStore, r *row, next *place) bool {
+				time.AfterFunc(time.Second, func() { s.passOver(r, next) })
+				return false
+			}}),
+		},
+	}
+}
+
+// passOver drops a waiter that has been woken, and has not come for the name since.
+func (s *ledgerStore) passOver(r *row, p *place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := slices.Index(r.queue, p); at == 0 && r.hold == nil {
+		r.queue = r.queue[1:]
+		s.handOff(r, time.Now())
+	}
+}
+
 // fullAt has a queue that shows all waiters, and serves so many.
 func fullAt(full int) design {
 	d := relayed(relayFlaw{full: full})

@@ -101,7 +101,7 @@ func All() []Mutant {
 		batchMutants, leaseMutants, inspectMutants, listMutants, breakMutants, sweepMutants,
 		isolationMutants, roughMutants, promptMutants,
 		waitMutants, turnMutants, cutMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,
-		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, sharingMutants,
+		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, slowMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		againMutants, lastingMutants, busyMutants, waitedMutants, prefixMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,
