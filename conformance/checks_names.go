@@ -37,7 +37,7 @@ func namesChecks() []Check {
 		{ID: "names/bytes", Clause: "N1", Mandatory: true, Run: oddBytes,
 			Rule: "a name that is empty, not UTF-8 or too long is refused with ErrInvalid; every other one is taken as it is"},
 		{ID: "names/joined", Clause: "N1", Needs: []Cap{capNamespaces}, Run: joined,
-			Rule: "the same name in two name spaces is two locks, and the two are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\""},
+			Rule: "the same name in two name spaces is two locks, and the two are not just joined: \"a\" and \"bc\" are not \"ab\" and \"c\"; nor do they share a queue, or what a Sweep removes"},
 	}...)
 }
 

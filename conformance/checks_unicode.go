@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/oracle"
@@ -288,6 +289,37 @@ func joined(c *C) {
 		b.mustTry(pair[1], "which has been unlocked", ttl).free()
 		h.free()
 	}
+	c.joinedBeside(a, again, b)
 	long := padded(name, distlock.MaxName-1) // the name of the space has to fit in besides
 	c.freeAll(c.takeAll(b, []string{long + "1", long + "2"}, "which is fresh", ttl))
+}
+
+// joinedBeside has what is beside a lock meet one of the same name in the name space of b: its waiter, whose own space is the beginning of
+// that, and a Sweep there.
+func (c *C) joinedBeside(a, again, b *client) {
+	d, ttl := c.openIn("D", "ab"), distlock.TTL(c.long())
+	name, last := c.Name("beside"), int64(0)
+	h := a.mustTry(name, "which is fresh", ttl)
+	w := again.begin(name, ttl)
+	c.sleep(quiet)
+	other := b.mustTry(name, "which nobody holds in this name space; in one that is a beginning of it, A holds it, and C waits for it", ttl)
+	next := d.begin(name, ttl)
+	c.sleep(quiet)
+	other.free()
+	other = next.woken(c.soon(), "B had unlocked it in this name space")
+	h.free()
+	w.woken(c.soon(), "A had unlocked it in this name space").free()
+	c.breaks("O4")
+	for range 2 {
+		c.rises(&last, other, "a Sweep in a name space that is a beginning of this one")
+		other.free()
+		c.sleep(c.poll())
+		ctx, cancel := c.patiently()
+		_, _ = a.sweepIdle(ctx, time.Nanosecond) // if the driver can
+		cancel()
+		other = b.mustTry(name, "which was unlocked; another name space was swept", ttl)
+	}
+	c.rises(&last, other, "a Sweep in a name space that is a beginning of this one")
+	c.breaks("")
+	other.free()
 }

@@ -158,6 +158,9 @@ func (h *harness) Caps() conformance.Caps {
 	caps.Inspector, caps.Proxy, caps.ServerClock = conformance.Yes, conformance.Yes, conformance.Yes
 	caps.Failover = conformance.Yes
 	caps.Process, caps.Namespaces, caps.Child = conformance.No, conformance.No, conformance.No
+	if h.spaces {
+		caps.Namespaces = conformance.Yes
+	}
 	if h.caps != nil {
 		h.caps(&caps)
 	}

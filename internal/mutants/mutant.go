@@ -36,7 +36,12 @@ type Kill struct {
 }
 
 // Harness returns the harness of the mutant. It works in virtual time only.
-func (m Mutant) Harness() conformance.Harness { return &harness{design: m.design} }
+func (m Mutant) Harness() conformance.Harness {
+	if m.spaces {
+		return spaced{&harness{design: m.design}}
+	}
+	return &harness{design: m.design}
+}
 
 // composite are the groups of checks that follow locks over their whole life, from a
 // wait to the end of a lease: whatever is wrong goes wrong in them, too.
@@ -85,6 +90,9 @@ type design struct {
 	caps   func(*conformance.Caps)
 	timing func(*conformance.Timing)
 
+	// spaces has the harness open clients in namespaces.
+	spaces bool
+
 	// async has the store answer before its replica has the write.
 	async bool
 
@@ -101,7 +109,7 @@ func All() []Mutant {
 		batchMutants, leaseMutants, inspectMutants, listMutants, breakMutants, sweepMutants,
 		isolationMutants, roughMutants, promptMutants,
 		waitMutants, turnMutants, cutMutants, loadMutants, longMutants, lingerMutants, extensionMutants, ageMutants, successorMutants, crowdMutants,
-		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, slowMutants, sharingMutants,
+		scriptMutants, shortMutants, cancelMutants, tokenMutants, nameMutants, spaceMutants, slowMutants, sharingMutants,
 		lockMutants, wrapperMutants, hygieneMutants, closeMutants, declarationMutants, failoverMutants,
 		againMutants, lastingMutants, busyMutants, waitedMutants, prefixMutants, operateMutants, likenessMutants, idleMutants, termMutants, shareMutants,
 		comebackMutants, halfTruthMutants, shownMutants, nobodyMutants,

@@ -7,9 +7,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/driver"
 )
 
@@ -93,4 +95,108 @@ func tryUnlessBelow(ctx context.Context, c *claim) (driver.Grant, error) {
 		return driver.Grant{}, &distlock.HeldError{Remaining: below[0].Remaining}
 	}
 	return c.inner.Try(ctx)
+}
+
+// spaceMutants do not keep apart what belongs to a name in one namespace and what in another.
+func spaceMutants() []Mutant {
+	sweeping := sweptRows(sweepByPrefix)
+	sweeping.list, sweeping.inspect = listInSpace, inspectInSpace
+	sweeping.breaks = func(ctx context.Context, d *flawed, name string, token int64) error {
+		return breakNumbered(ctx, d, d.space()+name, token)
+	}
+	return []Mutant{
+		{
+			Name: "QueueOfAllSpaces", Flaw: "keeps one queue for a name in all namespaces, though not one lock",
+			KilledBy: []Kill{{"names/joined", "which nobody holds in this name space"}},
+			design: inSpaces(flaw{list: listInSpace, release: releaseFromQueue, try: tryUnlessLikeWaited(func(a, b string) bool {
+				return bare(a) == bare(b)
+			})}),
+		},
+		{
+			Name: "SweepsByPrefixOfSpace", Flaw: "sweeps namespaces that begin with its own as well, and does not remember their tokens",
+			Seen:     "a pattern like prefix%",
+			KilledBy: []Kill{{"names/joined", "a Sweep in a name space"}},
+			design:   inSpaces(sweeping),
+		},
+	}
+}
+
+func inSpaces(f flaw) design {
+	d := inside(f)
+	d.spaces = true
+	return d
+}
+
+// inSpace stands between the namespace of a stored name and the name.
+const inSpace = "\x00space\x00"
+
+// bare takes the namespace off a stored name.
+func bare(stored string) string {
+	if _, name, ok := strings.Cut(stored, inSpace); ok {
+		return name
+	}
+	return stored
+}
+
+// space is that of d; "" of a client outside of all.
+func (d *flawed) space() string {
+	if d.encode == nil {
+		return ""
+	}
+	return d.encode("")
+}
+
+// inspectInSpace finds the row of a name by what it is stored as.
+func inspectInSpace(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
+	st, err := d.inner.Inspect(ctx, d.space()+name)
+	d.status(d.env, &st)
+	st.Name = name
+	return st, err
+}
+
+func listInSpace(ctx context.Context, d *flawed, prefix string) ([]distlock.Status, error) {
+	all, err := d.inner.List(ctx, d.space()+prefix)
+	for i := range all {
+		if d.status != nil {
+			d.status(d.env, &all[i])
+		}
+		all[i].Name = strings.TrimPrefix(all[i].Name, d.space())
+	}
+	return all, err
+}
+
+func sweepByPrefix(ctx context.Context, d *flawed, idle time.Duration) (removed int, err error) {
+	prefix := strings.TrimSuffix(d.space(), inSpace)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, e := range d.entries {
+		st, err := d.mem.Inspect(ctx, name)
+		if err != nil || !strings.HasPrefix(name, prefix) || st.Held || st.Waiters > 0 || time.Since(e.expires) < idle {
+			continue
+		}
+		if strings.HasPrefix(name, d.space()) {
+			d.floor = max(d.floor, e.token)
+		}
+		delete(d.entries, name)
+		removed++
+	}
+	return removed, nil
+}
+
+// spaced is a harness with namespaces. A name is stored behind that of its own.
+type spaced struct{ *harness }
+
+var _ conformance.Namespaces = spaced{}
+
+// ForCheck implements conformance.Scoped.
+func (h spaced) ForCheck(*conformance.C) conformance.Harness {
+	return spaced{&harness{design: h.design, world: h.newWorld()}}
+}
+
+// OpenIn implements conformance.Namespaces.
+func (h spaced) OpenIn(ctx context.Context, c *conformance.C, namespace string) (distlock.Locker, error) {
+	in := *h.harness
+	in.encode = func(name string) string { return namespace + inSpace + name }
+	l, _, err := in.OpenVia(ctx, c)
+	return l, err
 }

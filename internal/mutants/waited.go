@@ -21,7 +21,7 @@ func waitedMutants() []Mutant {
 			Seen:     "a collation that ignores case, in one of two tables",
 			KilledBy: []Kill{{"names/waited-apart", "B waits for"}},
 			MayTrip:  []string{"break/*", "stress/*"}, Why: "names that differ in case are taken, and waited for, in them",
-			design: inside(flaw{try: tryUnlessLikeWaited, release: releaseFromQueue}),
+			design: inside(flaw{try: tryUnlessLikeWaited(strings.EqualFold), release: releaseFromQueue}),
 		},
 		{
 			Name: "BargesAtExpiry", Flaw: "lets a TryLock overtake the queue when a lease has run out, until the first in line has looked",
@@ -61,23 +61,25 @@ func waitedMutants() []Mutant {
 }
 
 // tryUnlessLikeWaited refuses a free name if somebody waits for one alike.
-func tryUnlessLikeWaited(ctx context.Context, c *claim) (driver.Grant, error) {
-	c.driver.mu.Lock()
-	for name, e := range c.driver.entries {
-		if name != c.asked.Name && strings.EqualFold(name, c.asked.Name) && len(e.queue) > 0 {
-			c.driver.mu.Unlock()
-			return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
+func tryUnlessLikeWaited(alike func(a, b string) bool) func(context.Context, *claim) (driver.Grant, error) {
+	return func(ctx context.Context, c *claim) (driver.Grant, error) {
+		c.driver.mu.Lock()
+		for name, e := range c.driver.entries {
+			if name != c.asked.Name && alike(name, c.asked.Name) && len(e.queue) > 0 {
+				c.driver.mu.Unlock()
+				return driver.Grant{}, &distlock.HeldError{Remaining: c.asked.TTL}
+			}
 		}
+		c.driver.mu.Unlock()
+		g, err := c.inner.Try(ctx)
+		c.driver.with(c.asked.Name, func(e *entry) {
+			e.drop(func(o *claim) bool { return o == c })
+			if errors.Is(err, distlock.ErrHeld) && !c.asked.NoWait {
+				e.queue = append(e.queue, c)
+			}
+		})
+		return g, err
 	}
-	c.driver.mu.Unlock()
-	g, err := c.inner.Try(ctx)
-	c.driver.with(c.asked.Name, func(e *entry) {
-		e.drop(func(o *claim) bool { return o == c })
-		if errors.Is(err, distlock.ErrHeld) && !c.asked.NoWait {
-			e.queue = append(e.queue, c)
-		}
-	})
-	return g, err
 }
 
 func releaseFromQueue(ctx context.Context, c *claim) error {
