@@ -23,7 +23,15 @@ func extendFractions(c *C) {
 	if !c.Virtual() {
 		long = nil
 	}
-	c.together(cases+len(long), func(i int, _ *rand.Rand) {
+	beyond := 0
+	if c.timing.MaxExtend > 0 {
+		beyond = 2
+	}
+	c.together(cases+len(long)+beyond, func(i int, _ *rand.Rand) {
+		if i >= cases+len(long) {
+			c.extendsBeyond(b, i, i%2 == 0)
+			return
+		}
 		moment, first, ttl := time.Duration(24), c.fits(2*time.Hour), time.Duration(0)
 		if i < cases {
 			moment, first, ttl = moments[i%len(moments)], c.term(), c.extends(c.term(), by[i/len(moments)])
@@ -40,6 +48,21 @@ func extendFractions(c *C) {
 		c.outlives(b, h, max(h.call+h.asked, e.call+ttl), max(h.ret+h.granted(), e.ret+c.atMost(ttl)), how)
 		a.revive()
 	})
+}
+
+// extendsBeyond asks for more than the driver declares: that is refused, or Deadline shows what there is.
+func (c *C) extendsBeyond(b *client, i int, fixed bool) {
+	a, first := c.openVia(fmt.Sprint("A", i+1)), c.term()
+	opts := []distlock.Option{distlock.TTL(first)}
+	if fixed {
+		opts = append(opts, distlock.NoRenewal())
+	}
+	h, ttl := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", opts...), c.fits(4*first)
+	call, ret, err := h.extend(ttl)
+	a.cutOff()
+	how := fmt.Sprintf("%s had got it at %s for %v, asked at %s to extend it by %v, and was answered: %s", a.who, millis(h.ret), first, millis(call), ttl, describe(err))
+	c.outlives(b, h, h.Ends(), ret+c.atMost(ttl), how)
+	a.revive()
 }
 
 // extension is a call to Extend that has succeeded.

@@ -184,6 +184,18 @@ func extensionMutants() []Mutant {
 			}}),
 		},
 		{
+			Name: "ExtendsPastSession", Flaw: "declares how little more than the TTL of its session a lock can be extended by, and confirms more",
+			KilledBy: []Kill{{"time/extend-fractions", "and was answered: nil"}}, MayTrip: extends, Why: extended,
+			design: inside(flaw{
+				caps: func(c *driver.Capabilities) { c.MaxExtend = 1.25 },
+				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+					g, err := c.inner.Renew(ctx, min(ttl, c.asked.TTL*13/10))
+					g.TTL = ttl
+					return g, err
+				},
+			}),
+		},
+		{
 			Name: "RenewSets", Flaw: "sets the end of the lease when it renews in the background, also to an earlier one",
 			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}}, MayTrip: append(slices.Clone(extends), "expiry/*"), Why: extended,
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
