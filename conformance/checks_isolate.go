@@ -17,7 +17,7 @@ func isolateChecks() []Check {
 		{ID: "isolate/hung-renewal", Clause: "I1", Mandatory: true, Needs: []Cap{capProxy}, Run: isolateHungRenewal,
 			Rule: "a renewal that hangs is sent again in time, and holds up neither other renewals nor new calls"},
 		{ID: "isolate/stuck-name", Clause: "I1", Mandatory: true, Run: isolateStuckName,
-			Rule: "a name whose entry is stuck in the store neither delays nor loses the other names of its client"},
+			Rule: "a name whose entry is stuck in the store neither delays nor loses the other names of its client, also while that sweeps and lists"},
 		{ID: "isolate/stuck-server", Clause: "I1", Mandatory: true, Alone: true, Run: isolateStuckServer,
 			Rule: "of several servers one is stuck: only what it alone decides of is lost or refused"},
 	}
@@ -211,12 +211,24 @@ func isolateStuckName(c *C) {
 	held := c.takeAll(a, c.names(6), "which is fresh")
 	stuck := a.mustTry(c.Name("stuck"), "which is fresh")
 	asked := c.Name("asked")
-	b.mustTry(asked, "which is fresh").free()
+	free := []string{c.Name("free0"), c.Name("free1"), c.Name("free2")}
+	for _, name := range append(free, asked) {
+		b.mustTry(name, "which is fresh").free()
+	}
 	unblock := c.blockNames(blocker, stuck.Name(), asked)
 	defer func() { _ = unblock() }()
 	leave := c.keepAsking([]*client{a, b}, asked, stuck.Name())
 	defer leave()
-	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/2, fmt.Sprintf("%q and %q are stuck, one of them held by A", stuck.Name(), asked))
+	c.sleep(quiet)
+	while := fmt.Sprintf("%q and %q are stuck, one of them held by A", stuck.Name(), asked)
+	use := func() {
+		for i, name := range free {
+			[]*client{a, b}[i%2].mustUse(oracle.OpTry, name, while+", and A and B sweep the store")
+		}
+	}
+	use()
+	c.mustGoOn(a, held, b, c.now()+c.Unit()*5/2, while)
+	use() // a store may sweep nothing that is younger than a second
 	over := leave()
 	if err := unblock(); err != nil {
 		c.Failf("the harness could not undo what it had made stuck: %v", err)
@@ -258,30 +270,39 @@ func (c *C) blockNames(blocker NameBlocker, names ...string) (unblock func() err
 	return unblock
 }
 
-// keepAsking has each client ask for each name again and again, by Try and by Lock.
-// What it returns ends that, and returns what is closed when the last calls have
+// keepAsking has each client ask for each name again and again, by Try and by Lock, and sweep
+// the store and list it. What it returns ends that, and returns what is closed when the last calls have
 // returned.
 func (c *C) keepAsking(clients []*client, names ...string) (leave func() []<-chan struct{}) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	var over []<-chan struct{}
-	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
-		for _, name := range names {
-			for _, p := range clients {
-				done := make(chan struct{})
-				over = append(over, done)
-				c.Go(func() {
-					defer close(done)
-					for ctx.Err() == nil {
-						call, cancel := context.WithTimeout(ctx, c.Unit()/2)
-						if got := p.acquire(call, op, name); got.err == nil {
-							_ = got.unlock()
-						}
-						cancel()
-						c.within(ctx.Done(), c.Unit()/10)
+	keep := func(ask func(context.Context)) {
+		done := make(chan struct{})
+		over = append(over, done)
+		c.Go(func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				call, cancel := context.WithTimeout(ctx, c.Unit()/2)
+				ask(call)
+				cancel()
+				c.within(ctx.Done(), c.Unit()/10)
+			}
+		})
+	}
+	for _, p := range clients {
+		for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+			for _, name := range names {
+				keep(func(ctx context.Context) {
+					if got := p.acquire(ctx, op, name); got.err == nil {
+						_ = got.unlock()
 					}
 				})
 			}
 		}
+		keep(func(ctx context.Context) {
+			_, _ = p.sweepIdle(ctx, time.Nanosecond) // which may wait for what is stuck
+			_, _ = p.listed(ctx, c.Name(""))
+		})
 	}
 	return func() []<-chan struct{} {
 		cancel()

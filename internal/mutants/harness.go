@@ -50,6 +50,7 @@ type world struct {
 	entries map[string]*entry
 	floor   int64 // no token of what was swept is higher
 	stuck   virtual.Stuck
+	blocked sync.Map // the names that are stuck
 
 	sweeping atomic.Bool // a client sweeps, of a store that one at a time may
 }

@@ -54,6 +54,12 @@ func isolationMutants() []Mutant {
 			KilledBy: []Kill{{"isolate/stuck-server", "one server is stuck"}},
 			design:   inside(flaw{try: tryEverywhere}),
 		},
+		{
+			Name: "SweepWaits", Flaw: "lets nobody take a name while it sweeps, and waits for a row that is stuck",
+			Seen:     "DELETE in one statement, which waits for a row lock with those on the rows before it",
+			KilledBy: []Kill{{"isolate/stuck-name", "sweep the store"}},
+			design:   inside(sweepingAtOnce()),
+		},
 	}
 }
 
@@ -123,4 +129,36 @@ func tryEverywhere(ctx context.Context, c *claim) (driver.Grant, error) {
 		}
 	}
 	return c.inner.Try(ctx)
+}
+
+// sweepingAtOnce is rows for a store that is locked while it is swept.
+func sweepingAtOnce() flaw {
+	f := sweptRows(func(ctx context.Context, d *flawed, idle time.Duration) (int, error) {
+		d.sweeping.Store(true)
+		defer d.sweeping.Store(false)
+		var names []string
+		d.mu.Lock()
+		for name := range d.entries {
+			names = append(names, name)
+		}
+		d.mu.Unlock()
+		for _, name := range names {
+			if _, err := d.mem.Inspect(ctx, name); err != nil {
+				return 0, err
+			}
+		}
+		return ways{since: released}.sweep(ctx, d, idle)
+	})
+	try := f.try
+	f.try = func(ctx context.Context, c *claim) (driver.Grant, error) {
+		for c.driver.sweeping.Load() {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return driver.Grant{}, ctx.Err()
+			}
+		}
+		return try(ctx, c)
+	}
+	return f
 }

@@ -170,7 +170,7 @@ func sweepByPrefix(ctx context.Context, d *flawed, idle time.Duration) (removed 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, e := range d.entries {
-		st, err := d.mem.Inspect(ctx, name)
+		st, err := d.row(ctx, name)
 		if err != nil || !strings.HasPrefix(name, prefix) || st.Held || st.Waiters > 0 || time.Since(e.expires) < idle {
 			continue
 		}

@@ -2,7 +2,10 @@ package mutants
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
+
+	"github.com/distlock-go/distlock"
 )
 
 // onFirst reports whether the first of three servers decides of a name.
@@ -23,7 +26,21 @@ func (h *harness) stored(name string) string {
 // BlockName implements conformance.NameBlocker.
 func (h *harness) BlockName(_ context.Context, name string) (func() error, error) {
 	name = h.stored(name)
-	return h.world.stuck.Block(func(n string) bool { return n == name }), nil
+	h.world.blocked.Store(name, true)
+	unblock := h.world.stuck.Block(func(n string) bool { return n == name })
+	return func() error {
+		err := unblock()
+		h.world.blocked.Delete(name)
+		return err
+	}, nil
+}
+
+// row looks at a name for a sweep, whose caller has exclusive access to the entries: it passes over what is stuck.
+func (w *world) row(ctx context.Context, name string) (distlock.Status, error) {
+	if _, stuck := w.blocked.Load(name); stuck {
+		return distlock.Status{}, errors.New("the row is locked")
+	}
+	return w.mem.Inspect(ctx, name)
 }
 
 // BlockServer implements conformance.ServerBlocker.
