@@ -50,7 +50,7 @@ func handoverCrowd(c *C) {
 // orderKept has waiters of short and of long TTLs. They look again and again while the
 // queue grows and moves; one leaves, one dies in it, and one takes its time to come when it is woken.
 func orderKept(c *C) {
-	const leaver, slow, deceased = 0, 1, 4
+	const leaver, slow, deceased = 0, 3, 4
 	a := c.open("A")
 	name := c.Name("x")
 	n, pause := 7, min(c.Unit()*3/5, 11*time.Second) // longer than a waiter goes without a look
@@ -77,20 +77,25 @@ func orderKept(c *C) {
 	c.stillWaiting(queue)
 	queue[leaver].giveUp()
 	peers[deceased].cutOff()
-	peers[slow].link.Delay(c.Unit()/8, 0)
 	how := fmt.Sprintf(" has unlocked it (of %d, number %d had left, number %d had died before, and a request of number %d took %v)", n, leaver+1, deceased+1, slow+1, c.Unit()/8)
 	queue = slices.Delete(slices.Delete(queue, deceased, deceased+1), leaver, leaver+1)
 	for len(queue) > 0 {
+		late := queue[0].p == peers[slow]
+		if late {
+			peers[slow].link.Delay(c.Unit()/8, 0)
+		}
 		c.releasesSoon(h, "others in the queue")
 		bound := 2*c.soon() + c.timing.CleanupBound
 		switch {
-		case queue[0].p == peers[slow]:
+		case late:
 			bound += c.Unit()
 		case len(queue) < n-deceased:
 			bound += 2*c.atMost(c.Unit()) + c.timing.ExpiryLag
 		}
 		h, queue = c.serve(queue, "W3", bound, h.p.who+how)
-		peers[slow].link.Heal()
+		if late {
+			peers[slow].link.Heal()
+		}
 		c.sleep(pause / 2)
 	}
 	h.free()

@@ -52,12 +52,18 @@ func extendFractions(c *C) {
 
 // extendsBeyond asks for more than the driver declares: that is refused, or Deadline shows what there is.
 func (c *C) extendsBeyond(b *client, i int, fixed bool) {
-	a, first := c.openVia(fmt.Sprint("A", i+1)), c.term()
+	first := c.term()
+	most := time.Duration(c.timing.MaxExtend * float64(first))
+	ttl := c.fits(max(4*first, 2*most))
+	if ttl <= most {
+		return
+	}
+	a := c.openVia(fmt.Sprint("A", i+1))
 	opts := []distlock.Option{distlock.TTL(first)}
 	if fixed {
 		opts = append(opts, distlock.NoRenewal())
 	}
-	h, ttl := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", opts...), c.fits(4*first)
+	h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", opts...)
 	call, ret, err := h.extend(ttl)
 	a.cutOff()
 	how := fmt.Sprintf("%s had got it at %s for %v, asked at %s to extend it by %v, and was answered: %s", a.who, millis(h.ret), first, millis(call), ttl, describe(err))

@@ -302,6 +302,7 @@ func (c *C) keepAsking(clients []*client, names ...string) (leave func() []<-cha
 		keep(func(ctx context.Context) {
 			_, _ = p.sweepIdle(ctx, time.Nanosecond) // which may wait for what is stuck
 			_, _ = p.listed(ctx, c.Name(""))
+			c.within(ctx.Done(), c.Unit()/2) // other checks use the store as well
 		})
 	}
 	return func() []<-chan struct{} {

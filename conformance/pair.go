@@ -128,7 +128,7 @@ func (c *C) pair(op pairing) {
 		}
 		deepest = max(deepest, n)
 	}
-	if len(seen) == 1 && len(seen[notReached]) > 0 && op.unsaid {
+	if op.unsaid && len(seen[passedBy]) == 0 && len(seen[notReached]) > 0 {
 		c.Logf("A sends nothing to undo what it has not heard of: its entry may end with its session")
 		return
 	}
@@ -176,7 +176,11 @@ func (s *pairScene) play() outcome {
 		s.start(s.k)
 	}
 	if !s.stopped() {
-		return s.over(notReached)
+		s.over(notReached)
+		if s.op.unsaid && s.err == nil { // A was told: the reply that was lost was another
+			return blocked
+		}
+		return notReached
 	}
 	stopped := c.now()
 	next, free := s.successor()

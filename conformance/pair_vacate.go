@@ -108,7 +108,7 @@ func (s *pairScene) served() bool {
 
 // mustBeReleased demands that the name is free if A, which is stopped still, was told that its Unlock has succeeded.
 func (s *pairScene) mustBeReleased() {
-	if s.op.id != "unlock" || !s.kept || s.waiter != nil {
+	if !s.op.unlocks() || !s.kept || s.waiter != nil {
 		return
 	}
 	switch a := s.third.try(s.name, distlock.NoRenewal()); {

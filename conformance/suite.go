@@ -126,6 +126,7 @@ func (s *suite) newC(k Check) *C {
 			Granularity: s.timing.TTLGranularity,
 			MinTTL:      s.timing.MinTTL,
 			ExpiryLag:   s.timing.ExpiryLag,
+			MaxExtend:   s.timing.MaxExtend,
 		}),
 	}
 	if !s.opts.VirtualTime {

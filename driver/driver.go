@@ -161,7 +161,7 @@ type Claim interface {
 	//     Request.NoWait: such a claim must have left nothing, in this process neither.
 	//  5. It is repeated, with the pauses of Retry, until the TTL and ExpiryLag are over: by
 	//     then the store has let go of the entry by itself. The engine then gives up, or when Close
-	//     cannot wait for it, and makes a last call on a context that has ended. That call need
+	//     cannot wait for it, and makes a last call on a context that has ended, unless the client library was closed. That call need
 	//     send nothing: what it returns does not count. A driver with entries that live by a session or
 	//     lease keeps in mind from then on what it could not remove. After a stop of the process, another
 	//     call may find its context ended.

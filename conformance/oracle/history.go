@@ -133,6 +133,7 @@ type History struct {
 	Granularity time.Duration `json:"granularity"` // TTLs are rounded up to a multiple of it
 	MinTTL      time.Duration `json:"min_ttl"`     // and to this at least
 	ExpiryLag   time.Duration `json:"expiry_lag"`
+	MaxExtend   float64       `json:"max_extend,omitempty"` // how many times its TTL Extend gives a renewed lock at the most; 0 is no bound
 	Events      []Event       `json:"events"`
 }
 

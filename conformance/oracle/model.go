@@ -106,8 +106,8 @@ func (m *leaseModel) extend(s leaseState, in leaseInput) ([]leaseState, string) 
 			return nil, reason
 		}
 		ttl := in.TTL
-		if in.Deadline < in.Call.At+ttl/2 {
-			ttl = 0 // a renewed lock gets the most that the store can promise, which Deadline shows (E2)
+		if m.h.MaxExtend > 0 && in.life.until > 0 {
+			ttl = min(ttl, time.Duration(m.h.MaxExtend*float64(in.life.ttl))) // a renewed lock gets the most that there is (E2)
 		}
 		s.expMin = max(s.expMin, m.leaseEnd(in, ttl))
 		s.expMax = max(s.expMax, in.ret+m.h.granted(in.TTL)+m.h.ExpiryLag)

@@ -22,7 +22,7 @@ type part struct {
 	race   bool
 	args   []string // besides those of all
 	idle   bool     // in virtual time, never late: runs beside the others, on what they leave of the processors
-	light  bool     // waits for longer than it computes: runs beside the others once nothing idle is left
+	light  bool     // waits for longer than it computes: runs when no other is ready, and beside the others once nothing idle is left
 
 	batch   int
 	program string
@@ -43,7 +43,7 @@ var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "pglock", "redisl
 
 // light packages use a processor for less than half of their time: a third one beside two others keeps none of them waiting.
 var light = []string{"internal/mutants/stores", "internal/mutants/processes", "internal/compare/render", "internal/compare/hazard",
-	"internal/supervise", "bench/peers", "examples/naive", "integrations/asynqrecipe", "integrations/cronlock",
+	"internal/supervise", "examples/naive", "integrations/asynqrecipe", "integrations/cronlock",
 	"integrations/gocronlock", "integrations/gooselock", "integrations/otellock"}
 
 // heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer

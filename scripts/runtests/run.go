@@ -96,7 +96,7 @@ type result struct {
 }
 
 // runBuilt runs the programs, some side by side, and reports each as it ends. Those in virtual time run one after another
-// beside the others, and then those that mostly wait.
+// beside the others. Those that mostly wait take their place at the end, and otherwise run when no other is ready.
 func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
