@@ -55,7 +55,6 @@ func batchLateRequest(c *C) {
 		got.free()
 		left = append(left, got)
 	}
-	c.sleepUntil(untaken.gone() + c.Unit() + c.soon()) // as late as the others were allowed to be free
 	a.link.Release()
 	c.sleep(quiet)
 	for _, h := range left {
