@@ -37,7 +37,11 @@ func (c *C) manners(op pairing) []manner {
 	default:
 		all = append(all, manner{what: ", of a lock that is to be renewed,", renewed: true})
 	}
-	if takes := strings.HasPrefix(op.id, "try-") || strings.HasPrefix(op.id, "lock-"); takes && !op.lapses {
+	takes := strings.HasPrefix(op.id, "try-") || strings.HasPrefix(op.id, "lock-")
+	if c.samples() { // what a token is drawn for does not depend on what was there before
+		takes = op.id == "try-free" || op.id == "lock-free"
+	}
+	if takes && !op.lapses {
 		all = append(all, manner{what: ", B letting go of it in time,", freed: true})
 	}
 	if op.id == "unlock" || op.id == "extend" || op.id == "close" {

@@ -42,9 +42,8 @@ var longFirst = []string{"cmd/distlock", mutants, "mysqllock", "pglock", "redisl
 	"internal/servers", "internal/compare/render", "examples/filelock", "bench", "scripts/runtests"}
 
 // light packages use a processor for less than half of their time: a third one beside two others keeps none of them waiting.
-var light = []string{"internal/mutants/stores", "internal/mutants/processes", "internal/compare/render", "internal/compare/hazard",
-	"internal/supervise", "examples/naive", "integrations/asynqrecipe", "integrations/cronlock",
-	"integrations/gocronlock", "integrations/gooselock", "integrations/otellock"}
+var light = []string{"internal/mutants/processes", "internal/supervise", "examples/naive", "integrations/asynqrecipe",
+	"integrations/cronlock", "integrations/gocronlock", "integrations/gooselock", "integrations/otellock"}
 
 // heavy has what the packages of -light do not need: stores, their clients, a browser. To compile the clients takes longer
 // than all tests without them.
