@@ -294,8 +294,8 @@ func joined(c *C) {
 	c.freeAll(c.takeAll(b, []string{long + "1", long + "2"}, "which is fresh", ttl))
 }
 
-// joinedBeside has what is beside a lock meet one of the same name in the name space of b: its waiter, whose own space is the beginning of
-// that, and a Sweep there.
+// joinedBeside has what is beside a lock meet one of the same name in the name space of b: its waiter, and a Sweep. The name space of
+// these is the beginning of that.
 func (c *C) joinedBeside(a, again, b *client) {
 	d, ttl := c.openIn("D", "ab"), distlock.TTL(c.long())
 	name, last := c.Name("beside"), int64(0)

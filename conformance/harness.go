@@ -74,7 +74,7 @@ type Inspector interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// LockerInspector is an [Inspector] that believes what a client's Inspect and Break say, for a harness to embed whose store has no
+// LockerInspector is an [Inspector] that believes what a client's Inspect and Break say. A harness embeds it if its store has no
 // client of another kind.
 type LockerInspector struct{ Admin distlock.Locker }
 

@@ -202,7 +202,7 @@ func (s *pairScene) mustKeepIt(because string) {
 	}
 }
 
-// mustPassOn demands that one of those who wait gets the name from A, and has it until it unlocks it, while the other waits: however
+// mustPassOn demands that one of the waiters gets the name from A, and has it until it unlocks it, while the other waits: however
 // often a release of A has arrived.
 func (s *pairScene) mustPassOn(because string) {
 	c := s.c

@@ -35,7 +35,7 @@ func (h *harness) BlockName(_ context.Context, name string) (func() error, error
 	}, nil
 }
 
-// row looks at a name for a sweep, whose caller has exclusive access to the entries: it passes over what is stuck.
+// row looks at a name for a sweep, which passes over what is stuck. The caller has exclusive access to the entries.
 func (w *world) row(ctx context.Context, name string) (distlock.Status, error) {
 	if _, stuck := w.blocked.Load(name); stuck {
 		return distlock.Status{}, errors.New("the row is locked")

@@ -22,7 +22,7 @@ type part struct {
 	race   bool
 	args   []string // besides those of all
 	idle   bool     // in virtual time, never late: runs beside the others, on what they leave of the processors
-	light  bool     // waits for longer than it computes: runs when no other is ready, and beside the others once nothing idle is left
+	light  bool     // waits for longer than it computes: comes last, and beside the others once nothing idle is left
 
 	batch   int
 	program string
@@ -104,20 +104,21 @@ func rank(name string) int {
 func variants(p *part, o options) []*part {
 	p.race = p.race && !slices.Contains(plain, p.name)
 	p.light = slices.Contains(light, p.name)
+	another := func(how string, args ...string) *part {
+		q := *p
+		q.name, q.args, q.idle = p.name+" ("+how+")", args, true
+		return &q
+	}
 	switch {
 	case p.name == mutants:
-		unusual := *p
-		unusual.name += " (unusual)"
+		unusual := another("unusual", "-test.short", "-test.run=TestTolerated")
 		p.args, p.idle = []string{"-test.short", "-test.skip=TestTolerated"}, true
-		unusual.args, unusual.idle = []string{"-test.short", "-test.run=TestTolerated"}, true
-		return []*part{p, &unusual}
+		return []*part{p, unusual}
 	case p.name == "conformance" && o.run == "" && o.skip == "":
 		const inVirtualTime = "^(TestMemlock|TestAbsentIsNotUsed|TestFar)$"
-		virtual := *p
-		virtual.name += " (virtual)"
+		virtual := another("virtual", "-test.run="+inVirtualTime)
 		p.args = []string{"-test.skip=" + inVirtualTime}
-		virtual.args, virtual.idle = []string{"-test.run=" + inVirtualTime}, true
-		return []*part{p, &virtual}
+		return []*part{p, virtual}
 	}
 	return []*part{p}
 }

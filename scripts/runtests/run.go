@@ -96,7 +96,7 @@ type result struct {
 }
 
 // runBuilt runs the programs, some side by side, and reports each as it ends. Those in virtual time run one after another
-// beside the others. Those that mostly wait take their place at the end, and otherwise run when no other is ready.
+// beside the others. Those that mostly wait come last, and one more of them runs at a time.
 func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
@@ -115,17 +115,17 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 		p.output = nil
 	}
 	timed, idle, light := make(chan *part, cap(ready)), make(chan *part, cap(ready)), make(chan *part, cap(ready))
-	for range o.side {
-		workers.Go(func() { inTurn(timed, light, work) })
+	inTurn := func(queues ...<-chan *part) {
+		for _, queue := range queues {
+			for p := range queue {
+				work(p)
+			}
+		}
 	}
-	workers.Go(func() {
-		for p := range idle {
-			work(p)
-		}
-		for p := range light { // not before: while others are built, the processors are busy
-			work(p)
-		}
-	})
+	for range o.side {
+		workers.Go(func() { inTurn(timed, light) })
+	}
+	workers.Go(func() { inTurn(idle, light) })
 	for p := range ready {
 		switch {
 		case p.idle:
@@ -140,33 +140,6 @@ func runBuilt(ctx context.Context, o options, ready <-chan *part) {
 	close(idle)
 	close(light)
 	workers.Wait()
-}
-
-// inTurn works on what comes from the first channel, and on what comes from the second while the first has nothing, until both are closed.
-func inTurn(first, second <-chan *part, work func(*part)) {
-	for first != nil || second != nil {
-		var p *part // of a closed channel it is nil
-		select {
-		case p = <-first:
-			if p == nil {
-				first = nil
-			}
-		default:
-			select {
-			case p = <-first:
-				if p == nil {
-					first = nil
-				}
-			case p = <-second:
-				if p == nil {
-					second = nil
-				}
-			}
-		}
-		if p != nil {
-			work(p)
-		}
-	}
 }
 
 func runOne(ctx context.Context, o options, p *part) result {
