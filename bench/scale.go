@@ -42,8 +42,8 @@ type scaleSettings struct {
 // scaleTTL is one that ZooKeeper takes with its default ticks.
 const scaleTTL = 20 * time.Second
 
-// scale holds on all stores at the same time, since that is mostly waiting, and has the
-// waiters on one after the other.
+// scale holds on all stores at the same time, since that is mostly waiting. It takes and frees on one after the other, and so
+// it does with the waiters: five stores that are kept busy leave each other too little of the processors to renew.
 func (r *run) scale(ctx context.Context) error {
 	head := newResults(os.Args[1:])
 	s := &scaled{Taken: head.Taken, Command: head.Command, Commit: head.Commit, Machine: head.Machine, Idle: 1}
@@ -57,14 +57,16 @@ func (r *run) scale(ctx context.Context) error {
 	}
 	looked()
 	var all sync.WaitGroup
+	var together turns
 	for _, st := range r.stores {
 		if st.setUp != nil || r.settings.scale.locks == 0 {
 			continue // the same store again, or nothing to hold
 		}
 		l := &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}
 		s.Long = append(s.Long, l)
+		together.taken.Add(1)
 		all.Go(func() {
-			if err := r.holdLong(ctx, st, l); err != nil {
+			if err := r.holdLong(ctx, st, l, &together); err != nil {
 				l.Failed = err.Error()
 			}
 		})
@@ -106,9 +108,23 @@ type longHold struct {
 	Failed     string        `json:"failed,omitempty"`
 }
 
+// turns has one store at a time take or free its locks, and all hold theirs when the last has taken them.
+type turns struct {
+	mu    sync.Mutex
+	taken sync.WaitGroup
+}
+
+func (t *turns) alone(f func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return f()
+}
+
 // holdLong takes the locks, holds them, and frees them, in a process of its own. The
 // requests are counted here, so that it costs the client nothing.
-func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
+func (r *run) holdLong(ctx context.Context, st store, l *longHold, together *turns) error {
+	taken := sync.OnceFunc(together.taken.Done)
+	defer taken()
 	server, err := servers.StartDurable(ctx, st.kind)
 	if err != nil {
 		return err
@@ -120,17 +136,24 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	}
 	defer tap.Close()
 	empty := resident(server.PIDs())
-	c, err := startHelper(ctx, task{Role: "hold", URL: at(server.LockURL(), tap.Addr()), Locks: l.Locks, TTL: l.TTL})
+	var c *helper
+	var took struct{ Took time.Duration }
+	err = together.alone(func() (err error) {
+		fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), st.id, l.Locks)
+		if c, err = startHelper(ctx, task{Role: "hold", URL: at(server.LockURL(), tap.Addr()), Locks: l.Locks, TTL: l.TTL}); err != nil {
+			return err
+		}
+		return c.read(&took)
+	})
+	if c != nil {
+		defer c.end()
+	}
 	if err != nil {
 		return err
 	}
-	defer c.end()
-	fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), st.id, l.Locks)
-	var took struct{ Took time.Duration }
-	if err := c.read(&took); err != nil {
-		return err
-	}
 	l.TakePerS = float64(l.Locks) / took.Took.Seconds()
+	taken()
+	together.taken.Wait()
 	fmt.Fprintf(r.log, "%s %s: holding them for %v\n", r.clock(), st.id, r.settings.scale.hold)
 	if !sleepFor(ctx, l.TTL) { // the first renewal of each may cost more
 		return ctx.Err()
@@ -151,9 +174,8 @@ func (r *run) holdLong(ctx context.Context, st store, l *longHold) error {
 	if now, ok := measure.ServerTime(server.PIDs()); ok {
 		l.ServerCPU = (now - served).Seconds() / passed
 	}
-	c.tell("free")
 	var end heldEnd
-	if err := c.read(&end); err != nil {
+	if err := together.alone(func() error { c.tell("free"); return c.read(&end) }); err != nil {
 		return err
 	}
 	l.Lost, l.Cause, l.LeastLeft, l.Memory, l.Goroutines = end.Lost, end.Cause, end.LeastLeft, end.Memory, end.Goroutines
