@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/distlock-go/distlock/internal/compare/measure"
@@ -42,8 +42,9 @@ type scaleSettings struct {
 // scaleTTL is one that ZooKeeper takes with its default ticks.
 const scaleTTL = 20 * time.Second
 
-// scale holds on all stores at the same time, since that is mostly waiting. It takes and frees on one after the other, and so
-// it does with the waiters: five stores that are kept busy leave each other too little of the processors to renew.
+// scale holds on all stores at the same time, since that is mostly waiting. It takes and frees on one store after the other, and
+// so it does with the waiters: five that are kept busy leave each other too little of the processors to renew. Postgres, of which
+// each connection is a process, leaves the others least: it takes first and frees last.
 func (r *run) scale(ctx context.Context) error {
 	head := newResults(os.Args[1:])
 	s := &scaled{Taken: head.Taken, Command: head.Command, Commit: head.Commit, Machine: head.Machine, Idle: 1}
@@ -56,26 +57,13 @@ func (r *run) scale(ctx context.Context) error {
 		s.Idle = min(s.Idle, share)
 	}
 	looked()
-	var all sync.WaitGroup
-	var together turns
-	for _, st := range r.stores {
-		if st.setUp != nil || r.settings.scale.locks == 0 {
-			continue // the same store again, or nothing to hold
-		}
-		l := &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}
-		s.Long = append(s.Long, l)
-		together.taken.Add(1)
-		all.Go(func() {
-			if err := r.holdLong(ctx, st, l, &together); err != nil {
-				l.Failed = err.Error()
-			}
-		})
+	if r.settings.scale.locks > 0 { // else there is nothing to hold
+		s.Long = r.holdLong(ctx)
 	}
-	all.Wait()
 	looked()
 	for _, st := range r.stores {
 		if st.setUp != nil {
-			continue
+			continue // the same store again
 		}
 		h := newHerd(st)
 		s.Herds = append(s.Herds, h)
@@ -108,80 +96,136 @@ type longHold struct {
 	Failed     string        `json:"failed,omitempty"`
 }
 
-// turns has one store at a time take or free its locks, and all hold theirs when the last has taken them.
-type turns struct {
-	mu    sync.Mutex
-	taken sync.WaitGroup
-}
-
-func (t *turns) alone(f func() error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return f()
-}
-
-// holdLong takes the locks, holds them, and frees them, in a process of its own. The
-// requests are counted here, so that it costs the client nothing.
-func (r *run) holdLong(ctx context.Context, st store, l *longHold, together *turns) error {
-	taken := sync.OnceFunc(together.taken.Done)
-	defer taken()
-	server, err := servers.StartDurable(ctx, st.kind)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	tap, err := measure.NewTap(server.Addr(), openurl.Scheme(server.URL()))
-	if err != nil {
-		return err
-	}
-	defer tap.Close()
-	empty := resident(server.PIDs())
-	var c *helper
-	var took struct{ Took time.Duration }
-	err = together.alone(func() (err error) {
-		fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), st.id, l.Locks)
-		if c, err = startHelper(ctx, task{Role: "hold", URL: at(server.LockURL(), tap.Addr()), Locks: l.Locks, TTL: l.TTL}); err != nil {
-			return err
+// holdLong takes the locks on each store, holds all of them, and frees them.
+func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
+	var all []*holder
+	for _, st := range r.stores {
+		if st.setUp == nil { // else the same store again
+			h := &holder{store: st, figures: &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}}
+			all, figures = append(all, h), append(figures, h.figures)
+			defer h.close()
 		}
-		return c.read(&took)
-	})
-	if c != nil {
-		defer c.end()
 	}
-	if err != nil {
-		return err
+	slices.SortStableFunc(all, func(a, b *holder) int { return b.processes() - a.processes() })
+	for _, h := range all {
+		fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), h.store.id, h.figures.Locks)
+		h.try(func() error { return h.take(ctx) })
 	}
-	l.TakePerS = float64(l.Locks) / took.Took.Seconds()
-	taken()
-	together.taken.Wait()
-	fmt.Fprintf(r.log, "%s %s: holding them for %v\n", r.clock(), st.id, r.settings.scale.hold)
-	if !sleepFor(ctx, l.TTL) { // the first renewal of each may cost more
-		return ctx.Err()
+	fmt.Fprintf(r.log, "%s holding them for %v\n", r.clock(), r.settings.scale.hold)
+	sleepFor(ctx, scaleTTL) // the first renewal of each may cost more
+	for _, h := range all {
+		h.try(h.begin)
 	}
-	if st.kind != servers.Postgres { // its rows are in memory that all its processes share
-		l.Server = (resident(server.PIDs()) - empty) / float64(l.Locks)
-	}
-	began, requests, bytes := time.Now(), tap.Requests(), tap.Bytes()
-	client, _ := measure.CPUTime([]int{c.pid()})
-	served, _ := measure.ServerTime(server.PIDs())
 	sleepFor(ctx, r.settings.scale.hold)
-	l.Held = time.Since(began)
-	passed := l.Held.Seconds()
-	l.Requests, l.Bytes = float64(tap.Requests()-requests)/passed, float64(tap.Bytes()-bytes)/passed
-	if now, ok := measure.CPUTime([]int{c.pid()}); ok {
-		l.ClientCPU = (now - client).Seconds() / passed
+	for _, h := range all {
+		h.try(h.count)
 	}
-	if now, ok := measure.ServerTime(server.PIDs()); ok {
-		l.ServerCPU = (now - served).Seconds() / passed
+	for _, h := range slices.Backward(all) {
+		h.try(h.free)
+		fmt.Fprintf(r.log, "%s %s: %+v\n", r.clock(), h.store.id, *h.figures)
 	}
-	var end heldEnd
-	if err := together.alone(func() error { c.tell("free"); return c.read(&end) }); err != nil {
+	return figures
+}
+
+// holder holds the locks of one store, in a process of its own. The requests are counted here, so that it costs that nothing.
+type holder struct {
+	store   store
+	figures *longHold
+	server  *servers.Server
+	tap     *measure.Tap
+	client  *helper
+	empty   float64 // bytes of the server before the locks
+
+	began           time.Time // with what there was by then of
+	requests, bytes int64
+	clientCPU       time.Duration
+	serverCPU       time.Duration
+}
+
+// processes is 1 if each connection to the server is one.
+func (h *holder) processes() int {
+	if h.store.kind == servers.Postgres {
+		return 1
+	}
+	return 0
+}
+
+// try does nothing after a failure.
+func (h *holder) try(step func() error) {
+	if h.figures.Failed != "" {
+		return
+	}
+	if err := step(); err != nil {
+		h.figures.Failed = err.Error()
+	}
+}
+
+func (h *holder) close() {
+	if h.client != nil {
+		h.client.end()
+	}
+	if h.tap != nil {
+		h.tap.Close()
+	}
+	if h.server != nil {
+		_ = h.server.Close()
+	}
+}
+
+func (h *holder) take(ctx context.Context) (err error) {
+	if h.server, err = servers.StartDurable(ctx, h.store.kind); err != nil {
 		return err
 	}
+	if h.tap, err = measure.NewTap(h.server.Addr(), openurl.Scheme(h.server.URL())); err != nil {
+		return err
+	}
+	h.empty = resident(h.server.PIDs())
+	url := at(h.server.LockURL(), h.tap.Addr())
+	if h.client, err = startHelper(ctx, task{Role: "hold", URL: url, Locks: h.figures.Locks, TTL: h.figures.TTL}); err != nil {
+		return err
+	}
+	var took struct{ Took time.Duration }
+	if err := h.client.read(&took); err != nil {
+		return err
+	}
+	h.figures.TakePerS = float64(h.figures.Locks) / took.Took.Seconds()
+	return nil
+}
+
+func (h *holder) begin() error {
+	if h.store.kind != servers.Postgres { // its rows are in memory that all its processes share
+		h.figures.Server = (resident(h.server.PIDs()) - h.empty) / float64(h.figures.Locks)
+	}
+	h.began, h.requests, h.bytes = time.Now(), h.tap.Requests(), h.tap.Bytes()
+	h.clientCPU, _ = measure.CPUTime([]int{h.client.pid()})
+	h.serverCPU, _ = measure.ServerTime(h.server.PIDs())
+	return nil
+}
+
+func (h *holder) count() error {
+	l := h.figures
+	l.Held = time.Since(h.began)
+	passed := l.Held.Seconds()
+	l.Requests, l.Bytes = float64(h.tap.Requests()-h.requests)/passed, float64(h.tap.Bytes()-h.bytes)/passed
+	if now, ok := measure.CPUTime([]int{h.client.pid()}); ok {
+		l.ClientCPU = (now - h.clientCPU).Seconds() / passed
+	}
+	if now, ok := measure.ServerTime(h.server.PIDs()); ok {
+		l.ServerCPU = (now - h.serverCPU).Seconds() / passed
+	}
+	return nil
+}
+
+func (h *holder) free() error {
+	h.client.tell("free")
+	var end heldEnd
+	if err := h.client.read(&end); err != nil {
+		return err
+	}
+	l := h.figures
 	l.Lost, l.Cause, l.LeastLeft, l.Memory, l.Goroutines = end.Lost, end.Cause, end.LeastLeft, end.Memory, end.Goroutines
 	l.FreePerS = float64(l.Locks) / end.Freed.Seconds()
-	fmt.Fprintf(r.log, "%s %s: %+v\n", r.clock(), st.id, *l)
-	return ctx.Err()
+	return nil
 }
 
 // at returns a URL with another host.
