@@ -21,10 +21,10 @@ const (
 	// requests before its own, and new connections.
 	besideDepth = 2
 
-	// stuckAfter is how long a client may be in one step of its store until the check takes it
-	// for blocked by the one that was stopped. On a slower machine it may be wrong: then one
-	// interleaving is not seen, and nobody is accused.
-	stuckAfter = 250 * time.Millisecond
+	// stuckAfter is how long a client may be in one step of its store until the check asks
+	// whether the one that was stopped blocks it. standsAfter is how long another client,
+	// of which the answer is had, may take: if that is blocked as well, all names are.
+	stuckAfter, standsAfter = 250 * time.Millisecond, 2 * time.Second
 )
 
 // pairing is an operation that a client is stopped in, or of which a message is lost.
@@ -299,25 +299,6 @@ func (s *pairScene) successor() (next *lease, free bool) {
 	})
 	s.unblock(over, &asking, &stuck)
 	return next, !stuck.Load()
-}
-
-// unblock waits until B is over. If A has what keeps B from going on, such as a file lock, A
-// goes on, and B is stuck.
-func (s *pairScene) unblock(over <-chan struct{}, asking, stuck *atomic.Bool) {
-	c := s.c
-	if s.steps == nil {
-		c.within(over, 24*time.Hour)
-		return
-	}
-	last, since := -1, c.now()
-	for !c.within(over, 10*c.poll()) {
-		if n := s.steps.steps(); n != last || !asking.Load() {
-			last, since = n, c.now()
-		}
-		if c.now()-since > stuckAfter && !stuck.Swap(true) {
-			s.gate.release()
-		}
-	}
 }
 
 const lookThenAct = "then A went on: a driver that looks in one step and acts in another does so; the test and the change must be one step"
