@@ -100,13 +100,18 @@ type longHold struct {
 func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
 	var all []*holder
 	for _, st := range r.stores {
-		if st.setUp == nil { // else the same store again
-			h := &holder{store: st, figures: &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}}
-			all, figures = append(all, h), append(figures, h.figures)
-			defer h.close()
+		if st.setUp != nil {
+			continue // the same store again
+		}
+		h := &holder{store: st, figures: &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}}
+		defer h.close()
+		figures = append(figures, h.figures)
+		if st.kind == servers.Postgres {
+			all = slices.Insert(all, 0, h)
+		} else {
+			all = append(all, h)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *holder) int { return b.processes() - a.processes() })
 	for _, h := range all {
 		fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), h.store.id, h.figures.Locks)
 		h.try(func() error { return h.take(ctx) })
@@ -142,14 +147,6 @@ type holder struct {
 	serverCPU       time.Duration
 }
 
-// processes is 1 if each connection to the server is one.
-func (h *holder) processes() int {
-	if h.store.kind == servers.Postgres {
-		return 1
-	}
-	return 0
-}
-
 // try does nothing after a failure.
 func (h *holder) try(step func() error) {
 	if h.figures.Failed != "" {
@@ -164,9 +161,7 @@ func (h *holder) close() {
 	if h.client != nil {
 		h.client.end()
 	}
-	if h.tap != nil {
-		h.tap.Close()
-	}
+	h.tap.Close()
 	if h.server != nil {
 		_ = h.server.Close()
 	}

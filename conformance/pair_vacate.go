@@ -44,7 +44,7 @@ func (s *pairScene) unblock(over <-chan struct{}, asking, stuck *atomic.Bool) {
 	}
 }
 
-// othersPass has C go through the life of another name a few times: who makes no step meanwhile is not merely slow.
+// othersPass has C take and free another name a few times: a client that makes no step meanwhile is not merely slow.
 func (s *pairScene) othersPass() {
 	passed := make(chan struct{})
 	s.c.Go(func() {
