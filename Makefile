@@ -28,7 +28,7 @@ bench: servers ## side-by-side benchmarks against other lock libraries, and docs
 	cd bench && $(GO) run . -render results.json
 
 .PHONY: bench-scale
-bench-scale: servers ## 100,000 locks held for ten minutes on each store, and 10,000 waiters in 100 processes, beside the results of bench (20 minutes)
+bench-scale: servers ## 100,000 locks held for ten minutes on each store, and 10,000 waiters in 100 processes, beside the results of bench (half an hour)
 	cd bench && $(GO) run . -scale $(ARGS)
 	cd bench && $(GO) run . -render results.json
 

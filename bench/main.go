@@ -142,7 +142,7 @@ func parse(args []string) (s settings, render string, err error) {
 	f.DurationVar(&s.duration, "duration", time.Second, "how long one of them is measured in one round; hand-off three times as long")
 	f.BoolVar(&s.quick, "quick", false, "two short rounds, a tenth of the locks and no curves, into quick.json: some minutes")
 	f.BoolVar(&s.busy, "busy", false, "measure although the machine is busy: the figures are printed, and no file is written unless -out names one")
-	f.BoolVar(&s.scale.on, "scale", false, "only what is very large, into the results of an earlier run: about 20 minutes")
+	f.BoolVar(&s.scale.on, "scale", false, "only what is very large, into the results of an earlier run: about half an hour")
 	f.IntVar(&s.scale.locks, "locks", 100_000, "how many `locks` -scale holds on each store; 0 leaves those figures as they are")
 	f.DurationVar(&s.scale.hold, "hold", 10*time.Minute, "how long -scale holds them")
 	f.StringVar(&s.profiles, "profiles", "", "write a profile of the processors of each contender and workload into this `folder`, for go tool pprof")

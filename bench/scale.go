@@ -42,9 +42,13 @@ type scaleSettings struct {
 // scaleTTL is one that ZooKeeper takes with its default ticks.
 const scaleTTL = 20 * time.Second
 
-// scale holds on all stores at the same time, since that is mostly waiting. It takes and frees on one store after the other, and
-// so it does with the waiters: five that are kept busy leave each other too little of the processors to renew. Postgres, of which
-// each connection is a process, leaves the others least: it takes first and frees last.
+// sideBySide is on how many stores "-scale" holds at a time. Holding is mostly waiting, but 500,000 locks on five stores and the
+// counting of their requests need 1.6 processors and more: on two that share a core, those locks were lost.
+const sideBySide = 3
+
+// scale holds on a few stores at the same time. It takes and frees on one store after the other, and so it does with the waiters:
+// stores that are all kept busy leave each other too little of the processors to renew. Postgres, of which each connection is a
+// process, leaves the others least: it takes first and frees last.
 func (r *run) scale(ctx context.Context) error {
 	head := newResults(os.Args[1:])
 	s := &scaled{Taken: head.Taken, Command: head.Command, Commit: head.Commit, Machine: head.Machine, Idle: 1}
@@ -96,7 +100,7 @@ type longHold struct {
 	Failed     string        `json:"failed,omitempty"`
 }
 
-// holdLong takes the locks on each store, holds all of them, and frees them.
+// holdLong takes the locks on each store, holds them, and frees them.
 func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
 	var all []*holder
 	for _, st := range r.stores {
@@ -104,7 +108,6 @@ func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
 			continue // the same store again
 		}
 		h := &holder{store: st, figures: &longHold{Store: st.title, Locks: r.settings.scale.locks, TTL: scaleTTL}}
-		defer h.close()
 		figures = append(figures, h.figures)
 		if st.kind == servers.Postgres {
 			all = slices.Insert(all, 0, h)
@@ -112,7 +115,16 @@ func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
 			all = append(all, h)
 		}
 	}
+	for group := range slices.Chunk(all, sideBySide) {
+		r.holdBeside(ctx, group)
+	}
+	return figures
+}
+
+// holdBeside does it on some stores. Their servers end with it, so that they cost the next ones nothing.
+func (r *run) holdBeside(ctx context.Context, all []*holder) {
 	for _, h := range all {
+		defer h.close()
 		fmt.Fprintf(r.log, "%s %s: taking %d locks\n", r.clock(), h.store.id, h.figures.Locks)
 		h.try(func() error { return h.take(ctx) })
 	}
@@ -129,7 +141,6 @@ func (r *run) holdLong(ctx context.Context) (figures []*longHold) {
 		h.try(h.free)
 		fmt.Fprintf(r.log, "%s %s: %+v\n", r.clock(), h.store.id, *h.figures)
 	}
-	return figures
 }
 
 // holder holds the locks of one store, in a process of its own. The requests are counted here, so that it costs that nothing.
