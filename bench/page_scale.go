@@ -61,8 +61,8 @@ func (r *results) scaleTables(b *strings.Builder) {
 	}
 	b.WriteString("## Very many locks, very many waiters\n\n")
 	fmt.Fprintf(b, "Taken on %s at commit %s by `%s`, which got %.0f%% of the processors: turns, requests and memory depend little on that, rates and times do.\n"+
-		"All stores hold at the same time, each with a client process of its own. Least left is what a lock had of its TTL when a renewal was confirmed; CPU is of one processor.\n\n",
-		s.Taken.Format("2006-01-02"), orUnknown(s.Commit), s.Command, 100*s.Idle)
+		"%d stores hold at a time, each with a client process of its own; they take, free and have their waiters one after the other. Least left is what a lock had of its TTL when a renewal was confirmed; CPU is of one processor.\n\n",
+		s.Taken.Format("2006-01-02"), orUnknown(s.Commit), s.Command, 100*s.Idle, sideBySide)
 	long := &table{head: []string{"", "locks held", "minutes", "TTL", "lost", "least left", "requests /s", "KB /s", "client CPU", "server CPU", "bytes of a lock, client", "server", "taken /s"}}
 	for _, l := range s.Long {
 		if l.Failed != "" {
