@@ -53,6 +53,7 @@ type attempt struct {
 
 	tries     int
 	lookedAt  time.Time     // when the last look began
+	sent      time.Time     // when its last request was
 	wasHeld   bool          // the store has said so
 	warned    bool          // in the log, of the caller's own lock
 	took      time.Duration // that the last answer took
@@ -115,6 +116,9 @@ func (a *attempt) once() error {
 	err := a.client.names.refusal(a.record)
 	if err == nil {
 		err = a.try()
+		if errors.Is(err, distlock.ErrHeld) {
+			a.client.names.noteTold(a.record, err, a.sent)
+		}
 	}
 	if over := a.over(); over != nil && err != nil {
 		return withReason(over, a.reason(over, err))
@@ -200,10 +204,8 @@ func (a *attempt) try() error {
 	ctx := c.call(a.ctx, c.calls, limit)
 	defer ctx.end()
 	var grant Grant
-	var sent time.Time
 	err := Insist(ctx, func() (err error) {
-		sent = time.Now()
-		grant, err = a.ask(ctx, sent)
+		grant, err = a.ask(ctx)
 		return err
 	})
 	over := a.over()
@@ -215,16 +217,17 @@ func (a *attempt) try() error {
 	case grant.Token <= 0 || grant.TTL <= 0:
 		return &Fault{Answered, fmt.Errorf("driver %s broke its contract: token %d, TTL %v", c.caps.Backend, grant.Token, grant.TTL)}
 	}
-	return a.win(grant, sent)
+	return a.win(grant)
 }
 
-// ask makes one call to Try, at the time sent, and notes what it may have left.
-func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
+// ask makes one call to Try, and notes what it may have left.
+func (a *attempt) ask(ctx context.Context) (Grant, error) {
+	a.sent = time.Now()
 	a.tries++
 	a.client.tries.Add(1)
 	var grant Grant
 	err := a.client.guard(ctx, a.request.Name, func() (err error) { grant, err = a.claim.Try(ctx); return err })
-	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(sent)
+	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(a.sent)
 	a.mayBeLeft = a.mayBeLeft || err == nil || fate == Unknown || held && !a.request.NoWait
 	a.answered = fate != Unknown && fate != NotSent
 	a.health = healthOf(err, took, a.over() != nil)
@@ -234,13 +237,13 @@ func (a *attempt) ask(ctx context.Context, sent time.Time) (Grant, error) {
 	return grant, err
 }
 
-// win makes a grant the lock. The request was sent after sent.
-func (a *attempt) win(grant Grant, sent time.Time) error {
+// win makes a grant, the answer to the last request, the lock.
+func (a *attempt) win(grant Grant) error {
 	var err error
 	if grant.Token, err = a.client.shownToken(grant.Token); err != nil {
 		return &Fault{Answered, err}
 	}
-	h := newHandle(a, grant, sent)
+	h := newHandle(a, grant, a.sent)
 	if a.client.now() >= h.deadline {
 		return fmt.Errorf("granted too late: the lease of %v ended before the answer of %s came", grant.TTL, a.client.caps.Backend)
 	}
@@ -339,6 +342,12 @@ func (a *attempt) makeClaim(limit time.Duration) (left time.Duration, err error)
 			return 0, err
 		}
 		return 0, fmt.Errorf("%w to %d earlier requests for the name", &NoAnswer{From: c.caps.Backend, After: limit}, maxPending)
+	}
+	if a.request.NoWait {
+		if err := c.names.toldSince(a.record, a.start); err != nil {
+			<-a.record.slots
+			return 0, err
+		}
 	}
 	a.claim = claim
 	return left, nil

@@ -41,6 +41,38 @@ func TestTryLockBesideRequestsUnderWay(t *testing.T) {
 	})
 }
 
+// Calls of TryLock that come faster than the store answers do not queue without end: a refusal whose request was
+// sent after a call began is an answer to that call as well.
+func TestTryLocksShareARefusal(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
+		h := mustLock(t, bg, rival, "hot")
+		const answer = 10 * time.Millisecond
+		n.use(on("try", late(answer)))
+		before := n.count("try")
+		var calls sync.WaitGroup
+		for range 200 {
+			calls.Go(func() {
+				began := time.Now()
+				_, err := l.TryLock(bg, "hot")
+				wantErr(t, "TryLock", err, distlock.ErrHeld)
+				if held, ok := errors.AsType[*distlock.HeldError](err); !ok || held.Remaining < time.Until(h.Deadline())-2*answer {
+					t.Errorf("%v does not tell what the holder has left", err)
+				}
+				if took := time.Since(began); took > 2*answer {
+					t.Errorf("a TryLock took %v, where an answer takes %v", took, answer)
+				}
+			})
+		}
+		calls.Wait()
+		if tries := n.count("try") - before; tries != 16 {
+			t.Errorf("%d requests for 200 calls, want the first eight and the next", tries)
+		}
+		mustUnlock(t, bg, h)
+		_, err := l.TryLock(bg, "hot") // what others were told before does not count
+		testkit.Should(t, err)
+	})
+}
+
 // Wherever there is an ErrHeld, there is a HeldError.
 func TestHeldErrorEverywhere(t *testing.T) {
 	mustHave := func(t *testing.T, what string, err error, least, most time.Duration) {

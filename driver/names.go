@@ -52,6 +52,8 @@ type record struct {
 
 	slots    chan struct{} // one element for each claim that counts
 	answered time.Time     // when the store has answered a claim last
+	told     error         // the ErrHeld that a TryLock was told last; nil if there is none
+	toldOf   time.Time     // when its request was sent
 }
 
 // silence is a Try of the first in the queue that timed out. The next one will, too, most likely.
@@ -132,6 +134,29 @@ func (ns *names) end(n *record, answered bool) {
 	}
 	<-n.slots
 	ns.leave(n)
+}
+
+// noteTold notes that the store has told a TryLock, by a request sent then, that the name is held.
+func (ns *names) noteTold(n *record, err error, sent time.Time) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if sent.After(n.toldOf) {
+		n.told, n.toldOf = err, sent
+	}
+}
+
+// toldSince returns the ErrHeld that a TryLock was told by a request sent after since, or nil. A call that began then and waits for
+// a slot may end with it: it is as fresh as an answer to its own. Else callers that come faster than the store answers would wait
+// longer and longer, in a call that never waits.
+func (ns *names) toldSince(n *record, since time.Time) error {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if n.told == nil || !n.toldOf.After(since) {
+		return nil
+	}
+	held := heldOf(n.told)
+	held.Remaining = max(held.Remaining-time.Since(n.toldOf), 0)
+	return &held
 }
 
 // enqueue waits for the turn, until ctx has ended or quit was closed. Whatever it returns, and also if ctx panics, dequeue
