@@ -109,10 +109,12 @@ func (m *mask) message(text string) string {
 	return tame(urlLike.ReplaceAllStringFunc(text, redactLike))
 }
 
-// data returns text for programs: with all that it has, but for the passwords of URLs.
+// data returns text for programs: with all that it has, but for the passwords of URLs. A name may look like a URL, and what has
+// an "@" but no colon before it has no password: docker://nginx@sha256:ab must not look like another image.
 func (m *mask) data(text string) string {
 	return tame(urlLike.ReplaceAllStringFunc(text, func(s string) string {
-		if strings.Contains(s, "@") {
+		_, rest, _ := strings.Cut(s, "://")
+		if at := strings.LastIndex(rest, "@"); at >= 0 && strings.Contains(rest[:at], ":") {
 			return redactLike(s)
 		}
 		return s
