@@ -43,7 +43,8 @@ const tell = "CASE WHEN woken <> '' THEN concat(set_config('lock_timeout', '2s',
 // settings do not change: where nothing is prepared the server sends text, and of bytes and times that has many forms.
 //
 // commit is what Capabilities rest on, the synchronous_commit of the session that was asked. Where somebody has turned it off
-// in another session of the pool, a crash would lose a grant: there the statements turn it on for themselves.
+// in another session of the pool, a crash would lose a grant: there the statements turn it on for themselves. They ask for warnings,
+// which somebody may have turned off, too: noteUnconfirmed looks for one.
 func statements(table, commit string) map[string]string {
 	durable := ""
 	if commit != "off" {
@@ -56,7 +57,8 @@ func statements(table, commit string) map[string]string {
 		"{token}", "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
 		"{acquired}", "(extract(epoch from acquired) * 1000000)::bigint",
 		"{remaining}", "greatest((extract(epoch from expires - clock_timestamp()) * 1000000)::bigint, 1)",
-		"{bounded}", fmt.Sprintf("concat(set_config('lock_timeout', '%d', true)%s) AS bounded", rowWait.Milliseconds(), durable),
+		"{bounded}", fmt.Sprintf("concat(set_config('lock_timeout', '%d', true), set_config('client_min_messages', 'warning', true)%s) AS bounded",
+			rowWait.Milliseconds(), durable),
 		"{next}", "woken = substring(waiters for 16), waiters = substring(waiters from 17)",
 		"{others}", "CASE WHEN position($2 in t.waiters) = 0 THEN t.waiters ELSE "+
 			"substring(t.waiters for position($2 in t.waiters) - 1) || substring(t.waiters from position($2 in t.waiters) + 16) END",

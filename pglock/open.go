@@ -75,7 +75,7 @@ func openOwn(ctx context.Context, config *pgxpool.Config, opts Options) (*Locker
 	}
 	config.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { d.answered(c); return true, nil }
 	d.closeQuickly(config)
-	config.AfterConnect = settle
+	config.AfterConnect, config.ConnConfig.OnNotice = settle, noteUnconfirmed
 	if err := d.connect(config); err != nil {
 		_ = d.Close()
 		return nil, opened(err)

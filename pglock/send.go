@@ -43,6 +43,8 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 		return d.noConnection(err, driver.NotSent, began)
 	}
 	defer conn.Release()
+	notes := conn.Conn().PgConn().CustomData()
+	delete(notes, unconfirmed) // of what was sent before
 	var batch pgx.Batch
 	for _, q := range queries {
 		batch.Queue(q.text, q.args...).Query(func(rows pgx.Rows) error {
@@ -65,7 +67,22 @@ func (d *store) sendOn(ctx context.Context, acquire func(context.Context) (*pgxp
 	if conn.Conn().PgConn().TxStatus() == 'E' { // a transaction that was begun explicitly; else the pool closes the connection
 		_ = driver.Bounded(ctx, "the server", pingTimeout, func(ctx context.Context) error { _, err := conn.Exec(ctx, "ROLLBACK"); return err })
 	}
+	if warning, noted := notes[unconfirmed].(error); noted {
+		return &driver.Fault{Fate: driver.Unknown, Err: fmt.Errorf("committed, but not confirmed by a standby: %w", warning)}
+	}
 	return fault(err, driver.Unknown)
+}
+
+// unconfirmed is where a connection keeps the warning that a commit may not be on the standby.
+const unconfirmed = "distlock: unconfirmed"
+
+// noteUnconfirmed notes that warning. A commit that waits for a standby, and is cancelled there, is answered as a success: after
+// a failover to that standby, it was none. The words depend on the server's language, and the code is that of any warning:
+// only the function that has sent it tells which one it is.
+func noteUnconfirmed(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		c.CustomData()[unconfirmed] = (*pgconn.PgError)(n)
+	}
 }
 
 // noConnection is the fault of a request that was given no connection; busy is its fate if all of the user's pool are in use. They
