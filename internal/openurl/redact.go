@@ -38,22 +38,19 @@ func Redact(raw string) string {
 		rest = raw[len(prefix)+len("://"):]
 		prefix += "://"
 	}
-	at := strings.LastIndex(rest, "@")
-	if at < 0 {
-		// Nothing says where the host is: "redis://:password", for example.
+	at := strings.LastIndex(rest, "@") + 1
+	head, tail := rest[:at], rest[at:]
+	if at == 0 || strings.Contains(head, "=") || !address.MatchString(tail) {
+		// Nothing says where a password ends: "redis://:password", or "host=h password=p@ssword".
 		return prefix + mask
-	}
-	// A password may contain any separator, raw, also "@". But what follows the last
-	// "@" of all can be part of one only if it was given as a parameter.
-	head, tail := rest[:at+1], rest[at+1:]
-	if redactQuery(head) != head {
-		_, tail = cutBefore(tail, "&")
-		tail = mask + tail
 	}
 	// Of a DSN, the user's name ends at the first colon. In what looks like a URL
 	// but is none, that may be a colon of the password.
 	return printable(prefix + redactUser(head, prefix == "") + redactQuery(tail))
 }
+
+// address finds the form that a DSN of go-sql-driver/mysql has behind its "@": "tcp(host:port)/schema".
+var address = regexp.MustCompile(`^[0-9A-Za-z+_.-]+\([^()]*\)/`)
 
 // Shown is Redact for the text of an error: where nothing of raw is left but its scheme, it says why.
 func Shown(raw string) string {
