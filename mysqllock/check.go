@@ -225,7 +225,7 @@ func (d *store) explainReadOnly(ctx context.Context, err error) error {
 
 // columns are the types that correctness rests on: a shorter name would be cut off
 // in a session without strict mode, and two locks be one; a text type would merge
-// upper and lower case.
+// upper and lower case; an unsigned number cannot be negative, as the end of a lease that was given back is.
 var columns = map[string]struct {
 	kind string
 	size int // in bytes, at least; for the types that have one
@@ -242,19 +242,22 @@ func (d *store) checkColumns(ctx context.Context) error {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var name, kind, key string
+		var name, kind, full, key string
 		var size int
-		if err := rows.Scan(&name, &kind, &size, &key); err != nil {
+		if err := rows.Scan(&name, &kind, &full, &size, &key); err != nil {
 			return err
 		}
 		want, used := columns[name]
-		if used && (kind != want.kind || size < want.size || size > want.size && kind == "binary") {
-			orLonger := " or longer"
-			if want.kind == "binary" { // it would be filled up with zeros, and equal nothing
-				orLonger = ""
+		unsigned := strings.Contains(full, "unsigned")
+		if used && (kind != want.kind || unsigned || size < want.size || size > want.size && kind == "binary") {
+			must := want.kind + ", which is signed"
+			switch want.kind {
+			case "binary": // a longer one would be filled up with zeros, and equal nothing
+				must = fmt.Sprintf("binary(%d)", want.size)
+			case "varbinary":
+				must = fmt.Sprintf("varbinary(%d) or longer", want.size)
 			}
-			return fmt.Errorf("%w: the column %s of the table %s is %s(%d), it must be %s(%d)%s",
-				distlock.ErrInvalid, name, d.sql.table, kind, size, want.kind, want.size, orLonger)
+			return fmt.Errorf("%w: the column %s of the table %s is %s, it must be %s", distlock.ErrInvalid, name, d.sql.table, full, must)
 		}
 		if (name == "name") != (key == "PRI") {
 			return fmt.Errorf("%w: the primary key of the table %s must be the column name alone", distlock.ErrInvalid, d.sql.table)
