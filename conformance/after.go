@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/distlock-go/distlock"
@@ -60,13 +61,8 @@ type effect struct {
 	judge            func(*scene)
 }
 
-const (
-	// sampled is how many situations a check looks at, besides the plain one, if it looks at a sample.
-	sampled = 2
-
-	// scenes is how many it looks at side by side in real time.
-	scenes = 6
-)
+// scenes is how many situations a check looks at side by side in real time.
+const scenes = 6
 
 // after judges an effect in each situation.
 func (c *C) after(e effect) {
@@ -76,45 +72,27 @@ func (c *C) after(e effect) {
 	c.unmodelled() // many names and clients: the rules are enough
 	b, third := c.open("B"), c.open("C")
 	c.findQueue(b, third)
-	table, look := c.situations(third), c.lookTakes(third)
+	table := c.situations(e, third)
+	if len(table) == 0 {
+		c.lacks(capProxy, "the harness is no Proxy, and of the situations that can be here each needs one")
+	}
 	places := make(chan struct{}, len(table))
 	if !c.Virtual() {
 		places = make(chan struct{}, scenes)
 	}
+	var judged atomic.Int64
 	c.together(len(table), func(i int, rng *rand.Rand) {
 		places <- struct{}{}
 		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
 		s.ttl = s.lasts()
-		if s.exact && s.ttl < 8*c.cal.Pair || e.looks && s.exact && s.ttl < 8*look || s.shortest > 0 && !e.dies {
-			return // the lease would be over before anybody has looked
-		}
-		mortal := s.fixed || s.mortal() && s.needs != capNamespaces
-		if e.dies && (s.ages || !mortal) || s.itself && (e.dies || e.clause == "C1") {
-			return // what is not judged must not be renewed beside the others, be it for hours
-		}
 		s.enter()
 		e.judge(s)
+		judged.Add(1)
 	})
-}
-
-// situations are those that can be here, or a sample of them.
-func (c *C) situations(p *client) []situation {
-	table := slices.DeleteFunc(situations(), func(s situation) bool { return s.exact && !c.Virtual() || !s.there(p) })
-	if c.samples() {
-		c.Rand().Shuffle(len(table)-1, func(i, j int) { table[i+1], table[j+1] = table[j+1], table[i+1] })
-		table = table[:min(len(table), 1+sampled)]
+	if judged.Load() == 0 { // inTime has ended each of them
+		c.Inconclusivef("each lease was over before anything of it could be judged")
 	}
-	return table
-}
-
-// lookTakes is how long a call to Inspect takes.
-func (c *C) lookTakes(p *client) time.Duration {
-	ctx, cancel := c.patiently()
-	defer cancel()
-	began := c.now()
-	_, _ = p.inspect(ctx, c.Name("nobody's")) // it may not be supported
-	return c.now() - began
 }
 
 // lasts is the TTL that A takes the name for.
@@ -142,32 +120,6 @@ func (c *C) findQueue(a, b *client) {
 	c.awaitQueued(h.Name(), 1)
 	w.cancel()
 	h.free()
-}
-
-// What a driver can do besides, as situations need it. It is told by a call.
-const (
-	canBreak Cap = "break"
-	canSweep Cap = "sweep"
-)
-
-// there reports whether the situation can be with this harness and the driver of p.
-func (s situation) there(p *client) bool {
-	c := p.c
-	ctx, cancel := c.patiently()
-	defer cancel()
-	var err error
-	switch s.needs {
-	case "":
-	case canBreak:
-		err = p.breakHold(ctx, c.Name("nobody's"), 1)
-	case canSweep:
-		_, err = p.sweepIdle(ctx, time.Hour)
-	default:
-		support, _ := c.harness.Caps().of(s.needs)
-		has, _ := implements(c.harness, s.needs)
-		return support == Yes && has
-	}
-	return !errors.Is(err, distlock.ErrUnsupported)
 }
 
 // enter brings the name into the situation.
