@@ -24,7 +24,7 @@ func extendFractions(c *C) {
 		long = nil
 	}
 	beyond := 0
-	if c.timing.MaxExtend > 0 {
+	if c.timing.MaxExtend > 0 && c.mortal() { // its locks are not all of fixed terms
 		beyond = 2
 	}
 	c.together(cases+len(long)+beyond, func(i int, _ *rand.Rand) {
@@ -38,7 +38,7 @@ func extendFractions(c *C) {
 		} else {
 			ttl = c.extends(first, long[i-cases])
 		}
-		a := c.openVia(fmt.Sprint("A", i+1))
+		a := c.openMortal(fmt.Sprint("A", i+1)) // a fixed term ends by itself
 		h := a.mustTry(c.Name(fmt.Sprint(i)), "which is fresh", distlock.TTL(first), distlock.NoRenewal())
 		c.sleepInto(h, moment)
 		e := c.extended(h, ttl)

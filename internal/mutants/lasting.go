@@ -37,6 +37,16 @@ func againMutants() []Mutant {
 			design:   inside(flaw{renew: renewByLeast}),
 		},
 		{
+			Name: "ExtendsByOwn", Flaw: "extends by the TTL that the lock was taken with, whatever is asked for, and confirms that",
+			Seen:     "a TTL that is bound to the statement when the lock is taken",
+			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}}, MayTrip: extends, Why: extended,
+			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
+				g, err := c.inner.Renew(ctx, c.asked.TTL)
+				g.TTL = max(g.TTL, ttl)
+				return g, err
+			}}),
+		},
+		{
 			Name: "WholeMinutes", Flaw: "extends by whole minutes where it is an hour or more, and confirms the rest",
 			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
