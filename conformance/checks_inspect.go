@@ -15,7 +15,7 @@ func inspectChecks() []Check {
 		{ID: "inspect/free", Clause: "O1", Mandatory: true, Run: inspectFree,
 			Rule: "a name that was never held, was unlocked, has expired or was broken is not held for Inspect, and not in List; to look changes nothing"},
 		{ID: "inspect/holder-text", Clause: "O1", Mandatory: true, Run: inspectHolderText,
-			Rule: "the holder text comes back whole: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL"},
+			Rule: "the holder text comes back whole, in a refusal that tells it and by Inspect and List: any UTF-8 of up to 255 bytes, with quotes, control characters and NUL"},
 	}
 }
 
@@ -195,12 +195,15 @@ var holderTexts = []string{
 
 func inspectHolderText(c *C) {
 	a, b := c.open("A"), c.open("B")
-	b.look(c.Name("x")) // skips the check if not supported
 	held := make([]*lease, len(holderTexts))
 	ttl := distlock.TTL(c.long())
 	c.share(len(held), func(i int) {
 		held[i] = a.mustTry(c.Name(fmt.Sprintf("n%03d", i)), "which is fresh", ttl, distlock.Holder(holderTexts[i]))
 	})
+	c.under("A6", func() {
+		c.share(len(held), func(i int) { b.mustBeTold(held[i], holderTexts[i], "which it has acquired", false) })
+	})
+	b.look(held[0].Name()) // skips what follows if not supported
 	w := b.begin(held[0].Name(), ttl, distlock.Holder("waiter"))
 	c.awaitQueued(held[0].Name(), 1)
 	c.share(len(held), func(i int) {

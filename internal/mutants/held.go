@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
@@ -27,6 +28,14 @@ func refusalMutants() []Mutant {
 					}
 					held.Holder = e.holder
 				})
+			}),
+		},
+		{
+			Name: "HeldCut", Flaw: "tells in a refusal the first 64 bytes of the holder text",
+			Seen:     "a column, or a buffer for a message, of a fixed length",
+			KilledBy: []Kill{{"inspect/holder-text", "told that the holder is"}},
+			design: refusing(func(_ *claim, st distlock.Status, held *driver.Held) {
+				held.Holder = strings.ToValidUTF8(st.Holder[:min(len(st.Holder), 64)], "")
 			}),
 		},
 		{
