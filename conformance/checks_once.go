@@ -50,7 +50,7 @@ func oncePerPeriod(c *C) {
 	before := c.now() // the run's own time may be long after that of the store
 	runner := c.open("C")
 	first := runner.mustRun(name, period, "it has never run")
-	outlives := c.timing.MaxExtend == 0 // else the record lives by a session of its client
+	outlives := c.timing.MaxExtend == 0 && runner.keepsRecords() // else the record lives by a session of its client, or ends by Close
 	if outlives {
 		broken, long, began := c.Name("broken"), c.fits(10*c.Unit()), c.now()
 		runner.mustRun(broken, long, "it has never run")
@@ -82,6 +82,18 @@ func oncePerPeriod(c *C) {
 		}
 		c.sleep(c.between(period))
 	}
+}
+
+// keepsRecords reports whether OncePer can have Close leave a record in the store. A Locker that driver.New has not made may
+// free at Close all that it holds.
+func (p *client) keepsRecords() bool {
+	h := p.mustTry(p.c.Name("kept"), "which is fresh", distlock.NoRenewal())
+	defer h.free()
+	_, keeps := distlock.As[interface {
+		distlock.Lock
+		KeepOnClose()
+	}](h.Lock)
+	return keeps
 }
 
 // breaksRecord breaks the record that the run of a closed client has left, which lasts until an instant. It reports whether it has

@@ -119,7 +119,20 @@ func toleratedTypes() []Tolerated {
 				locker: func(_ *env, c *driver.Client) distlock.Locker { return uncomparable{c, []string{"tag"}} },
 			},
 		},
+		{
+			Name: "KeepsNothing", Unusual: "has locks that Close cannot leave in the store",
+			design: wrapper{lock: lockBarely, try: lockBarely}.in(),
+		},
 	}
+}
+
+// lockBarely returns locks that can do what distlock.Lock asks for, and no more.
+func lockBarely(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
+	l, err := call(ctx, name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ distlock.Lock }{l}, nil
 }
 
 // toleratedBatches answer the entries of a batch, or count, in their own way.
