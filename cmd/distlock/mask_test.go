@@ -47,7 +47,7 @@ func TestMask(t *testing.T) {
 		`"redis://me:pa\"ss@h/1"  held`:                         `"redis://me:xxxxx@h/1"  held`,
 		"redis://h?id=3":                                        "redis://h?id=3",
 		"docker://nginx@sha256:ab s3://b/k@v2 ssh://git@h/a":    "docker://nginx@sha256:ab s3://b/k@v2 ssh://git@h/a",
-		"redis://:pw@h redis://me:p/w@h":                        "redis://:xxxxx@h redis://xxxxx@h",
+		"redis://:pw@h redis://me:p/w@h":                        "redis://:xxxxx@h redis://xxxxx",
 		"\x1b[1mbold":                                           "?[1mbold",
 	} {
 		if got := m.data(text); got != want {
