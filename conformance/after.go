@@ -73,9 +73,6 @@ func (c *C) after(e effect) {
 	b, third := c.open("B"), c.open("C")
 	c.findQueue(b, third)
 	table := c.situations(e, third)
-	if len(table) == 0 {
-		c.lacks(capProxy, "the harness is no Proxy, and of the situations that can be here each needs one")
-	}
 	places := make(chan struct{}, len(table))
 	if !c.Virtual() {
 		places = make(chan struct{}, scenes)
@@ -85,7 +82,7 @@ func (c *C) after(e effect) {
 		places <- struct{}{}
 		defer func() { <-places }()
 		s := &scene{C: c, situation: table[i], n: i + 1, b: b, third: third, text: holderTexts[1+rng.IntN(len(holderTexts)-1)]}
-		s.ttl = s.lasts()
+		s.ttl = s.situation.ttl(c)
 		s.enter()
 		e.judge(s)
 		judged.Add(1)
@@ -95,19 +92,19 @@ func (c *C) after(e effect) {
 	}
 }
 
-// lasts is the TTL that A takes the name for.
-func (s *scene) lasts() time.Duration {
+// ttl is the one that A takes the name for.
+func (s situation) ttl(c *C) time.Duration {
 	switch {
 	case s.shortest > 0:
-		return s.fits(time.Duration(s.shortest) * s.timing.MinTTL)
+		return c.fits(time.Duration(s.shortest) * c.timing.MinTTL)
 	case s.asked > 0:
-		return s.fits(s.asked)
+		return c.fits(s.asked)
 	case s.uneven:
-		return min(s.Unit()+s.timing.TTLGranularity/5, s.longest())
+		return min(c.Unit()+c.timing.TTLGranularity/5, c.longest())
 	case s.fixed:
-		return s.term()
+		return c.term()
 	}
-	return s.Unit()
+	return c.Unit()
 }
 
 // findQueue finds out whether waiters are to be seen in the store, before somebody waits for a name of a short lease.

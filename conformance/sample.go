@@ -18,7 +18,7 @@ func (c *C) situations(e effect, p *client) []situation {
 	table := slices.DeleteFunc(situations(), func(s situation) bool {
 		return s.exact && !c.Virtual() || !c.judges(e, s, look) || !s.there(p)
 	})
-	if c.samples() && len(table) > 0 {
+	if c.samples() {
 		c.Rand().Shuffle(len(table)-1, func(i, j int) { table[i+1], table[j+1] = table[j+1], table[i+1] })
 		table = table[:min(len(table), 1+sampled)]
 	}
@@ -28,7 +28,7 @@ func (c *C) situations(e effect, p *client) []situation {
 // judges reports whether the effect is judged in the situation, where a look takes so long. What is not judged must not be
 // renewed beside the others, be it for hours.
 func (c *C) judges(e effect, s situation, look time.Duration) bool {
-	ttl := (&scene{C: c, situation: s}).lasts()
+	ttl := s.ttl(c)
 	if s.exact && ttl < 8*c.cal.Pair || e.looks && s.exact && ttl < 8*look || s.shortest > 0 && !e.dies {
 		return false // the lease would be over before anybody has looked
 	}

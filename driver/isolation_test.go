@@ -41,8 +41,8 @@ func TestTryLockBesideRequestsUnderWay(t *testing.T) {
 	})
 }
 
-// Calls of TryLock that come faster than the store answers do not queue without end: a refusal whose request was
-// sent after a call began is an answer to that call as well.
+// Calls of TryLock that come faster than the store answers do not queue without end: where a request was sent after
+// a call began, its refusal is an answer to that call as well.
 func TestTryLocksShareARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, l, rival *memlock.Locker) {
 		h := mustLock(t, bg, rival, "hot")

@@ -154,8 +154,7 @@ func (ns *names) toldSince(n *record, since time.Time) error {
 	if n.told == nil || !n.toldOf.After(since) {
 		return nil
 	}
-	held := heldOf(n.told)
-	held.Remaining = max(held.Remaining-time.Since(n.toldOf), 0)
+	held := heldSince(n.told, n.toldOf)
 	return &held
 }
 
@@ -289,8 +288,14 @@ func (t *toldBefore) Unwrap() error { return t.error }
 // another since, which a waiter further back in the queue of the store is not told: so it names
 // no holder.
 func (n *record) heldError() error {
-	held := heldOf(n.refusal)
-	held.Remaining = max(held.Remaining-time.Since(n.refused), 0)
+	held := heldSince(n.refusal, n.refused)
 	held.Holder, held.Token = "", 0
 	return &held
+}
+
+// heldSince is a refusal of that time, with what is left of the lease by now.
+func heldSince(refusal error, told time.Time) Held {
+	held := heldOf(refusal)
+	held.Remaining = max(held.Remaining-time.Since(told), 0)
+	return held
 }

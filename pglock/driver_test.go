@@ -70,6 +70,13 @@ func exec(t testing.TB, pool *pgxpool.Pool, text string) {
 	}
 }
 
+// alter changes a setting of the server. Its processes read that a moment later.
+func alter(t testing.TB, pool *pgxpool.Pool, text string) {
+	t.Helper()
+	exec(t, pool, "ALTER SYSTEM "+text)
+	exec(t, pool, "SELECT pg_reload_conf()")
+}
+
 // claimOn is a claim of l on "x", each time with the same owner.
 func claimOn(t *testing.T, l *Locker) *claim {
 	t.Helper()
@@ -148,8 +155,7 @@ func TestReadOnly(t *testing.T) {
 	testkit.Must(t, err)
 	defer l.Close()
 	d := storeOf(t, l)
-	exec(t, pool, "ALTER SYSTEM SET default_transaction_read_only = on")
-	exec(t, pool, "SELECT pg_reload_conf()")
+	alter(t, pool, "SET default_transaction_read_only = on")
 	testkit.Until(t, "the server refuses", func() bool {
 		lock, err := l.TryLock(t.Context(), "x")
 		if err == nil {
@@ -167,8 +173,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	locked := make(chan error, 1)
 	go func() { _, err := l.Lock(t.Context(), "x"); locked <- err }()
-	exec(t, pool, "ALTER SYSTEM RESET default_transaction_read_only")
-	exec(t, pool, "SELECT pg_reload_conf()")
+	alter(t, pool, "RESET default_transaction_read_only")
 	testkit.Should(t, <-locked)
 }
 

@@ -37,8 +37,7 @@ func TestStandby(t *testing.T) {
 		t.Errorf("Open of a standby: %v, want that it is read-only", err)
 	}
 
-	exec(t, admin, "ALTER SYSTEM SET primary_conninfo = ''") // what comes now is lost
-	exec(t, admin, "SELECT pg_reload_conf()")
+	alter(t, admin, "SET primary_conninfo = ''") // what comes now is lost
 	testkit.Until(t, "nothing is replicated any more", func() bool {
 		var n int
 		err := admin.QueryRow(ctx, "SELECT count(*) FROM pg_stat_wal_receiver").Scan(&n)

@@ -15,14 +15,13 @@ import (
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
-// A commit whose wait for the standby is cancelled is answered as a success, with a warning. The standby may lack it, so nobody
-// may believe it: neither a grant, nor a renewal, nor a release. This holds also where warnings are turned off by others.
+// A commit that waits for the standby, and is cancelled there, is answered as a success, with a warning. The standby may lack it,
+// so nobody may believe it: neither a grant, nor a renewal, nor a release. This holds also where warnings are turned off by others.
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), servers.ConfiguredForTest(t, servers.Postgres)
 	admin := poolOf(t, s.URL()+"?synchronous_commit=local")
-	exec(t, admin, "ALTER SYSTEM SET client_min_messages = 'error'")
-	exec(t, admin, "SELECT pg_reload_conf()")
+	alter(t, admin, "SET client_min_messages = 'error'")
 	l := value[*Locker](t)(Open(ctx, s.URL(), &Options{Create: true, Options: distlock.Options{TTL: time.Hour}}))
 	testkit.Must(t, value[distlock.Lock](t)(l.TryLock(ctx, "y")).Unlock(ctx)) // what is inserted late is asked for twice
 	d, c := storeOf(t, l), claimOn(t, l)
@@ -39,8 +38,7 @@ func TestUnconfirmed(t *testing.T) {
 		})
 		return <-returned
 	}
-	exec(t, admin, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-	exec(t, admin, "SELECT pg_reload_conf()")
+	alter(t, admin, "SET synchronous_standby_names = 'nobody'")
 	// Commits begin to wait once another process of the server has read that.
 	testkit.Must(t, cancelled(func() error { return commitsUntilWarned(ctx, s.URL()) }))
 
@@ -66,8 +64,7 @@ func TestUnconfirmed(t *testing.T) {
 		t.Fatalf("TryLock of a lock that the standby may lack: %v, fate %v", err, driver.FateOf(err))
 	}
 
-	exec(t, admin, "ALTER SYSTEM RESET synchronous_standby_names")
-	exec(t, admin, "SELECT pg_reload_conf()")
+	alter(t, admin, "RESET synchronous_standby_names")
 	lock := value[distlock.Lock](t)(l.Lock(ctx, "y")) // the claim that failed is undone
 	testkit.Should(t, lock.Unlock(ctx))
 	testkit.Should(t, c.Release(ctx)) // nothing is left of the warning
