@@ -44,12 +44,12 @@ func (d *store) Renew(ctx context.Context, batch []driver.Renewal) {
 }
 
 // sendRenewal sends over a connection that renewals have to themselves, so that no lock is lost because everything else
-// keeps those of the pool busy; or over the pool, where the server has no connection left for them. It calls begin for each
-// attempt: nothing of one that was undone may count.
+// keeps those of the pool busy. Where none is to be had, because the server has none left or takes long, it sends over whichever
+// comes first then. It calls begin for each attempt: nothing of one that was undone may count.
 func (d *store) sendRenewal(ctx context.Context, begin func() query) error {
 	err := d.sendOn(ctx, d.lend, committed(begin())...)
 	if fate := driver.FateOf(err); ctx.Err() == nil && (fate == driver.NotSent || fate == driver.NotNow) {
-		err = d.send(ctx, committed(begin())...)
+		err = d.sendOn(ctx, d.lendEither, committed(begin())...)
 	}
 	return err
 }
@@ -72,14 +72,23 @@ func (d *store) awaitRenewals(ctx context.Context) {
 type probed struct{}
 
 // lend returns a connection for a renewal: one of the renewals' own that stands, else whichever comes first, a new one of
-// these or one of the pool that stands and has answered.
+// these or one of the pool that stands and has answered. Where none of the pool stands, none is made for a renewal: it might
+// hang, and take a place from the claims.
+func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {
+	if d.renewals.Stat().IdleConns() > 0 || d.pool.Stat().IdleConns() == 0 {
+		return d.renewals.Acquire(ctx)
+	}
+	return d.lendEither(ctx)
+}
+
+// lendEither returns whichever connection comes first, one of the renewals' own or one of the pool that has answered.
 //
 // Neither alone will do. New ones may hang: dials that were begun during a fault of the network fill the pool. Those of
-// the pool may all be dead: to ask one takes pingTimeout, and a new one comes sooner. What comes second goes back to its pool.
-// Where none of the pool stands, none is made for a renewal: it might hang, and take a place from the claims.
-func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {
-	if !d.own || d.renewals.Stat().IdleConns() > 0 || d.pool.Stat().IdleConns() == 0 {
-		return d.renewals.Acquire(ctx)
+// the pool may all be dead, or busy for long: to ask one takes pingTimeout, and a new one comes sooner. What comes second
+// goes back to its pool.
+func (d *store) lendEither(ctx context.Context) (*pgxpool.Conn, error) {
+	if !d.own {
+		return d.pool.Acquire(ctx)
 	}
 	type result struct {
 		conn *pgxpool.Conn
