@@ -336,7 +336,7 @@ func (h *lease) extend(ttl time.Duration) (call, ret time.Duration, err error) {
 	case errors.Is(err, distlock.ErrInvalid):
 		return call, ret, err
 	case !alive || ret >= end || ret-call > min(c.Unit()/2, (end-call)/3):
-		// The engine waits for half of what is left at the most: a call that took a third had no answer.
+		// A call that took a third of what was left had no answer, or one that came too late for another attempt.
 		c.Inconclusivef("%s came too late to extend %q, from %s to %s, its lease ended at %s: %v",
 			h.p.who, h.Name(), millis(call), millis(ret), millis(end), err)
 	}

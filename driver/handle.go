@@ -336,7 +336,8 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 				h.noteFailure(err)
 			}
 			now := h.client.now()
-			again := now.add(min(h.left(now)/4, time.Second)) // soon, and ever sooner as the deadline comes nearer
+			// Soon, and ever sooner as the deadline comes nearer; at once after an attempt that has taken as long as that.
+			again := max(now, h.client.instant(sent).add(min(h.left(now)/4, time.Second)))
 			if FateOf(err) == Again {
 				again = now.add(busyPause)
 			}

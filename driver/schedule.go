@@ -47,7 +47,7 @@ type scheduler struct {
 }
 
 // class is a set of locks that share batches of renewals. They have about the same time left: a
-// batch is bounded by half of what its most urgent lock has left. Locks that failed their latest
+// batch is bounded by a part of what its most urgent lock has left. Locks that failed their latest
 // renewal are kept apart, so that what is stuck in the store delays others once at the most.
 type class struct {
 	leftLog2 int // of the time left
@@ -195,8 +195,9 @@ func (s *scheduler) renew(batch []*Handle, of class) {
 	l.add(func() bool { s.send(batch); return false })
 }
 
-// limit bounds a renewal or an Extend to half the time left, so that a hanging one leaves
-// time for another.
+// limit bounds a renewal or an Extend to three quarters of the time left, so that a hanging one leaves time for another. It is as
+// much as that because a store may be slow as well: what is given up there has to be done twice, and makes it slower. With half of
+// it, a store that was busy for four fifths of its time lost all locks by standing still for a third of their TTL.
 func limit(batch []*entry) time.Duration {
 	d := 2 * maxCall
 	for _, e := range batch {
@@ -205,7 +206,7 @@ func limit(batch []*entry) time.Duration {
 		d = min(d, h.left(h.client.now()))
 		h.mu.Unlock()
 	}
-	return max(d/2, time.Millisecond)
+	return max(d*3/4, time.Millisecond)
 }
 
 // send renews a batch. A renewal begins only now that its call can go out: Extend and Unlock
