@@ -228,13 +228,14 @@ func (s *scene) undisturbed(h *lease) {
 // gave has A wait for the name until end has ended the hold of another, or its lease does; then
 // end is nil.
 func (s *scene) gave(end func(), bound time.Duration, why string) {
-	w := s.waits(s.a, s.opts()...)
+	w, clause := s.waits(s.a, s.opts()...), "E1"
 	if end != nil {
+		clause = "W1"
 		s.apart()
 		s.since = s.now()
 		end()
 	}
-	s.h = w.awaited("W1", s.now(), bound+s.soon(), why)
+	s.h = w.awaited(clause, s.now(), bound+s.soon(), why)
 }
 
 // apart lets what follows have another time, for a clock of seconds.

@@ -68,7 +68,7 @@ func longMutants() []Mutant {
 		},
 		{
 			Name: "RoundedFar", Flaw: "rounds TTLs up to whole minutes, and declares milliseconds",
-			KilledBy: []Kill{{"after/expires", "it had to be free by"}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", " still "}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return (ttl + time.Minute - 1).Truncate(time.Minute) })),
 		},
 	}
@@ -86,7 +86,7 @@ func lingerMutants() []Mutant {
 		},
 		{
 			Name: "LagTenth", Flaw: "lets go of a dead holder's name a twentieth of the TTL late, and declares no lag",
-			KilledBy: []Kill{{"after/expires", "it had to be free by"}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", " still "}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
 			design: inside(shorter(func(ttl time.Duration) time.Duration { return ttl * 21 / 20 })),
 		},
 		{
@@ -102,7 +102,7 @@ func lingerMutants() []Mutant {
 		{
 			Name: "OneLease", Flaw: "has all locks of a client live by one lease, of the longest TTL among them",
 			Seen:     "sessions that are shared",
-			KilledBy: []Kill{{"after/expires", "it had to be free by"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", " still "}}, MayTrip: timers, Why: runOut,
 			design: inside(flaw{try: tryShared}),
 		},
 	}
