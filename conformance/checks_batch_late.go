@@ -76,20 +76,20 @@ func batchLateAnswer(c *C) {
 	for i := range 4 {
 		held = append(held, a.mustTry(c.Name(fmt.Sprint("n", i)), "which is fresh", ttl))
 	}
-	// The request is in time, and the reply comes when nobody waits for it any more: a renewal is given up after three
-	// quarters of what is left. The next one is answered at once.
+	// The request is in time, and the reply comes when nobody waits for it any more: a renewal is given up after two
+	// thirds of what is left. The next one is answered at once.
 	first := held[0]
 	period := first.asked / 3
 	c.sleepUntil(first.ret + period*9/10)
 	before := a.link.Requests()
-	a.link.Delay(first.asked*6/10, 0)
+	a.link.Delay(first.asked*54/100, 0)
 	if !c.eventually(period, func() bool { return a.link.Requests() > before }) {
 		c.Inconclusivef("no renewal of A was sent within a renewal period")
 	}
 	sent := c.now()
-	c.sleepUntil(sent + first.asked*32/100) // it has reached the store, and its reply is on the way back
+	c.sleepUntil(sent + first.asked*33/100) // it has reached the store, and its reply is on the way back
 	a.link.Delay(0, 0)
-	c.sleepUntil(sent + first.asked*65/100) // that has come
+	c.sleepUntil(sent + first.asked*60/100) // that has come
 	victim := held[2]
 	c.strip(victim, b)
 	since := c.now()

@@ -112,7 +112,7 @@ func (s *pairScene) outlast(try func(...distlock.Option) answer) {
 }
 
 // breakHeld ends the hold of A from outside. A driver that looks at its context before it acts, and so lets go of a lease that
-// has run out, is not seen by outlast: the engine gives no renewal more than three quarters of the time left. It returns false if nothing
+// has run out, is not seen by outlast: the engine gives no renewal more than two thirds of the time left. It returns false if nothing
 // but errors of the store came for as long as A's lease lasts: A, which is stopped, may keep B out.
 func (s *pairScene) breakHeld() bool {
 	c, token := s.c, s.held.Token()

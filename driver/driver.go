@@ -65,7 +65,7 @@ type Driver interface {
 	//  3. It must never shorten a lease. Where a write replaces the TTL of the store, it writes what may be left of it, counted
 	//     from the reply to the write before, if that is more; and it takes effect only if no later one has: a renewal that
 	//     had no answer may arrive behind an Extend. Grant.Token is ignored.
-	//  4. Its context ends when three quarters of what the lease with the least time has left are
+	//  4. Its context ends when two thirds of what the lease with the least time has left are
 	//     over. A stuck server, row or key must not take the answers of the others with it:
 	//     parts that may fail by themselves run side by side, and each is answered as soon as
 	//     it is known; or else each is bounded to a part of ctx. Locks that failed their

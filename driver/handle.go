@@ -336,8 +336,10 @@ func (h *Handle) renewed(g Grant, asked time.Duration, sent time.Time, err error
 				h.noteFailure(err)
 			}
 			now := h.client.now()
-			// Soon, and ever sooner as the deadline comes nearer; at once after an attempt that has taken as long as that.
-			again := max(now, h.client.instant(sent).add(min(h.left(now)/4, time.Second)))
+			// Soon, and ever sooner as the deadline comes nearer. An attempt that has taken as long as that has waited enough, but
+			// for the answers of others in its batch: they go on together.
+			left := h.left(now)
+			again := max(now.add(min(left/16, busyPause)), h.client.instant(sent).add(min(left/4, time.Second)))
 			if FateOf(err) == Again {
 				again = now.add(busyPause)
 			}

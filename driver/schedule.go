@@ -195,7 +195,7 @@ func (s *scheduler) renew(batch []*Handle, of class) {
 	l.add(func() bool { s.send(batch); return false })
 }
 
-// limit bounds a renewal or an Extend to three quarters of the time left, so that a hanging one leaves time for another. It is as
+// limit bounds a renewal or an Extend to two thirds of the time left, so that a hanging one leaves time for another. It is as
 // much as that because a store may be slow as well: what is given up there has to be done twice, and makes it slower. With half of
 // it, a store that was busy for four fifths of its time lost all locks by standing still for a third of their TTL.
 func limit(batch []*entry) time.Duration {
@@ -206,7 +206,7 @@ func limit(batch []*entry) time.Duration {
 		d = min(d, h.left(h.client.now()))
 		h.mu.Unlock()
 	}
-	return max(d*3/4, time.Millisecond)
+	return max(d*2/3, time.Millisecond)
 }
 
 // send renews a batch. A renewal begins only now that its call can go out: Extend and Unlock

@@ -72,8 +72,8 @@ func (d *store) awaitRenewals(ctx context.Context) {
 type probed struct{}
 
 // lend returns a connection for a renewal: one of the renewals' own that stands, else whichever comes first, a new one of
-// these or one of the pool that stands and has answered. Where none of the pool stands, none is made for a renewal: it might
-// hang, and take a place from the claims.
+// these or one of the pool that stands and has answered. Where none of the pool stands, none is made there for it as long as
+// there may be one here: it might hang, and take a place from the claims.
 func (d *store) lend(ctx context.Context) (*pgxpool.Conn, error) {
 	if d.renewals.Stat().IdleConns() > 0 || d.pool.Stat().IdleConns() == 0 {
 		return d.renewals.Acquire(ctx)

@@ -30,7 +30,7 @@ func own(t *testing.T) (*servers.Server, *redis.Client) {
 	return s, client(t, s.URL())
 }
 
-// A renewal has half of the time that is left. It finds the connection of the grant, and takes one round trip although
+// A renewal has two thirds of the time that is left. It finds the connection of the grant, and takes one round trip although
 // the server has never seen its script. With a new connection and NOSCRIPT it takes five or six.
 func TestFirstRenewalIsOneRoundTrip(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func lateMutants() []Mutant {
 		},
 		{
 			Name: "StaleAnswer", Flaw: "takes the late answer to one batch for that to the next",
-			KilledBy: []Kill{{"batch/late-answer", "one answer to a renewal came late"}},
+			KilledBy: []Kill{{"batch/late-answer", "no renewal has told it so"}},
 			MayTrip:  []string{"fault/*", "batch/*", "close/*"}, Why: "answers come late, or never, in them",
 			design: design{driver: pipelining},
 		},
