@@ -272,9 +272,8 @@ func (s *scene) earlier() time.Duration {
 
 // dead is a client that held the name, until its lease was over.
 func (s *scene) dead() *lease {
-	p := s.openMortal(fmt.Sprint("D", s.n))
-	h := s.had(p, distlock.TTL(s.earlier()), distlock.NoRenewal())
-	p.cutOff()
+	h := s.had(s.openMortal(fmt.Sprint("D", s.n)), distlock.TTL(s.earlier()), distlock.NoRenewal())
+	h.dies()
 	return h
 }
 

@@ -105,7 +105,7 @@ func breakSeenToken(c *C) {
 	beside := a.mustTry(c.Name("X"), "which is fresh")
 	h := b.mustTry(name, "which A has unlocked")
 	ended := dead.mustTry(c.Name("ended"), "which is fresh", distlock.NoRenewal())
-	dead.cutOff()
+	ended.dies()
 	tokens := map[int64]string{
 		old.Token():    "that of a holder before",
 		h.Token() + 1:  "which was not granted yet",

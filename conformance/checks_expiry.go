@@ -70,7 +70,7 @@ func notEarly(c *C) {
 // diesHolding lets a get a fixed term and die, and b take the name over.
 func (c *C) diesHolding(a, b *client, name string, ttl time.Duration) {
 	h := a.mustTry(name, "which is fresh", distlock.TTL(ttl), distlock.NoRenewal())
-	a.cutOff()
+	h.dies()
 	c.outlives(b, h, h.call+ttl, h.ret+h.granted(), fmt.Sprintf("A asked for %v at %s and died holding it", ttl, millis(h.call)))
 }
 

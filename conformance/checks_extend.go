@@ -44,7 +44,7 @@ func extendFractions(c *C) {
 		e := c.extended(h, ttl)
 		how := fmt.Sprintf("%s had got it at %s for a fixed term of %v, and extended it at %s by %v", a.who, millis(h.ret), h.asked, millis(e.call), ttl)
 		c.approach(b, h, e.call+ttl, how)
-		a.cutOff()
+		h.dies()
 		c.outlives(b, h, max(h.call+h.asked, e.call+ttl), max(h.ret+h.granted(), e.ret+c.atMost(ttl)), how)
 		a.revive()
 	})

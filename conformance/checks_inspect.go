@@ -155,7 +155,7 @@ func inspectFree(c *C) {
 
 	// The store judges by its own clock. The holder does not help it.
 	expired := dead.mustTry(c.Name("expired"), "which is fresh", distlock.NoRenewal(), distlock.Holder("dead"))
-	dead.cutOff()
+	expired.dies()
 	for c.now() < expired.end()-c.Unit()/10 {
 		before := c.now()
 		st := b.look(expired.Name())

@@ -89,10 +89,7 @@ func oncePerPeriod(c *C) {
 func (p *client) keepsRecords() bool {
 	h := p.mustTry(p.c.Name("kept"), "which is fresh", distlock.NoRenewal())
 	defer h.free()
-	_, keeps := distlock.As[interface {
-		distlock.Lock
-		KeepOnClose()
-	}](h.Lock)
+	_, keeps := distlock.As[record](h.Lock)
 	return keeps
 }
 

@@ -78,7 +78,7 @@ func sweepHeld(c *C) {
 func (c *C) takenOver(p *client) *lease {
 	dead := c.openMortal("D")
 	h := dead.mustTry(c.Name("inherited"), "which is fresh", distlock.NoRenewal(), distlock.TTL(c.short()))
-	dead.cutOff()
+	h.dies()
 	c.sleepUntil(h.gone() + c.skew(h.asked))
 	return c.pollFor(p, h.Name(), c.soon(), "the lease of its dead holder was over")
 }
@@ -146,7 +146,7 @@ func (c *C) sweptTokens(n int, name string) {
 	}
 	h := dead.mustTry(name, "which was unlocked", distlock.NoRenewal(), distlock.TTL(c.short()))
 	c.rises(&last, h, "a sweep")
-	dead.cutOff()
+	h.dies()
 	c.sleepUntil(h.gone() + c.skew(c.short()))
 	b.sweep(time.Nanosecond)
 	h = c.pollFor(a, name, c.soon(), "the lease of its dead holder was over, and the store was swept")

@@ -74,7 +74,7 @@ func longTerms(c *C) {
 		}
 		how := fmt.Sprintf("%s got it at %s for %v", a.who, millis(h.ret), ttl)
 		c.approach(b, h, h.call+ttl, how)
-		a.cutOff()
+		h.dies()
 		c.outlives(b, h, h.call+ttl, h.ret+c.atMost(ttl), how)
 		a.revive()
 	})
@@ -225,7 +225,7 @@ func untouchedExpiry(c *C) {
 		if i == 2 { // it is asked for while it is held, and not after that
 			b.mustBeBusy(name, h)
 		}
-		a.cutOff()
+		h.dies()
 		end = max(end, c.now()) + c.atMost(c.Unit()) + c.timing.ExpiryLag
 		c.sleepUntil(end + c.soon())
 		if got := b.try(name, distlock.TTL(c.long())); got.err != nil {

@@ -118,7 +118,7 @@ func (c *C) honoured(b *client, ttl time.Duration) {
 		c.Failf("A was refused %q, which is fresh, with a TTL of %v: %v", name, ttl, got.err)
 	}
 	h := got.lease
-	a.cutOff()
+	h.dies()
 	next := c.stalk("", b, name, h.call+ttl, h.ret+h.granted(),
 		fmt.Sprintf("A having got it at %s with a TTL of %v and died", millis(h.ret), ttl))
 	if next.ret < h.call+ttl-c.skew(ttl) {

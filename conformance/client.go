@@ -142,6 +142,25 @@ func (p *client) cutOff() bool {
 	return true
 }
 
+// record is a lock that Close can leave in the store; see driver.Handle.KeepOnClose.
+type record interface {
+	distlock.Lock
+	KeepOnClose()
+}
+
+// dies is the death of the holder as the store sees it. A client without a link is closed, and leaves a fixed term in the store
+// where its locks can be records: else its engine would free the name by itself, however long the store kept it. Where entries
+// live by a session, they would end with it.
+func (h *lease) dies() {
+	if h.p.cutOff() || !h.fixed || h.p.c.timing.MaxExtend > 0 {
+		return
+	}
+	if r, ok := distlock.As[record](h.Lock); ok {
+		r.KeepOnClose()
+		h.p.mustClose()
+	}
+}
+
 // revive lets a client clean up behind itself after it was cut off. It would else try
 // to for as long as its leases last, be it years.
 func (p *client) revive() {

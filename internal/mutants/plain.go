@@ -104,6 +104,13 @@ func bookMutants() []Mutant {
 			design: oneByOne(),
 		},
 		{
+			Name: "TriesForAWhile", Flaw: "has TryLock ask twenty times, 30 ms apart",
+			Seen:     "a retry option that is on by default",
+			KilledBy: []Kill{{"wait/try-does-not-wait", "it waits for something"}},
+			MayTrip:  []string{"*/*"}, Why: "names that are held are asked for in many",
+			design: outside(flaw{try: tryForAWhile}),
+		},
+		{
 			Name: "ThreeFailures", Flaw: "takes a lock for lost when three renewals have failed",
 			Seen:     "a limit of attempts instead of the end of the lease",
 			KilledBy: []Kill{{"lost/quiet-when-healthy", "several renewals having failed"}},
@@ -141,6 +148,17 @@ func (l *watching) Inspect(ctx context.Context, name string) (distlock.Status, e
 		return l.env.mem.Inspect(ctx, name)
 	}
 	return st, err
+}
+
+// tryForAWhile asks again for what is held, also where the caller does not wait.
+func tryForAWhile(ctx context.Context, c *claim) (g driver.Grant, err error) {
+	for range 20 {
+		if g, err = c.inner.Try(ctx); !errors.Is(err, distlock.ErrHeld) || !c.asked.NoWait {
+			return g, err
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+	return g, err
 }
 
 // lockForEverIfPlain takes a name for as long as may be if no TTL was named.

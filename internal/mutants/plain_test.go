@@ -3,7 +3,6 @@ package mutants_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/distlock-go/distlock/conformance"
@@ -33,6 +32,8 @@ func TestPlain(t *testing.T) {
 		"ExtendsByOwn": {"after/extends", "time/extend-fractions"},
 		"SilentLoss":   {"after/expires", "after/inherits"},
 		"HeldCut":      {"inspect/holder-text"},
+		"LagTenth":     {"time/long-terms", "time/extend-fractions"},
+		"NeverExpires": {"expiry/not-early", "expiry/odd-ttl"},
 	} {
 		m := all[slices.IndexFunc(all, func(m mutants.Mutant) bool { return m.Name == name })]
 		for seed := range uint64(8) {
@@ -52,7 +53,7 @@ func TestPlain(t *testing.T) {
 // TestPlainReference: and it accuses nobody of what it cannot see.
 func TestPlainReference(t *testing.T) {
 	o := conformance.Options{Sample: true, Filter: func(k conformance.Check) bool {
-		return k.Group() == "after" || strings.HasPrefix(k.ID, "time/") || k.ID == "inspect/holder-text"
+		return k.Group() == "after" || k.Group() == "time" || k.Group() == "expiry" || k.ID == "inspect/holder-text"
 	}}
 	for _, r := range examineBy(t, plain{mutants.Mutant{}.Harness()}, o).Results {
 		if r.Status == conformance.Failed || r.Status == conformance.Inconclusive {
