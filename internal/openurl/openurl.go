@@ -86,6 +86,9 @@ func Scheme(raw string) string {
 	return strings.ToLower(scheme)
 }
 
+// listed finds parameters in a list behind a host, as StackExchange.Redis has them.
+var listed = regexp.MustCompile(`^[^:]*(:\d+)?,[^,=:]+=`)
+
 // split parses raw by the grammar alone. The reason for a failure completes the
 // sentence "the URL ..." and quotes nothing. Any part of a malformed URL may be a piece
 // of the password.
@@ -109,6 +112,10 @@ func split(raw string) (u *URL, reason string) {
 		return nil, `contains "@" after the host; write it as %40, and in a password "/" as %2F and "?" as %3F`
 	}
 	at := strings.LastIndex(authority, "@")
+	if listed.MatchString(authority[:max(at, 0)]) {
+		// Either a password, or parameters behind the host, as in "cache:6379,password=P@ss": what is behind the "@" is no host then.
+		return nil, `contains "," and "=" before the "@"; parameters are written behind "?", and in a password "," as %2C`
+	}
 	if u.user, reason = parseUser(authority[:max(at, 0)], at >= 0); reason != "" {
 		return nil, reason
 	}

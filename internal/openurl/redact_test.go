@@ -54,6 +54,7 @@ func TestRedact(t *testing.T) {
 		"host=db password='P@ss(w0rd)/1'":                 "xxxxx",
 		"cache:6380,password=P@ssw0rd,ssl=True":           "xxxxx",
 		"redis://cache:6380,password=P@ssw0rd,ssl=True":   "redis://xxxxx",
+		"redis://cache:6380,password=P@ssw0rd":            "redis://xxxxx",
 		"Server=db;Uid=me;Pwd=P@ssw0rd":                   "xxxxx",
 		"postgres://host=db password=P@ssw0rd dbname=app": "postgres://xxxxx",
 		"me:P@ssw0rd":                                     "xxxxx",
