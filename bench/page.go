@@ -96,8 +96,8 @@ func (r *results) where() string {
 		if i == 0 || st.Server != r.Stores[i-1].Server {
 			servers = append(servers, st.Title+" "+st.Server)
 		}
-		if st.Commit != "" {
-			servers[len(servers)-1] += " (measured again at " + st.Commit + ")"
+		if again := " (measured again at " + st.Commit + ")"; st.Commit != "" && !strings.HasSuffix(servers[len(servers)-1], again) {
+			servers[len(servers)-1] += again
 		}
 	}
 	return text + " " + strings.Join(servers, ", ") + "."
