@@ -50,7 +50,7 @@ func oncePerPeriod(c *C) {
 	before := c.now() // the run's own time may be long after that of the store
 	runner := c.open("C")
 	first := runner.mustRun(name, period, "it has never run")
-	outlives := c.timing.MaxExtend == 0 && runner.keepsRecords() // else the record lives by a session of its client, or ends by Close
+	outlives := runner.keepsRecords()
 	if outlives {
 		broken, long, began := c.Name("broken"), c.fits(10*c.Unit()), c.now()
 		runner.mustRun(broken, long, "it has never run")
@@ -84,12 +84,11 @@ func oncePerPeriod(c *C) {
 	}
 }
 
-// keepsRecords reports whether OncePer can have Close leave a record in the store. A Locker that driver.New has not made may
-// free at Close all that it holds.
+// keepsRecords reports whether OncePer can have Close leave a record in the store.
 func (p *client) keepsRecords() bool {
 	h := p.mustTry(p.c.Name("kept"), "which is fresh", distlock.NoRenewal())
 	defer h.free()
-	_, keeps := distlock.As[record](h.Lock)
+	_, keeps := h.record()
 	return keeps
 }
 

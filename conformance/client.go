@@ -148,14 +148,22 @@ type record interface {
 	KeepOnClose()
 }
 
-// dies is the death of the holder as the store sees it. A client without a link is closed, and leaves a fixed term in the store
-// where its locks can be records: else its engine would free the name by itself, however long the store kept it. Where entries
-// live by a session, they would end with it.
+// record returns h as one, if it is of a fixed term and Close can leave it in the store. Where entries live by a session, they end
+// with it, and a Locker that driver.New has not made may free at Close all that it holds.
+func (h *lease) record() (r record, ok bool) {
+	if !h.fixed || h.p.c.timing.MaxExtend > 0 {
+		return nil, false
+	}
+	return distlock.As[record](h.Lock)
+}
+
+// dies is the death of the holder as the store sees it. A client without a link is closed, and leaves its lock as a record, if it
+// can: else its engine would free the name by itself, however long the store kept it.
 func (h *lease) dies() {
-	if h.p.cutOff() || !h.fixed || h.p.c.timing.MaxExtend > 0 {
+	if h.p.cutOff() {
 		return
 	}
-	if r, ok := distlock.As[record](h.Lock); ok {
+	if r, ok := h.record(); ok {
 		r.KeepOnClose()
 		h.p.mustClose()
 	}
