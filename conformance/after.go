@@ -20,6 +20,7 @@ type situation struct {
 	exact    bool          // it lasts for so short, or so long, that only virtual time shows anything
 	uneven   bool          // the TTL is between two steps of a coarse clock
 	fixed    bool          // A holds it for a fixed term
+	late     bool          // it waits for all of the ExpiryLag
 	ages     bool          // nobody waits for its end: others are renewed meanwhile
 	asked    time.Duration // the TTL; 0 for that of most
 	shortest int           // the TTL, as a multiple of the shortest that the driver has; 0 if asked says it

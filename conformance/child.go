@@ -156,7 +156,7 @@ func (k *childLife) do(ctx context.Context, q childRequest) (err error) {
 			k.herd = append(k.herd, p)
 		}
 	case q.Op == "herd":
-		k.got = q.Herd.run(ctx, k.herd)
+		k.got, _ = q.Herd.run(ctx, k.herd)
 	case q.Op == "holding": // its answer is in the reply
 	case q.Op == "drop":
 		for _, l := range k.got {

@@ -74,12 +74,12 @@ func pastSituations() []situation {
 	return []situation{
 		{what: "released before", before: func(s *scene) { s.had(s.b).free(); s.apart() }},
 		{what: "held by A before", before: func(s *scene) { s.had(s.a).free(); s.had(s.a).free(); s.apart() }},
-		{what: "lost by A before", before: func(s *scene) {
+		{what: "lost by A before", late: true, before: func(s *scene) {
 			first := s.had(s.a, distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(first.gone() + s.skew(first.asked))
 			s.h = s.pollFor(s.a, s.name, s.soon(), "A's own lease was over", s.opts()...)
 		}},
-		{what: "expired before", before: func(s *scene) {
+		{what: "expired before", late: true, before: func(s *scene) {
 			dead := s.dead()
 			s.sleepUntil(dead.gone() + s.skew(dead.asked))
 			s.h = s.pollFor(s.a, s.name, s.soon(), "the lease of its dead holder was over", s.opts()...)
@@ -145,7 +145,7 @@ func crowdSituations() []situation {
 			s.waits(s.a).giveUp()
 			s.left()
 		}},
-		{what: "left by a waiter that died", needs: capProxy, during: func(s *scene) {
+		{what: "left by a waiter that died", needs: capProxy, late: true, during: func(s *scene) {
 			p := s.openVia(fmt.Sprint("D", s.n))
 			s.waits(p, distlock.TTL(s.earlier()))
 			p.cutOff()
@@ -221,7 +221,7 @@ func besideSituations() []situation {
 			s.sleep(s.ttl / 4)
 			s.a.mustBeBusy(other.Name(), other)
 		}},
-		{what: "beside one that expired", during: func(s *scene) {
+		{what: "beside one that expired", late: true, during: func(s *scene) {
 			beside := s.fresh(s.a, "", distlock.TTL(s.earlier()), distlock.NoRenewal())
 			s.sleepUntil(beside.gone())
 			_ = beside.unlock() // ErrLost

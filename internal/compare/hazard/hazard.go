@@ -82,7 +82,7 @@ var hazards = []struct {
 	{report.CancelledWaiter, 1, "cancelled waiter", seconds(10, 10, 3), lacksNothing, cancelledWaiter},
 	{report.Herd, 2, "herd", seconds(7, 13, 0), lacksRoute, herd},
 	{report.Fairness, 3, "fairness", seconds(3, 3, 2), lacksNothing, fairness},
-	{report.DoubleGrants, 4, "double grants", seconds(10, 90, 6), lacksNothing, doubleGrants},
+	{report.DoubleGrants, 4, "double grants", seconds(8, 12, 6), lacksNothing, doubleGrants},
 	{report.ServerRestart, 5, "server restart", seconds(4, 6, 0), lacksControl, serverRestart},
 }
 
