@@ -62,7 +62,8 @@ func leakGoroutines(c *C) {
 	closed := c.now()
 	var left string
 	if !c.eventually(c.Slack(), func() bool { left = labelled(label); return left == "" }) {
-		c.Failf("%v after Close, these goroutines are left that the clients A and B or their calls have started (connections that clients share, such as those of http.DefaultTransport or of one *sql.DB, count as well: let each client have its own):\n%s", c.now()-closed, left)
+		c.Failf("%v after Close, these goroutines are left that the clients A and B or their calls have started (connections that clients share, "+
+			"such as those of http.DefaultTransport or of one *sql.DB, count as well: let each client have its own):\n%s", c.now()-closed, left)
 	}
 }
 
