@@ -11,14 +11,10 @@ import (
 	"github.com/distlock-go/distlock"
 )
 
-// herdClients ask for the same names in one moment; herdNames end in one round; herdEnds are enough. A store that refuses
-// some of so many calls is asked for fewer names, and what it does in herdTime is enough. Where the check need not be
-// thorough, a round of each kind with a quarter of the clients and names has to do.
-const (
-	herdClients, herdNames, herdEnds = 32, 64, 2000
-
-	herdTime = 40 * time.Second
-)
+// herdClients ask for the same names in one moment; herdNames end in one round; herdEnds are enough, or what a slow store
+// does in half of the time of a check. Where the check need not be thorough, a round of each kind with a quarter of the
+// clients and names has to do.
+const herdClients, herdNames, herdEnds = 32, 64, 2000
 
 func herdChecks() []Check {
 	return []Check{
@@ -91,8 +87,7 @@ type stampede struct {
 	holder   *client
 	peers    []distlock.Locker
 	children []*process
-	ends     int  // that somebody has got the name after
-	crowded  bool // the store has refused calls: a connection for each waiter may be more than it takes
+	ends     int // that somebody has got the name after
 }
 
 // herds has names end in the midst of a herd: in every other round by Unlock.
@@ -119,7 +114,7 @@ func (c *C) herds(processes int, waits bool) {
 	began := c.now()
 	polls := waits && c.harness.Caps().Push != Yes // then waiters do not come in one moment after an Unlock
 	asked := 0
-	for n := 0; n < 2 || s.ends < enough && (!s.crowded || c.now()-began < herdTime); n++ {
+	for n := 0; n < 2 || s.ends < enough && c.now()-began < c.budget()/2; n++ {
 		if n == 0 && c.brief() {
 			continue
 		}
@@ -197,8 +192,8 @@ func (s *stampede) ask(q *herd) (who map[string][]string, mine []distlock.Lock) 
 		}
 		s.children[i-1].ask(childRequest{Op: "herd", Herd: q, Within: patience})
 	})
-	if refused > 0 {
-		s.crowded, s.names = true, max(1, s.names/2)
+	if refused > 0 { // a connection for each waiter may be more than the store takes
+		s.names = max(1, s.names/2)
 	}
 	who = make(map[string][]string)
 	for _, name := range holding(mine) {
