@@ -63,6 +63,7 @@ type attempt struct {
 	mayBeLeft bool          // the claim may have left something in the store
 	health    health        // after the last request
 	answered  bool          // the store has answered the last request
+	again     error         // the last answer, if that was Again: the reason to tell where the repeat gets none
 
 	handle  *Handle       // once it is won
 	lock    distlock.Lock // handle, as the driver has wrapped it
@@ -229,7 +230,11 @@ func (a *attempt) ask(ctx context.Context) (Grant, error) {
 	err := a.client.guard(ctx, a.request.Name, func() (err error) { grant, err = a.claim.Try(ctx); return err })
 	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(a.sent)
 	a.mayBeLeft = a.mayBeLeft || err == nil || fate == Unknown || held && !a.request.NoWait
-	a.answered = fate != Unknown && fate != NotSent
+	if a.answered = fate != Unknown && fate != NotSent; a.answered {
+		if a.again = nil; fate == Again {
+			a.again = err
+		}
+	}
 	a.health = healthOf(err, took, a.over() != nil)
 	if err == nil || held {
 		a.took = took

@@ -123,6 +123,14 @@ func TestAnswerBeforeSilence(t *testing.T) {
 		if !late || !errors.Is(silent.Last, locked) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("TryLock: %v", err)
 		}
+		for _, call := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){l.TryLock, l.Lock} {
+			n.use(times(2, on("try", refused)), on("try", stuck))
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			_, err := call(ctx, "y")
+			cancel()
+			wantErr(t, "a caller's deadline", err, context.DeadlineExceeded)
+			wantErr(t, "a caller's deadline", err, locked)
+		}
 		n.use()
 	})
 }

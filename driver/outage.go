@@ -21,10 +21,10 @@ func (a *attempt) stopped(over, last error) error {
 }
 
 // reason is what the store has said last, or why it could not be asked, or that it has said nothing by the caller's deadline;
-// nil if it was not asked. An Unknown is left out: the end of the context may have caused it.
+// nil if it was not asked. An Unknown is left out: the end of the context may have caused it. Then the answer before counts.
 func (a *attempt) reason(over, last error) error {
 	if FateOf(last) == Unknown {
-		last = nil
+		last = a.again
 	}
 	if last != nil || a.wasHeld || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
 		return last

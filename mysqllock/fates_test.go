@@ -209,3 +209,14 @@ func testRefusalPasses(t *testing.T, s *servers.Server) {
 		})
 	}
 }
+
+// TestFateOfARenewalThatFindsNoRoom: while others wait for their rows, it is not sent.
+func TestFateOfARenewalThatFindsNoRoom(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d := &store{renewals: &renewals{alone: make(chan struct{})}}
+	if _, err := d.renewAlone(ctx, nil, time.Second); driver.FateOf(err) != driver.NotSent {
+		t.Errorf("%v: %v", driver.FateOf(err), err)
+	}
+}

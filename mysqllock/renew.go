@@ -149,23 +149,17 @@ func (d *store) renewed(ctx context.Context, v values) (map[string]time.Duration
 
 // renewAlone renews one lock, and waits for its row if it must.
 func (d *store) renewAlone(ctx context.Context, claimed driver.Claim, ttl time.Duration) (driver.Grant, error) {
-	began := time.Now()
+	select {
+	case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
+		defer func() { <-d.renewals.alone }()
+	case <-ctx.Done():
+		return driver.Grant{}, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
+	}
 	v := claimed.(*claim).values()
 	ttl = roundUp(ttl)
 	v.number = strconv.FormatInt(ttl.Microseconds(), 10)
-	text := d.sql.fill("renew-alone", v)
-	at, rows, err := d.exec(ctx, func(ctx context.Context) (sql.Result, error) {
-		select {
-		case d.renewals.alone <- struct{}{}: // for one wait for the row: then others may try
-			defer func() { <-d.renewals.alone }()
-			return d.renewal(d.renewals.pool(), text)(ctx)
-		case <-ctx.Done():
-			return nil, &driver.Fault{Fate: driver.NotSent, Err: ctx.Err()}
-		}
-	})
+	at, rows, err := d.exec(ctx, d.renewal(d.renewals.pool(), d.sql.fill("renew-alone", v)))
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return driver.Grant{}, &driver.NoAnswer{From: "the row of the lock", After: time.Since(began), Last: lastAnswer(err)}
 	case err != nil:
 		return driver.Grant{}, err
 	// The statement has found no running lease of this claim, or LAST_INSERT_ID would be the

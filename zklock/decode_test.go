@@ -12,6 +12,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/driver"
+	"github.com/distlock-go/distlock/zklock/internal/wire"
 )
 
 // TestGarbledAnswer: an answer that does not fit the request is no grant, and its fate is
@@ -74,6 +75,27 @@ func TestFates(t *testing.T) {
 	} {
 		if got := fateOf(err); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
+
+// TestFateOfRepeats: a copy that was not served says nothing of the one before it.
+func TestFateOfRepeats(t *testing.T) {
+	t.Parallel()
+	s := &session{conn: &wire.Conn{}}
+	for last, want := range map[error]driver.Fate{
+		nil:                       driver.Answered,
+		zk.ErrNoServer:            driver.Unknown,
+		errors.New(codeThrottled): driver.Unknown,
+		zk.ErrNodeExists:          driver.Answered,
+	} {
+		answers := []error{zk.ErrConnectionClosed, last, last}
+		_, err := again(t.Context(), s, func() (none struct{}, err error) {
+			err, answers = answers[0], answers[1:]
+			return none, err
+		})
+		if got := driver.FateOf(err); got != want {
+			t.Errorf("no answer, then %v: %v, want %v", last, got, want)
 		}
 	}
 }

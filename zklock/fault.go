@@ -104,7 +104,8 @@ func send[T any](s *session, call func() (T, error)) (T, error) {
 // again repeats a call, up to three times while no answer comes. Twice is not enough. The
 // library fails the call on its way. Before it connects again it fails the repeated call, too, with all that has queued up
 // since. Once an attempt to connect has failed as well, the call is not repeated: the library would tell the third time of
-// the same outage, a second later each time. Where an earlier copy may have been applied, the fate is that of the earlier copy.
+// the same outage, a second later each time. Where an earlier copy may have been applied, and nothing was done for the last,
+// the fate is that of the earlier one.
 func again[T any](ctx context.Context, s *session, call func() (T, error)) (value T, err error) {
 	unknown := false
 	for range 3 {
@@ -117,7 +118,7 @@ func again[T any](ctx context.Context, s *session, call func() (T, error)) (valu
 		}
 		unknown = unknown || !unsent
 	}
-	if unknown && driver.FateOf(err) == driver.NotSent {
+	if fate := driver.FateOf(err); unknown && (fate == driver.NotSent || fate == driver.NotNow) {
 		err = &driver.Fault{Fate: driver.Unknown, Err: err}
 	}
 	return value, err
