@@ -19,12 +19,13 @@ func lastingChecks() []Check {
 	}
 }
 
-// forLong returns a TTL, and a time many times as long where years cost nothing.
+// forLong returns a TTL, and a time many times as long: d where years cost nothing, else longer than half a minute, which is
+// what many clients of stores give up after.
 func (c *C) forLong(d time.Duration) (ttl, total time.Duration) {
 	if c.Virtual() {
 		return c.fits(6 * time.Hour), d
 	}
-	return c.Unit(), 2 * c.Unit()
+	return c.Unit(), 40 * time.Second
 }
 
 func renewedForMonths(c *C) {

@@ -247,9 +247,8 @@ func longRenewed(c *C) {
 	if ttl > c.Unit()/4 {
 		ttl = c.Unit()
 	}
-	// What ends a lock in spite of its renewals may wait for half a minute.
 	type renewed struct{ ttl, span time.Duration }
-	all := []renewed{{ttl, min(25*ttl, 6*c.Unit())}, {c.fits(2 * c.Unit()), 40 * time.Second}}
+	all := []renewed{{ttl, min(25*ttl, 6*c.Unit())}}
 	if c.Virtual() {
 		all = []renewed{
 			{c.Unit(), 30 * time.Hour}, // more than ten thousand renewals

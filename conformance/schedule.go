@@ -88,17 +88,18 @@ func queue(checks []*future) <-chan *future {
 // longest lists checks that take four units or more on real servers, in the order that
 // they begin in: what begins last decides when all have ended.
 var longest = []string{
+	"time/months", "wait/for-days", "fence/over-idle",
 	"after/lives", "after/extends", "after/inherits", "after/expires", "after/woken",
 	"time/long-renewed", "handover/order-kept", "lost/quiet-when-healthy", "batch/own-ttl",
 	"elect/one-leader", "fault/black-hole",
-	"fault/lapse-and-return", "fence/over-idle", "handover/lease",
+	"fault/lapse-and-return", "handover/lease",
 	"cancel/race-with-grant", "expiry/killed-holder", "close/dead-server", "once/long-run", "isolate/stuck-name",
 	"batch/late-answer", "time/extend-fractions", "batch/late-request", "batch/each-renewed", "batch/one-lost",
 	"handover/deadline",
 	"owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
-	"stress/boundary-history", "lost/paused-client", "time/untouched", "time/months", "renew/late-request",
+	"stress/boundary-history", "lost/paused-client", "time/untouched", "renew/late-request",
 	"pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",
-	"wait/for-days", "maxhold/cap",
+	"maxhold/cap",
 }
 
 // rank returns the place of a check in the queue.
