@@ -9,6 +9,7 @@ import (
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
 	"github.com/distlock-go/distlock/conformance/oracle"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // pairChecks go through all that can become of each message of an operation. In those named
@@ -28,7 +29,7 @@ func pairChecks() []Check {
 		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Needs: needs, Alone: op.sweeps, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
 	}
 	for _, f := range fates() {
-		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, Run: func(c *C) { c.fated(f) }})
+		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, span: 20 * driver.MaxLate, Run: func(c *C) { c.fated(f) }})
 	}
 	return append(all, Check{ID: "pair/processes", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: pairProcesses,
 		Rule: "what is stopped at any request or step of a TryLock, an Unlock, an Extend or a renewal gets or ends nothing that another process has taken meanwhile: no mutex of one process stands in for the store"})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance/netfault"
+	"github.com/distlock-go/distlock/driver"
 )
 
 // fateDepth is up to which request or reply of an operation a fault is tried. No driver
@@ -137,7 +138,7 @@ func (s *pairScene) suffer(f fate, w way) {
 	defer cancel()
 	_, apart := s.a.link.(interface{ Independent() })
 	switch {
-	case apart && f.late && !w.swept: // the undo must not overtake the request
+	case apart && f.late && !w.undone: // the undo must not overtake the request
 		s.a.link.Delay(4*limit, 0)
 	case s.op.handed: // when A waits, most likely
 		s.arm = func() { w.arm(s.a.link, s.k) }
@@ -157,8 +158,8 @@ func (s *pairScene) suffer(f fate, w way) {
 		next = s.b.try(s.name, distlock.TTL(c.long()))
 	}
 	if f.late {
-		if w.undone && (!apart || w.swept) {
-			c.sleep(quiet)
+		if w.undone {
+			c.sleep(c.behind())
 		}
 		if w.swept {
 			_, _ = s.third.sweepIdle(c.ctx, time.Nanosecond) // what it is told is judged by group sweep/
@@ -177,6 +178,14 @@ func (s *pairScene) suffer(f fate, w way) {
 		s.mustBeHanded(w, limit, because)
 	}
 	s.judgeFate(f, w, because)
+}
+
+// behind is how long after what A does about it a late request arrives: in virtual time almost as late as one can.
+func (c *C) behind() time.Duration {
+	if c.Virtual() {
+		return driver.MaxLate * 3 / 4
+	}
+	return quiet
 }
 
 // keeps reports whether A has a lock that it does not let go of.

@@ -46,7 +46,20 @@ func lateMutants() []Mutant {
 			Name: "BuriesUndone", Flaw: "remembers the release of a claim only if that had not got the name, and grants it to one that comes late otherwise",
 			Seen:     "a tombstone that is written where there was nothing to delete",
 			KilledBy: []Kill{{"renew/late-request", "which B had waited for and has unlocked"}},
-			design:   ledger(ledgerFlaw{buries: func(c *ledgerClaim) bool { return !c.won }}),
+			design:   ledger(ledgerFlaw{buries: func(_ *ledgerStore, c *ledgerClaim) bool { return !c.won }}),
+		},
+		{
+			Name: "BuriesBriefly", Flaw: "remembers the release of a claim for a minute, and grants it to one that comes later than that",
+			Seen:     "tombstones with the TTL of the lock",
+			KilledBy: []Kill{{"pair/left-late", "its request arrived after A had given up"}},
+			design: ledger(ledgerFlaw{buries: func(s *ledgerStore, c *ledgerClaim) bool {
+				time.AfterFunc(time.Minute, func() {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					delete(s.gone, c.request.Owner)
+				})
+				return true
+			}}),
 		},
 		{
 			Name: "BatchProlongs", Flaw: "looks with one request at all locks of a batch, and with the next has what is there by then last for as long as was asked",

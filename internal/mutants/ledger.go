@@ -65,7 +65,7 @@ type ledgerFlaw struct {
 	granted func(r *row)
 	renewed func(r *row, ttl time.Duration)
 	left    func(s *ledgerStore, r *row, c *ledgerClaim) (silent bool) // by a waiter that is in the queue still
-	buries  func(c *ledgerClaim) bool                                  // it remembers a release
+	buries  func(s *ledgerStore, c *ledgerClaim) bool                  // it remembers a release
 	deaf    func(s *ledgerStore, r *row, p *place) bool                // the next waiter, which is not woken
 	status  func(s *ledgerStore, r *row, st *distlock.Status)
 	unlists func(r *row) bool
@@ -239,7 +239,7 @@ func (s *ledgerStore) renew(c *ledgerClaim, ttl time.Duration, now time.Time) (d
 
 // release removes every trace of the claim.
 func (s *ledgerStore) release(c *ledgerClaim, now time.Time) error {
-	if s.flaw.buries == nil || s.flaw.buries(c) {
+	if s.flaw.buries == nil || s.flaw.buries(s, c) {
 		s.gone[c.request.Owner] = true
 	}
 	r := s.row(c.request.Name, now)
