@@ -21,7 +21,6 @@ func saidMutants() []Mutant {
 			Name: "LockBesideError", Flaw: "returns a nil pointer in a Lock beside the error",
 			Seen:     "a function that returns its own type through an interface",
 			KilledBy: []Kill{{"core/error-taxonomy", "a Lock that is not nil"}},
-			MayTrip:  []string{"*/*"}, Why: "names are refused in nearly all",
 			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
 				l, err := call(ctx, name, opts...)
 				if err != nil {
@@ -44,7 +43,6 @@ func saidMutants() []Mutant {
 		{
 			Name: "GrantDropped", Flaw: "forgets a grant if the context has ended by the time that it comes",
 			KilledBy: []Kill{{"cancel/race-with-grant", "a grant was forgotten"}},
-			MayTrip:  []string{"cancel/*", "stress/*"}, Why: "calls are cancelled in them",
 			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
 				l, err := call(ctx, name, opts...)
 				if err == nil && ctx.Err() != nil {
@@ -63,7 +61,6 @@ func endMutants() []Mutant {
 			Name: "BrokenIsClosed", Flaw: "says of a connection that has broken that the client is closed",
 			Seen:     "io.EOF and net.ErrClosed taken for the end of the client",
 			KilledBy: []Kill{{"core/down-is-not-held", "or has closed A"}},
-			MayTrip:  []string{"fault/*", "isolate/*", "expiry/ttl-atomic", "cancel/*"}, Why: "connections break in them",
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)
 				if err != nil && !errors.Is(err, distlock.ErrHeld) && ctx.Err() == nil {
@@ -95,14 +92,12 @@ func clauseMutants() []Mutant {
 		{
 			Name: "DeadlineOfGrant", Flaw: "shows the Deadline of the grant, whatever was renewed since",
 			KilledBy: []Kill{{"after/extends", "Extend returned nil, but the Deadline is"}},
-			MayTrip:  []string{"*/*"}, Why: "a Deadline that has passed ends the belief in a lock",
-			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return dated{h, h.Deadline()} }}),
+			design:   inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return dated{h, h.Deadline()} }}),
 		},
 		{
 			Name: "NameTrimmed", Flaw: "shows the name of a lock without the white space at its ends",
 			KilledBy: []Kill{{"names/spaces", "says that its name is"}},
-			MayTrip:  []string{"names/*", "break/only-that", "close/frees-held"}, Why: "names have white space at their ends in them",
-			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return trimmed{h} }}),
+			design:   inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return trimmed{h} }}),
 		},
 	}
 }
@@ -113,7 +108,6 @@ func unlockMutants() []Mutant {
 		{
 			Name: "ReleaseHopes", Flaw: "takes a release without an answer for one that was done",
 			KilledBy: []Kill{{"fault/black-hole", "but Unlock returned nil"}},
-			MayTrip:  []string{"fault/*", "close/*"}, Why: "releases have no answer in them",
 			design: outside(flaw{release: func(ctx context.Context, c *claim) error {
 				if err := c.inner.Release(ctx); errors.Is(err, distlock.ErrLost) {
 					return err
@@ -125,7 +119,6 @@ func unlockMutants() []Mutant {
 			Name: "ReleaseRefused", Flaw: "takes a release without an answer for one that the store has refused",
 			Seen:     "a fate that is set where the error is made, for all errors alike",
 			KilledBy: []Kill{{"pair/request-lost", "though only one message was lost"}, {"pair/reply-lost", "though only one message was lost"}},
-			MayTrip:  []string{"fault/*", "close/*"}, Why: "releases have no answer in them",
 			design: outside(flaw{release: func(ctx context.Context, c *claim) error {
 				err := c.inner.Release(ctx)
 				if err != nil && !errors.Is(err, distlock.ErrLost) {
@@ -138,14 +131,12 @@ func unlockMutants() []Mutant {
 			Name: "SecondIsNil", Flaw: "returns nil from a second Unlock, whatever became of the first",
 			Seen:     "a sync.Once with its error left behind",
 			KilledBy: []Kill{{"fault/black-hole", "a second Unlock returned nil"}},
-			MayTrip:  []string{"owner/*", "renew/at-once"}, Why: "locks are unlocked twice in them",
-			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return &once{Handle: h} }}),
+			design:   inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return &once{Handle: h} }}),
 		},
 		{
 			Name: "UnlocksByPrefix", Flaw: "ends with Unlock all locks of names that begin with its own",
 			Seen:     "a range that is deleted, where a single key was meant",
 			KilledBy: []Kill{{"names/path", "the name had two holders at once"}},
-			MayTrip:  []string{"*/*"}, Why: "names that begin with another are held in most",
 			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
 				err := c.inner.Release(ctx)
 				if err == nil && c.won {

@@ -15,26 +15,22 @@ func lateMutants() []Mutant {
 		{
 			Name: "BatchResurrects", Flaw: "makes a batch create the entries again that are gone",
 			KilledBy: []Kill{{"batch/late-request", "which everybody has unlocked, before a renewal of A arrived"}, {"batch/one-lost", "no renewal has told it so"}},
-			MayTrip:  []string{"batch/*", "break/*", "fault/*", "stress/*", "renew/*", "auto/*", "inspect/free", "isolate/*"}, Why: "a renewal meets the end of a lock in them",
-			design: batched(batchAnew),
+			design:   batched(batchAnew),
 		},
 		{
 			Name: "RenewsReleased", Flaw: "goes on renewing with every batch all that its client has ever held, and creates again what is gone",
 			KilledBy: []Kill{{"batch/others-unmoved", "which everybody has unlocked while A renews others"}},
-			MayTrip:  []string{"*/*"}, Why: "names come free in them beside others that are renewed",
-			design: design{driver: renewingAll},
+			design:   design{driver: renewingAll},
 		},
 		{
 			Name: "StaleAnswer", Flaw: "takes the late answer to one batch for that to the next",
 			KilledBy: []Kill{{"batch/late-answer", "no renewal has told it so"}},
-			MayTrip:  []string{"fault/*", "batch/*", "close/*"}, Why: "answers come late, or never, in them",
-			design: design{driver: pipelining},
+			design:   design{driver: pipelining},
 		},
 		{
 			Name: "BatchFromReply", Flaw: "counts the deadlines of a batch from its reply",
 			KilledBy: []Kill{{"batch/counted-from-request", "before the lease of its dead holder can have ended"}},
-			MayTrip:  []string{"fault/*", "expiry/*"}, Why: "replies take long in them",
-			design: design{driver: countingFromReply},
+			design:   design{driver: countingFromReply},
 		},
 		{
 			Name: "RenewsByOwnCount", Flaw: "sets the expiry to the TTL, or to what it believes is left when it sends the renewal, also where an Extend has come in between",
@@ -65,8 +61,7 @@ func lateMutants() []Mutant {
 			Name: "BatchProlongs", Flaw: "looks with one request at all locks of a batch, and with the next has what is there by then last for as long as was asked",
 			Seen:     "a pipeline of HGET, and one of PEXPIRE with GT",
 			KilledBy: []Kill{{"pair/renewal", "are left of the lease of B"}},
-			MayTrip:  []string{"*/*"}, Why: "renewals of several locks are late in them",
-			design: design{store: ledger(ledgerFlaw{}).store, driver: prolonging},
+			design:   design{store: ledger(ledgerFlaw{}).store, driver: prolonging},
 		},
 	}
 }

@@ -11,50 +11,42 @@ import (
 
 // mixedMutants mix up the entries of a batch, or what they ask for.
 func mixedMutants() []Mutant {
-	ttls := []string{"batch/*", "isolate/*", "fault/*", "expiry/*", "stress/*"}
 	return []Mutant{
 		{
 			Name: "RenewsByName", Flaw: "renews what its client holds of a name now, for whatever lock of it is asked for",
 			KilledBy: []Kill{{"batch/old-and-new", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*", "isolate/*"}, Why: "a client acquires anew what was taken from it",
-			design: design{driver: renewingByName},
+			design:   design{driver: renewingByName},
 		},
 		{
 			Name: "LargestTTL", Flaw: "renews all locks of a batch for the longest TTL among them",
 			KilledBy: []Kill{{"batch/own-ttl", "with rounding and lag"}},
-			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
-			design: batched(batchFor(slices.Max[[]time.Duration])),
+			design:   batched(batchFor(slices.Max[[]time.Duration])),
 		},
 		{
 			Name: "SmallestTTL", Flaw: "renews all locks of a batch for the shortest TTL among them, and says for which each has asked",
 			KilledBy: []Kill{{"batch/own-ttl", "the store keeps it for another"}},
-			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
-			design: batched(batchFor(slices.Min[[]time.Duration])),
+			design:   batched(batchFor(slices.Min[[]time.Duration])),
 		},
 		{
 			Name: "ShrinksTTL", Flaw: "renews all locks of a batch for the TTL of the first, and says so",
 			KilledBy: []Kill{{"batch/own-ttl", "was it renewed for another's TTL?"}},
-			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
-			design: batched(batchShrinking),
+			design:   batched(batchShrinking),
 		},
 		{
 			Name: "GroupsByTTL", Flaw: "renews a batch in groups of one TTL, and takes their answers, one group after the other, for those in the order of the batch",
 			KilledBy: []Kill{{"batch/one-lost", "no renewal has told it so"}},
-			MayTrip:  ttls, Why: "locks of different TTLs are renewed together in them",
-			design: batched(batchGrouped),
+			design:   batched(batchGrouped),
 		},
 		{
 			Name: "BatchShortens", Flaw: "sets the expiry of every lock of a batch to its TTL from now, also where it was extended beyond that",
 			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}},
-			MayTrip:  []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
-			design: batched(batchResets),
+			design:   batched(batchResets),
 		},
 		{
 			Name: "BatchRenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since, in a batch of two or more",
 			Seen:     "UPDATE with a list of owners, and without the expiry that the statement for one looks at",
 			KilledBy: []Kill{{"batch/late-request", "which nobody has taken since"}},
-			MayTrip:  []string{"batch/*", "stress/*", "fault/*"}, Why: "leases end while a renewal is under way in them",
-			design: inside(flaw{try: tryAndNote, renew: renewNoting, batch: renewExpiredIfMany, release: releaseLive}),
+			design:   inside(flaw{try: tryAndNote, renew: renewNoting, batch: renewExpiredIfMany, release: releaseLive}),
 		},
 	}
 }

@@ -17,7 +17,7 @@ func besideMutants() []Mutant {
 		{
 			Name: "BatchShortensMany", Flaw: "sets the expiry of each lock of a batch of two or more to its TTL from now, also where it was extended beyond that",
 			Seen:     "a pipeline of PEXPIRE, beside a script for single renewals",
-			KilledBy: []Kill{{"after/expires", "extended and renewed beside another"}}, MayTrip: []string{"batch/*", "renew/*", "isolate/*"}, Why: "a lock is extended and renewed in them",
+			KilledBy: []Kill{{"after/expires", "extended and renewed beside another"}},
 			design: batched(func(ctx context.Context, d *flawed, batch []driver.Renewal) {
 				if len(batch) > 1 {
 					batchResets(ctx, d, batch)
@@ -28,7 +28,7 @@ func besideMutants() []Mutant {
 		},
 		{
 			Name: "BatchSkipsHanded", Flaw: "renews a lock that was waited for only if it is alone in its batch, and says that it has",
-			KilledBy: []Kill{{"after/lives", "handed over beside others"}}, MayTrip: []string{"fault/*", "stress/*"}, Why: "locks that were waited for are renewed in them",
+			KilledBy: []Kill{{"after/lives", "handed over beside others"}},
 			design: inside(flaw{try: tryNoting, batch: func(ctx context.Context, _ *flawed, batch []driver.Renewal) {
 				for i, r := range batch {
 					if c := r.Claim.(*claim); len(batch) > 1 && c.refused {
@@ -60,7 +60,7 @@ func unheardMutants() []Mutant {
 		{
 			Name: "TokenFoundAgain", Flaw: "gives a lock of which the first answer was lost another token than the store has of it",
 			Seen:     "the revision of the last change, for that of the creation",
-			KilledBy: []Kill{{"pair/reply-lost", "and Inspect shows token"}}, MayTrip: []string{"fault/*"}, Why: "answers are lost in them",
+			KilledBy: []Kill{{"pair/reply-lost", "and Inspect shows token"}},
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := tryUnheard(ctx, c)
 				if err == nil && c.deaf {
@@ -71,7 +71,7 @@ func unheardMutants() []Mutant {
 		},
 		{
 			Name: "UnlockHopesWaited", Flaw: "says that a lock that was waited for is released, if there is no answer",
-			KilledBy: []Kill{{"pair/request-lost", "Unlock returned nil"}}, MayTrip: []string{"fault/*"}, Why: "requests are lost in them",
+			KilledBy: []Kill{{"pair/request-lost", "Unlock returned nil"}},
 			design: outside(flaw{try: tryNoting, release: func(ctx context.Context, c *claim) error {
 				if err := c.inner.Release(ctx); !isSilent(err) || !c.won || !c.refused {
 					return err
@@ -81,8 +81,8 @@ func unheardMutants() []Mutant {
 		},
 		{
 			Name: "DeafOnceTimedOut", Flaw: "wakes no waiter of a client any more of which a request had no answer",
-			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}}, MayTrip: []string{"fault/*", "wait/*", "isolate/*"}, Why: "requests are lost in them",
-			design: deafOnce(func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }),
+			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}},
+			design:   deafOnce(func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }),
 		},
 	}
 }
@@ -114,7 +114,7 @@ func closingMutants() []Mutant {
 		},
 		{
 			Name: "CloseDeletesLost", Flaw: "ends in Close, by their name, also the holds that it has lost to others",
-			KilledBy: []Kill{{"after/expires", "perhaps Close"}}, MayTrip: []string{"leak/*", "close/*"}, Why: "clients are closed in them",
+			KilledBy: []Kill{{"after/expires", "perhaps Close"}},
 			design: ledger(ledgerFlaw{close: func(s *ledgerStore, client int) {
 				for _, r := range s.rows {
 					if r.hold != nil && r.last.client == client && r.how == "expired" {
@@ -126,7 +126,7 @@ func closingMutants() []Mutant {
 		{
 			Name: "LeaverEndsOwn", Flaw: "ends what its client holds of a name when it gives up waiting for it",
 			Seen:     "entries by name and session",
-			KilledBy: []Kill{{"after/excludes", "given up by its own client"}}, MayTrip: []string{"*/*"}, Why: "a client waits for what it has in them",
+			KilledBy: []Kill{{"after/excludes", "given up by its own client"}},
 			design: ledger(ledgerFlaw{left: func(_ *ledgerStore, r *row, c *ledgerClaim) bool {
 				if r.hold != nil && r.hold.client == c.driver.client && r.hold.request.Owner != c.request.Owner { // release ends its own
 					r.end("released")
@@ -142,7 +142,7 @@ func leavingMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "LeavesOldWaiter", Flaw: "leaves a place in the queue to one that gives up after more than ten seconds",
-			KilledBy: []Kill{{"handover/order-kept", "number 1 had left"}}, MayTrip: []string{"wait/*", "fair/*"}, Why: "waiters give up in them",
+			KilledBy: []Kill{{"handover/order-kept", "number 1 had left"}},
 			design: inside(flaw{release: leaving(func(ctx context.Context, c *claim) error {
 				if time.Since(c.began) > 10*time.Second {
 					return nil
@@ -170,7 +170,7 @@ func leavingMutants() []Mutant {
 		},
 		{
 			Name: "UndoesInTurn", Flaw: "takes those that give up out of the queue one after the other, also while a request for one of them hangs",
-			KilledBy: []Kill{{"isolate/stuck-name", "had given up"}}, MayTrip: []string{"fault/*", "cancel/*"}, Why: "calls are given up in them",
+			KilledBy: []Kill{{"isolate/stuck-name", "had given up"}},
 			design: design{driver: func(e *env) driver.Driver {
 				turn := make(chan struct{}, 1)
 				return e.outside(flaw{release: leaving(func(ctx context.Context, c *claim) error {
@@ -192,7 +192,7 @@ func queueingMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "QueueKeys", Flaw: "keeps the queue of a name where the name with \":queue\" would be",
-			KilledBy: []Kill{{"names/waited-apart", "is held"}}, MayTrip: []string{"names/*"}, Why: "names alike are waited for in them",
+			KilledBy: []Kill{{"names/waited-apart", "is held"}},
 			design: inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				if name, ok := strings.CutSuffix(c.asked.Name, ":queue"); ok {
 					if st, err := c.driver.mem.Inspect(ctx, name); err == nil && st.Waiters > 0 {
@@ -204,17 +204,17 @@ func queueingMutants() []Mutant {
 		},
 		{
 			Name: "BreakLetsLockBarge", Flaw: "lets a Lock that comes overtake those who wait, once a lock was broken",
-			KilledBy: []Kill{{"handover/lock-does-not-barge", "although B had been queued"}}, MayTrip: []string{"break/*"}, Why: "locks are broken in them that others wait for",
-			design: ledger(ledgerFlaw{try: bargingOnce("broken")}),
+			KilledBy: []Kill{{"handover/lock-does-not-barge", "although B had been queued"}},
+			design:   ledger(ledgerFlaw{try: bargingOnce("broken")}),
 		},
 		{
 			Name: "ExpiryLetsLockBarge", Flaw: "lets a Lock that comes overtake those who wait, once a lease has run out",
-			KilledBy: []Kill{{"fair/expiry-does-not-barge", "D's Lock was granted it"}}, MayTrip: []string{"fair/*", "sweep/*"}, Why: "leases run out in them that others wait for",
-			design: ledger(ledgerFlaw{try: bargingOnce("expired")}),
+			KilledBy: []Kill{{"fair/expiry-does-not-barge", "D's Lock was granted it"}},
+			design:   ledger(ledgerFlaw{try: bargingOnce("expired")}),
 		},
 		{
 			Name: "FormerToldMeanwhile", Flaw: "tells who had the name last, in a refusal that comes before the next waiter has got it",
-			KilledBy: []Kill{{"after/order", "was told that the holder has token"}}, MayTrip: []string{"fair/*"}, Why: "names are refused between two holders in them",
+			KilledBy: []Kill{{"after/order", "was told that the holder has token"}},
 			design: ledger(ledgerFlaw{told: func(r *row, _ *ledgerClaim, held *driver.Held) {
 				if r.hold == nil {
 					held.Token, held.Holder = r.last.token, r.last.text
@@ -242,7 +242,7 @@ func sinceMutants() []Mutant {
 		{
 			Name: "FoundAgainUnrenewed", Flaw: "never renews a lock of which the first answer was lost, and says that it does",
 			Seen:     "a key that hangs on the lease of the first request, while that of the second is renewed",
-			KilledBy: []Kill{{"after/lives", "heard of late"}}, MayTrip: []string{"fault/*", "expiry/*"}, Why: "answers are lost in them",
+			KilledBy: []Kill{{"after/lives", "heard of late"}},
 			design: outside(flaw{
 				try: tryUnheard,
 				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
@@ -255,17 +255,17 @@ func sinceMutants() []Mutant {
 		},
 		{
 			Name: "BatchCutIsDone", Flaw: "takes a renewal of two or more locks for done when its connection breaks",
-			KilledBy: []Kill{{"pair/renewal", "two holders at once"}}, MayTrip: []string{"fault/*", "batch/*", "lost/*"}, Why: "connections break in them",
-			design: renewingTogether(func(r *driver.Renewal) { r.Grant, r.Err = driver.Grant{Token: r.Claim.(*claim).token, TTL: r.TTL}, nil }),
+			KilledBy: []Kill{{"pair/renewal", "two holders at once"}},
+			design:   renewingTogether(func(r *driver.Renewal) { r.Grant, r.Err = driver.Grant{Token: r.Claim.(*claim).token, TTL: r.TTL}, nil }),
 		},
 		{
 			Name: "BatchCutIsLost", Flaw: "takes two or more locks for lost when the connection of their renewal breaks",
-			KilledBy: []Kill{{"lost/quiet-when-healthy", "lost"}}, MayTrip: []string{"fault/*", "batch/*", "renew/*", "isolate/*"}, Why: "connections break in them",
-			design: renewingTogether(func(r *driver.Renewal) { r.Err = distlock.ErrLost }),
+			KilledBy: []Kill{{"lost/quiet-when-healthy", "lost"}},
+			design:   renewingTogether(func(r *driver.Renewal) { r.Err = distlock.ErrLost }),
 		},
 		{
 			Name: "DeafAfterFailed", Flaw: "wakes nobody when a lock is released of which a renewal has failed",
-			KilledBy: []Kill{{"after/woken", "after a renewal that failed"}}, MayTrip: []string{"fault/*", "lost/*"}, Why: "renewals fail in them",
+			KilledBy: []Kill{{"after/woken", "after a renewal that failed"}},
 			design: outside(flaw{
 				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 					g, err := c.inner.Renew(ctx, ttl)
@@ -298,7 +298,7 @@ func tellingMutants() []Mutant {
 		{
 			Name: "QueuedClientBarges", Flaw: "lets a TryLock of a client that waits somewhere in the queue overtake those before it",
 			Seen:     "a session for an owner",
-			KilledBy: []Kill{{"after/order", "and the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "clients that wait try as well in them",
+			KilledBy: []Kill{{"after/order", "and the TryLock of"}},
 			design: ledger(ledgerFlaw{try: func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
 				for _, p := range r.queue {
 					if r.hold == nil && c.request.NoWait && p.client == c.driver.client {
@@ -311,7 +311,7 @@ func tellingMutants() []Mutant {
 		{
 			Name: "InspectFolds", Flaw: "shows for a free name the holder of one that differs in case only",
 			Seen:     "a column that is compared by a collation, beside one that is not",
-			KilledBy: []Kill{{"inspect/free", "was never held, as names alike are"}}, MayTrip: []string{"names/*"}, Why: "names alike are held in them",
+			KilledBy: []Kill{{"inspect/free", "was never held, as names alike are"}},
 			design: inside(flaw{inspect: func(ctx context.Context, d *flawed, name string) (distlock.Status, error) {
 				st, err := d.look(ctx, name)
 				if err != nil || st.Held {

@@ -17,7 +17,6 @@ func breakMutants() []Mutant { return slices.Concat(tokenBreakers(), queueBreake
 func tokenBreakers() []Mutant {
 	seen := func(name, flawed, says string, ends func(held, token int64) bool) Mutant {
 		return Mutant{Name: name, Flaw: flawed, KilledBy: []Kill{{"break/seen-token", says}},
-			MayTrip: []string{"break/*"}, Why: "Break is called with several tokens in them",
 			design: inside(flaw{breaks: breakIf(ends)})}
 	}
 	const answer = "the answer must match ErrLost"
@@ -28,13 +27,11 @@ func tokenBreakers() []Mutant {
 		{
 			Name: "BreaksNothing", Flaw: "answers that a lock was broken, and does nothing",
 			KilledBy: []Kill{{"after/breaks", "was broken"}},
-			MayTrip:  []string{"break/*", "inspect/free", "meta/inspector-as-declared"}, Why: "locks are broken in them",
-			design: inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
+			design:   inside(flaw{breaks: func(context.Context, *flawed, string, int64) error { return nil }}),
 		},
 		{
 			Name: "BreaksTwice", Flaw: "answers that a lock was broken although nobody has held it",
 			KilledBy: []Kill{{"break/seen-token", answer}},
-			MayTrip:  []string{"break/*", "meta/*"}, Why: "Break is called for names that are free in them",
 			design: inside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				if err := d.inner.Break(ctx, name, token); !errors.Is(err, distlock.ErrLost) {
 					return err
@@ -50,15 +47,13 @@ func tokenBreakers() []Mutant {
 		{
 			Name: "BreaksByPrefix", Flaw: "breaks the locks of all names that begin with the one that was given",
 			KilledBy: []Kill{{"break/only-that", "were broken"}},
-			MayTrip:  []string{"break/*"}, Why: "names are alike in them",
-			design: inside(flaw{breaks: breakByPrefix}),
+			design:   inside(flaw{breaks: breakByPrefix}),
 		},
 		{
 			Name: "BreaksClient", Flaw: "breaks all locks of the client that holds the name",
 			Seen:     "a session or lease that is shared, and revoked",
 			KilledBy: []Kill{{"break/only-that", "broke it with that token"}},
-			MayTrip:  []string{"break/*"}, Why: "one lock of several is broken in them",
-			design: inside(flaw{try: tryAndNote, breaks: breakClient}),
+			design:   inside(flaw{try: tryAndNote, breaks: breakClient}),
 		},
 	}
 }
@@ -93,44 +88,37 @@ func victimMutants() []Mutant {
 		{
 			Name: "BreakComesBack", Flaw: "lets the next renewal of a broken lock bring it back",
 			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*", "renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "owner/*", "inspect/free"}, Why: "a renewal meets the end of a lock in them",
-			design: inside(flaw{renew: renewAnew}),
+			design:   inside(flaw{renew: renewAnew}),
 		},
 		{
 			Name: "BreakUnheard", Flaw: "does not tell the holder of a broken lock, as long as nobody else has the name",
 			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*", "batch/*"}, Why: "locks are broken in them",
-			design: inside(flaw{renew: renewUnlessTaken}),
+			design:   inside(flaw{renew: renewUnlessTaken}),
 		},
 		{
 			Name: "BreakResetsToken", Flaw: "counts the tokens of a name from one again after its lock was broken",
 			KilledBy: []Kill{{"after/breaks", "the last token, before that of A"}},
-			MayTrip:  []string{"break/*", "fence/*"}, Why: "locks are broken in them",
-			design: inside(flaw{try: tryNumbered, status: statusCounting, breaks: breakAndReset}),
+			design:   inside(flaw{try: tryNumbered, status: statusCounting, breaks: breakAndReset}),
 		},
 		{
 			Name: "VictimUnlocks", Flaw: "lets the Unlock of a broken lock free the name for its next holder",
 			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}, {"after/expires", "two holders at once"}},
-			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
-			design: inside(flaw{release: releaseBlindly}),
+			design:   inside(flaw{release: releaseBlindly}),
 		},
 		{
 			Name: "UnlocksBroken", Flaw: "lets the Unlock of a broken lock succeed as long as nobody has taken the name since",
 			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
-			MayTrip:  timers, Why: "a holder whose lease has ended cleans up in them",
-			design: inside(flaw{try: tryAndNote, release: releaseIfLast}),
+			design:   inside(flaw{try: tryAndNote, release: releaseIfLast}),
 		},
 		{
 			Name: "RevivesTerm", Flaw: "lets Extend bring back a fixed term that was broken",
 			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
-			MayTrip:  []string{"break/*"}, Why: "locks are broken in them",
-			design: revivesBroken(func(c *claim, _ time.Duration) bool { return c.asked.NoRenewal }),
+			design:   revivesBroken(func(c *claim, _ time.Duration) bool { return c.asked.NoRenewal }),
 		},
 		{
 			Name: "RevivesLonger", Flaw: "lets Extend by more than the TTL bring back a lock that is renewed and was broken",
 			KilledBy: []Kill{{"after/breaks", "no renewal has told it so"}},
-			MayTrip:  []string{"break/*"}, Why: "locks are broken in them",
-			design: revivesBroken(func(c *claim, ttl time.Duration) bool { return !c.asked.NoRenewal && ttl > c.asked.TTL }),
+			design:   revivesBroken(func(c *claim, ttl time.Duration) bool { return !c.asked.NoRenewal && ttl > c.asked.TTL }),
 		},
 	}
 }

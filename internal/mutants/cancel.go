@@ -13,8 +13,7 @@ func cancelMutants() []Mutant {
 			Name: "GhostWaiter", Flaw: "leaves its place in the queue when the caller has gone",
 			Seen:     "zk-ruby #49 and #51, etcd #9715",
 			KilledBy: []Kill{{"cancel/race-with-grant", "B's cancelled call had returned an error"}, {"handover/woken-leaves", "is still waiting"}},
-			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fair/*", "close/*", "leak/*", "core/error-taxonomy", "fault/*", "reent/*", "fence/*"},
-			Why:      "waiting ends without a lock in them",
+
 			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
 				if !c.won {
 					return nil
@@ -26,8 +25,7 @@ func cancelMutants() []Mutant {
 			Name: "LateGrant", Flaw: "forgets a request whose caller has gone, and that it may still be granted",
 			Seen:     "redsync, redislock, INSERTs in MySQL: measured, 19 of 20 seconds were left",
 			KilledBy: []Kill{{"pair/left-late", "something was left behind"}, {"cancel/race-with-grant", "B's cancelled call had returned an error"}},
-			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fault/*", "close/*", "core/down-is-not-held", "leak/*"},
-			Why:      "callers leave while a request is in flight in them",
+
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {
 				return caller.Err() != nil, nil
 			}),
@@ -36,8 +34,7 @@ func cancelMutants() []Mutant {
 			Name: "CleanupWithDeadCtx", Flaw: "cleans up with the context whose end made it necessary",
 			Seen:     "redsync 4.18.1",
 			KilledBy: []Kill{{"pair/left-late", "something was left behind"}},
-			MayTrip:  []string{"cancel/*", "wait/*", "stress/*", "fault/*", "close/*", "core/down-is-not-held", "leak/*"},
-			Why:      "callers leave while a request is in flight in them",
+
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {
 				return caller.Err() != nil, caller.Err()
 			}),
@@ -46,8 +43,7 @@ func cancelMutants() []Mutant {
 			Name: "OrphanOnError", Flaw: "takes a request that has failed for one that had no effect, and leaves what it has created",
 			Seen:     "go-zookeeper's Lock, measured",
 			KilledBy: []Kill{{"pair/reply-lost", "something was left behind"}},
-			MayTrip:  []string{"fault/*", "close/*", "cancel/*", "core/down-is-not-held"},
-			Why:      "requests fail in them that were applied",
+
 			design: undoing(func(_ context.Context, caller context.Context, _ *claim) (done bool, err error) {
 				return caller.Err() == nil, nil
 			}),

@@ -18,15 +18,13 @@ func comebackMutants() []Mutant {
 		{
 			Name: "SulksAfterLoss", Flaw: "refuses a client for a TTL the name that it has lost",
 			KilledBy: []Kill{{"after/frees", "which nobody holds"}},
-			MayTrip:  []string{"*/*"}, Why: "locks are lost in them, and the names taken again",
-			design: design{driver: sulking},
+			design:   design{driver: sulking},
 		},
 		{
 			Name: "ForgetsIdle", Flaw: "counts the tokens of a name from one again when nobody has had it for an hour",
 			Seen:     "keys with the counter in them that expire",
 			KilledBy: []Kill{{"fence/over-idle", "in which nobody held it"}},
-			MayTrip:  []string{"time/*", "stress/*", "wait/*", "sweep/*"}, Why: "names are free for hours in them",
-			design: inside(forgetting(time.Hour)),
+			design:   inside(forgetting(time.Hour)),
 		},
 		{
 			Name: "LongNameDeaf", Flaw: "does not wake those who wait for names of more than 200 bytes",
@@ -37,27 +35,23 @@ func comebackMutants() []Mutant {
 		{
 			Name: "TermsDeaf", Flaw: "does not wake those who wait for a fixed term",
 			KilledBy: []Kill{{"handover/many-names", "is still waiting"}, {"after/woken", "is still waiting"}},
-			MayTrip:  []string{"expiry/*", "wait/*", "fair/*", "inspect/*", "list/*", "leak/*", "batch/*", "stress/*"}, Why: "fixed terms are waited for in them",
-			design: deafTo(func(c *claim) bool { return c.asked.NoRenewal }),
+			design:   deafTo(func(c *claim) bool { return c.asked.NoRenewal }),
 		},
 		{
 			Name: "CloseIsSilent", Flaw: "wakes nobody when Close releases what is held",
 			KilledBy: []Kill{{"after/closes", "is still waiting"}},
-			MayTrip:  []string{"close/*", "stress/*"}, Why: "clients are closed in them while others wait",
-			design: noting(fifoDesign(flaw{try: tryNoBarging, release: releaseSilently})),
+			design:   noting(fifoDesign(flaw{try: tryNoBarging, release: releaseSilently})),
 		},
 		{
 			Name: "CloseForgetsMany", Flaw: "releases a hundred locks on Close and forgets the others",
 			KilledBy: []Kill{{"close/frees-held", "which A held when its client was closed"}},
-			MayTrip:  []string{"close/*", "leak/*", "auto/*"}, Why: "clients are closed in them while they hold locks",
-			design: noting(design{driver: releasingHundred}),
+			design:   noting(design{driver: releasingHundred}),
 		},
 		{
 			Name: "LastEndsTerms", Flaw: "ends the fixed terms of a client with the last of its renewed locks",
 			Seen:     "a session that is closed when nothing is renewed on it any more",
 			KilledBy: []Kill{{"batch/others-unmoved", "of a fixed term"}},
-			MayTrip:  []string{"*/*"}, Why: "clients hold fixed terms, and unlock others, in them",
-			design: design{driver: endingTerms},
+			design:   design{driver: endingTerms},
 		},
 	}
 }

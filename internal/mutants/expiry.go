@@ -9,10 +9,6 @@ import (
 	"github.com/distlock-go/distlock/driver"
 )
 
-// timers is what a flaw in an expiry may trip besides: checks where a lease runs out.
-var timers = []string{"core/no-options", "expiry/*", "owner/*", "renew/*", "fence/*", "stress/*", "fault/*", "auto/*", "close/dead-server",
-	"batch/*", "break/*", "inspect/*", "isolate/*"}
-
 func expiryMutants() []Mutant {
 	return []Mutant{
 		{
@@ -25,8 +21,7 @@ func expiryMutants() []Mutant {
 			Name: "EarlyExpiry", Flaw: "rounds the TTL down to whole seconds",
 			Seen:     "columns and options in seconds, filled by integer division",
 			KilledBy: []Kill{{"expiry/not-early", "before the lease of A could end"}, {"expiry/granted-honest", "the store kept it for less than was asked for"}},
-			MayTrip:  timers,
-			Why:      "every other TTL that is no multiple of a second ends early as well",
+
 			design: inside(flaw{
 				caps:    func(c *driver.Capabilities) { c.MinTTL = time.Second },
 				request: func(_ *env, r *driver.Request) { r.TTL = r.TTL.Truncate(time.Second) },
@@ -37,8 +32,7 @@ func expiryMutants() []Mutant {
 			Name: "NeverExpires", Flaw: "ignores the TTL",
 			Seen:     "lock rows and files that only their owner removes",
 			KilledBy: []Kill{{"after/inherits", "the lease of its dead holder was over"}, {"after/expires", "it had to be free by"}, {"time/untouched", "was the first who asked"}},
-			MayTrip:  timers,
-			Why:      "a lease has to run out in them",
+
 			design: inside(flaw{
 				request: func(_ *env, r *driver.Request) { r.TTL = distlock.MaxTTL },
 				try:     asAsked,
@@ -49,9 +43,8 @@ func expiryMutants() []Mutant {
 			Name: "StickyTTL", Flaw: "lets a grant end when the one before it would have ended",
 			Seen:     "an upsert that leaves the column of the expiry out",
 			KilledBy: []Kill{{"handover/lease", "it had to be free by"}, {"after/frees", "although B held it until"}},
-			MayTrip:  timers,
-			Why:      "a name is taken again in them",
-			design:   inside(flaw{try: trySticky}),
+
+			design: inside(flaw{try: trySticky}),
 		},
 	}
 }
@@ -63,23 +56,20 @@ func clockMutants() []Mutant {
 			Name: "DeadlineFromReply", Flaw: "counts the holder's deadline from the reply",
 			Seen:     "the obvious way to write it; redsync subtracts the time that has passed",
 			KilledBy: []Kill{{"expiry/granted-honest", "not from the reply"}},
-			MayTrip:  []string{"fault/latency", "stress/boundary-history", "renew/boundary", "stress/random-history", "batch/counted-from-request", "expiry/granted-unheard"},
-			Why:      "replies take time in them, while leases end",
-			design:   wrapper{lock: lockFromReply, try: lockFromReply}.in(),
+
+			design: wrapper{lock: lockFromReply, try: lockFromReply}.in(),
 		},
 		{
 			Name: "StatementTime", Flaw: "counts the TTL from when it began to wait for the name",
 			Seen:     "NOW() in a statement that waits for a row lock, measured on MySQL",
 			KilledBy: []Kill{{"handover/lease", "two holders at once"}, {"after/inherits", "before the lease of A could end"}},
-			MayTrip:  []string{"stress/*", "expiry/granted-unheard"},
-			Why:      "fixed terms are waited for in them",
-			design:   inside(flaw{try: tryFromStatement}),
+
+			design: inside(flaw{try: tryFromStatement}),
 		},
 		{
 			Name: "ClientClock", Flaw: "judges an expiry that the server has set by the clock of whoever asks",
 			Seen:     "ShedLock's JDBC provider without usingDbTime",
 			KilledBy: []Kill{{"expiry/server-clock-judges", "was granted"}},
-			MayTrip:  nil,
 			design:   inside(flaw{try: tryByOwnClock}),
 		},
 		{

@@ -8,29 +8,26 @@ import (
 
 // successorMutants hand the name on wrongly.
 func successorMutants() []Mutant {
-	const why = "waiters are granted the name by a release in them"
-	successors := []string{"handover/*", "expiry/granted-unheard", "wait/*", "stress/*", "fault/*", "cancel/*", "owner/same-client-stale", "renew/*", "leak/goroutines", "reent/*", "inspect/*", "break/waiters-stay"}
 	return []Mutant{
 		{
 			Name: "SuccessorTTL", Flaw: "gives who comes next a lease of the length that the one before had",
-			KilledBy: []Kill{{"handover/lease", "the Deadline of"}}, MayTrip: successors, Why: why,
-			design: relayed(relayFlaw{lease: func(last, _ *waiter, _ time.Time) time.Duration { return last.request.TTL }}),
+			KilledBy: []Kill{{"handover/lease", "the Deadline of"}},
+			design:   relayed(relayFlaw{lease: func(last, _ *waiter, _ time.Time) time.Duration { return last.request.TTL }}),
 		},
 		{
 			Name: "SuccessorRest", Flaw: "gives who comes next what is left of the lease before",
-			KilledBy: []Kill{{"handover/lease", "the Deadline of"}}, MayTrip: successors, Why: why,
-			design: relayed(relayFlaw{lease: func(last, _ *waiter, now time.Time) time.Duration { return last.expires.Sub(now) }}),
+			KilledBy: []Kill{{"handover/lease", "the Deadline of"}},
+			design:   relayed(relayFlaw{lease: func(last, _ *waiter, now time.Time) time.Duration { return last.expires.Sub(now) }}),
 		},
 		{
 			Name: "SuccessorReply", Flaw: "counts a lease that another's release has begun from when it hears of it",
-			KilledBy: []Kill{{"handover/deadline", "must be counted from before the grant"}}, MayTrip: successors, Why: why,
-			design: relayed(relayFlaw{fromReply: true}),
+			KilledBy: []Kill{{"handover/deadline", "must be counted from before the grant"}},
+			design:   relayed(relayFlaw{fromReply: true}),
 		},
 		{
 			Name: "SuccessorToken", Flaw: "raises no token when a release hands the name on",
 			KilledBy: []Kill{{"after/tokens", "the last token, before that of A"}},
-			MayTrip:  append(successors, "fair/*", "fence/*", "core/*", "close/*", "isolate/*"), Why: "the oracles look at the tokens of every check",
-			design: relayed(relayFlaw{sameToken: true}),
+			design:   relayed(relayFlaw{sameToken: true}),
 		},
 		{
 			Name: "SuccessorText", Flaw: "leaves the holder's text as it was when a release hands the name on",
@@ -49,75 +46,72 @@ func successorMutants() []Mutant {
 		},
 		{
 			Name: "SuccessorLeft", Flaw: "lets a waiter that leaves keep what a release has just granted it",
-			KilledBy: []Kill{{"cancel/race-with-grant", "a grant was forgotten"}, {"handover/woken-leaves", "is still waiting"}}, MayTrip: successors, Why: why,
-			design: relayed(relayFlaw{swallow: true}),
+			KilledBy: []Kill{{"cancel/race-with-grant", "a grant was forgotten"}, {"handover/woken-leaves", "is still waiting"}},
+			design:   relayed(relayFlaw{swallow: true}),
 		},
 		{
 			Name: "Handshake", Flaw: "has a release wait until the next has noticed",
-			KilledBy: []Kill{{"handover/dead-waiter", "with a waiter that had died as the next in the queue"}}, MayTrip: append(successors, "fair/*", "core/error-taxonomy"), Why: why,
-			design: relayed(relayFlaw{handshake: true}),
+			KilledBy: []Kill{{"handover/dead-waiter", "with a waiter that had died as the next in the queue"}},
+			design:   relayed(relayFlaw{handshake: true}),
 		},
 	}
 }
 
 // crowdMutants lose waiters, wake-ups or the order.
 func crowdMutants() []Mutant {
-	const why = "several wait in them, or releases follow each other"
-	waits := []string{"handover/*", "wait/*", "stress/*", "core/cold-start", "fair/*", "cancel/*", "fault/*", "inspect/*", "break/waiters-stay"}
 	return []Mutant{
 		{
 			Name: "WakeOnce", Flaw: "takes two releases of a name within a millisecond for one",
-			KilledBy: []Kill{{"handover/crowd", "who wait for"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/crowd", "who wait for"}},
 			design: relayed(relayFlaw{deafen: func(_ *relayStore, n *relayName, now time.Time) bool {
 				return !n.freed.IsZero() && now.Sub(n.freed) < time.Millisecond
 			}}),
 		},
 		{
 			Name: "WakeOneName", Flaw: "wakes the waiters of one name only where many are released within a millisecond",
-			KilledBy: []Kill{{"handover/many-names", "is still waiting"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/many-names", "is still waiting"}},
 			design: relayed(relayFlaw{deafen: func(s *relayStore, _ *relayName, now time.Time) bool {
 				return !s.freed.IsZero() && now.Sub(s.freed) < time.Millisecond
 			}}),
 		},
 		{
 			Name: "WakeEaten", Flaw: "wakes nobody else when the one that it has woken leaves",
-			KilledBy: []Kill{{"handover/woken-leaves", "the wake-up was lost with B"}}, MayTrip: waits, Why: why,
-			design: relayed(relayFlaw{wakes: true, eaten: true}),
+			KilledBy: []Kill{{"handover/woken-leaves", "the wake-up was lost with B"}},
+			design:   relayed(relayFlaw{wakes: true, eaten: true}),
 		},
 		{
 			Name: "Full16", Flaw: "has room for 16 waiters of a name, and forgets those who come after",
-			KilledBy: []Kill{{"handover/crowd", "have waited"}}, MayTrip: waits, Why: why,
-			design: fullAt(16),
+			KilledBy: []Kill{{"handover/crowd", "have waited"}},
+			design:   fullAt(16),
 		},
 		{
 			Name: "Full64", Flaw: "has room for 64 waiters of a name, and forgets those who come after",
-			KilledBy: []Kill{{"handover/crowd", "have waited"}}, MayTrip: waits, Why: why,
-			design: fullAt(64),
+			KilledBy: []Kill{{"handover/crowd", "have waited"}},
+			design:   fullAt(64),
 		},
 		{
 			Name: "ByOwner", Flaw: "serves waiters in the order of their owners' digits",
-			KilledBy: []Kill{{"after/order", "who came before it"}}, MayTrip: waits, Why: why, // by chance, few waiters are served in order
+			KilledBy: []Kill{{"after/order", "who came before it"}},
 			design: relayed(relayFlaw{next: func(queue []*waiter) int {
 				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.Owner, b.request.Owner) }))
 			}}),
 		},
 		{
 			Name: "ByTTL", Flaw: "serves first whose TTL is the shortest",
-			KilledBy: []Kill{{"handover/order-kept", "who came before it"}}, MayTrip: waits, Why: why,
+			KilledBy: []Kill{{"handover/order-kept", "who came before it"}},
 			design: relayed(relayFlaw{next: func(queue []*waiter) int {
 				return slices.Index(queue, slices.MinFunc(queue, func(a, b *waiter) int { return cmp.Compare(a.request.TTL, b.request.TTL) }))
 			}}),
 		},
 		{
 			Name: "Requeue", Flaw: "puts a waiter that looks again to the end of the line",
-			KilledBy: []Kill{{"handover/order-kept", "number 5 had died before"}}, MayTrip: waits, Why: why, // that may be the first then, and nobody has the name in time
-			design: relayed(relayFlaw{requeue: true}),
+			KilledBy: []Kill{{"handover/order-kept", "number 5 had died before"}},
+			design:   relayed(relayFlaw{requeue: true}),
 		},
 		{
 			Name: "BargingLock", Flaw: "wakes the next in the queue, and lets whoever asks meanwhile have the name",
 			KilledBy: []Kill{{"handover/lock-does-not-barge", "although B had been queued for it before"}, {"fair/try-does-not-barge", "although B had been queued for it before"}},
-			MayTrip:  waits, Why: why,
-			design: relayed(relayFlaw{wakes: true, barge: true}),
+			design:   relayed(relayFlaw{wakes: true, barge: true}),
 		},
 	}
 }

@@ -47,14 +47,12 @@ func refusalMutants() []Mutant {
 		{
 			Name: "HeldForDays", Flaw: "says with a refusal that the name stays taken for as long as a lock may last",
 			KilledBy: []Kill{{"after/told", "that can be"}},
-			MayTrip:  []string{"wait/*", "batch/*", "expiry/*", "fault/*"}, Why: "waiters look in them when a lease has to end",
-			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining = distlock.MaxTTL }),
+			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.Remaining = distlock.MaxTTL }),
 		},
 		{
 			Name: "NeverWoken", Flaw: "declares notifications, and says to each waiter that it has none",
 			KilledBy: []Kill{{"held/woken", "each refusal says NoWake"}},
-			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "core/cold-start"}, Why: "waiters poll in them",
-			design: refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.NoWake = true }),
+			design:   refusing(func(_ *claim, _ distlock.Status, held *driver.Held) { held.NoWake = true }),
 		},
 	}
 }

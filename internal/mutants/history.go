@@ -64,7 +64,7 @@ func rowMutants() []Mutant {
 		},
 		{
 			Name: "TinyShort", Flaw: "keeps a TTL of up to five milliseconds for one",
-			KilledBy: []Kill{{"after/expires", "of nearly the shortest TTL"}}, MayTrip: timers, Why: runOut,
+			KilledBy: []Kill{{"after/expires", "of nearly the shortest TTL"}},
 			design: ledger(ledgerFlaw{lease: func(ttl time.Duration) time.Duration {
 				if ttl <= 5*time.Millisecond {
 					return min(ttl, time.Millisecond)
@@ -132,7 +132,6 @@ func brokenRowMutants() []Mutant {
 		{
 			Name: "BreakLetsBarge", Flaw: "lets a TryLock overtake those who wait, once a lock was broken",
 			KilledBy: []Kill{{"fair/try-does-not-barge", "the lock of A was broken"}},
-			MayTrip:  []string{"break/*"}, Why: "locks are broken in them that others wait for",
 			design: ledger(ledgerFlaw{try: func(s *ledgerStore, r *row, c *ledgerClaim) (g driver.Grant, done bool) {
 				if r.hold == nil && r.how == "broken" && c.request.NoWait {
 					return s.grant(r, c, time.Now()), true
@@ -143,8 +142,7 @@ func brokenRowMutants() []Mutant {
 		{
 			Name: "BreakLeaverEats", Flaw: "wakes nobody when one gives up whom a Break has woken",
 			KilledBy: []Kill{{"handover/woken-leaves", "the lock of A was broken"}},
-			MayTrip:  []string{"break/*"}, Why: "locks are broken in them that others wait for",
-			design: ledger(ledgerFlaw{left: func(_ *ledgerStore, r *row, _ *ledgerClaim) bool { return r.how == "broken" }}),
+			design:   ledger(ledgerFlaw{left: func(_ *ledgerStore, r *row, _ *ledgerClaim) bool { return r.how == "broken" }}),
 		},
 	}
 }
@@ -190,7 +188,7 @@ func failedMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "DownIsHeldOnce", Flaw: "says held for each TryLock that fails, once it was refused the name",
-			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}}, MayTrip: []string{"fault/*"}, Why: "requests are lost in them",
+			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}},
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)
 				before := false
@@ -206,12 +204,12 @@ func failedMutants() []Mutant {
 		},
 		{
 			Name: "LostAnswerHeld", Flaw: "refuses a claim the hold that it finds again, if others wait",
-			KilledBy: []Kill{{"pair/reply-lost", "had not got it"}}, MayTrip: []string{"fault/*", "pair/*"}, Why: "replies are lost in them",
-			design: ledger(ledgerFlaw{strange: func(r *row) bool { return len(r.queue) > 0 }}),
+			KilledBy: []Kill{{"pair/reply-lost", "had not got it"}},
+			design:   ledger(ledgerFlaw{strange: func(r *row) bool { return len(r.queue) > 0 }}),
 		},
 		{
 			Name: "WaiterNeverFails", Flaw: "says held to a waiter whose look has failed",
-			KilledBy: []Kill{{"fault/black-hole", "outlives that for its TTL"}}, MayTrip: []string{"fault/*", "batch/*"}, Why: "clients are cut off in them",
+			KilledBy: []Kill{{"fault/black-hole", "outlives that for its TTL"}},
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				g, err := c.inner.Try(ctx)
 				if c.refused && err != nil {
@@ -223,7 +221,7 @@ func failedMutants() []Mutant {
 		},
 		{
 			Name: "UnlockHopes", Flaw: "says that a lock that was extended is released, if there is no answer",
-			KilledBy: []Kill{{"pair/request-lost", "Unlock returned nil"}}, MayTrip: []string{"fault/*"}, Why: "requests are lost in them",
+			KilledBy: []Kill{{"pair/request-lost", "Unlock returned nil"}},
 			design: outside(flaw{renew: noteExtended, release: func(ctx context.Context, c *claim) error {
 				if err := c.inner.Release(ctx); !isSilent(err) || c.renewals == 0 {
 					return err
@@ -251,8 +249,7 @@ func hopingMutants() []Mutant {
 			Name: "DeafOnceFailed", Flaw: "wakes no waiter of a client any more of which a request has failed",
 			Seen:     "subscriptions that are not made again on a new connection",
 			KilledBy: []Kill{{"after/woken", "clients that were cut off before"}},
-			MayTrip:  []string{"fault/*", "wait/*"}, Why: "requests are lost in them",
-			design: deafOnce(isSilent),
+			design:   deafOnce(isSilent),
 		},
 	}
 }

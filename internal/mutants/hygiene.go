@@ -19,16 +19,14 @@ func hygieneMutants() []Mutant {
 			Name: "ColdStart", Flaw: "makes its table with the first lock, and fails if another client does so at the same time",
 			Seen:     "CREATE TABLE after a look for it; missing parent nodes in ZooKeeper",
 			KilledBy: []Kill{{"core/cold-start", "already exists"}},
-			MayTrip:  []string{"close/*", "stress/*", "wait/*", "fault/*", "cancel/*", "leak/*", "fair/*", "core/*", "owner/*", "expiry/*", "renew/*", "auto/*", "fence/*", "batch/*", "inspect/holder-text", "isolate/*", "list/*"},
-			Why:      "making the table takes a moment, and two clients begin at once in some",
-			design:   outside(flaw{try: tryWithTable}),
+
+			design: outside(flaw{try: tryWithTable}),
 		},
 		{
 			Name: "PanicDoubleUnlock", Flaw: "panics at the second Unlock",
 			Seen:     "a channel that Unlock closes",
 			KilledBy: []Kill{{"after/frees", "close of closed channel"}, {"renew/at-once", "close of closed channel"}},
-			MayTrip:  []string{"owner/*", "close/frees-held", "renew/*", "stress/*", "fence/*", "auto/*", "fault/black-hole"},
-			Why:      "locks are unlocked twice in them",
+
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock {
 				return &fragile{Handle: h, ended: make(chan struct{})}
 			}}),
@@ -43,7 +41,6 @@ func closeMutants() []Mutant {
 			Name: "ErrOnCloseTwice", Flaw: "fails at the second Close",
 			Seen:     "pools that report that they are closed",
 			KilledBy: []Kill{{"close/idempotent", "closed twice"}},
-			MayTrip:  nil,
 			design: design{locker: func(_ *env, c *driver.Client) distlock.Locker {
 				return &closing{Client: c}
 			}},
@@ -52,7 +49,6 @@ func closeMutants() []Mutant {
 			Name: "CloseLeaksConn", Flaw: "leaves its connections open on Close",
 			Seen:     "",
 			KilledBy: []Kill{{"leak/connections", "connections of it are open"}},
-			MayTrip:  nil,
 			design: outside(flaw{close: func(e *env) error {
 				e.c.Cleanup(e.link.CutAll) // a bubble must not be left with a request on its way
 				return nil
@@ -62,15 +58,13 @@ func closeMutants() []Mutant {
 			Name: "CloseForgets", Flaw: "lets Close return without having unlocked what is held",
 			Seen:     "clients that leave it to the TTL",
 			KilledBy: []Kill{{"after/closes", "was closed"}, {"close/frees-held", "which A held when its client was closed"}, {"close/race-with-grant", "was closed while its call for it was in flight"}},
-			MayTrip:  []string{"close/*", "auto/stops-on-close", "leak/goroutines"},
-			Why:      "clients are closed in them while they hold a lock",
-			design:   forgetful(),
+
+			design: forgetful(),
 		},
 		{
 			Name: "CloseIsNothing", Flaw: "does nothing on Close",
 			KilledBy: []Kill{{"close/use-after-close", "must match ErrClosed"}, {"close/waiters", "has not returned"}, {"close/dead-server", "but A still believes in its lock"}},
-			MayTrip:  []string{"close/*", "auto/*", "leak/*"},
-			Why:      "clients are closed in them",
+
 			design: design{locker: func(e *env, c *driver.Client) distlock.Locker {
 				return &open{Client: c, env: e}
 			}},
@@ -79,7 +73,6 @@ func closeMutants() []Mutant {
 			Name: "LeakyWatcher", Flaw: "starts a goroutine with every lock, and does not end it",
 			Seen:     "",
 			KilledBy: []Kill{{"leak/goroutines", "these goroutines are left"}},
-			MayTrip:  nil,
 			design:   inside(flaw{try: tryAndWatch}),
 		},
 	}
@@ -92,15 +85,13 @@ func declarationMutants() []Mutant {
 			Name: "HiddenQueue", Flaw: "serves waiters in their order, but its harness declares that it does not",
 			Seen:     "",
 			KilledBy: []Kill{{"meta/driver-agrees", "Fair: the harness says no"}},
-			MayTrip:  nil,
 			design:   design{caps: func(c *conformance.Caps) { c.Fair = conformance.No }},
 		},
 		{
 			Name: "Unthinking", Flaw: "declares neither capabilities nor bounds",
 			Seen:     "",
 			KilledBy: []Kill{{"meta/caps-declared", "is not declared"}, {"meta/timing-declared", "declare a bound"}},
-			MayTrip:  []string{"*/*"},
-			Why:      "nothing can be judged by bounds that are not there",
+
 			design: design{
 				caps:   func(c *conformance.Caps) { *c = conformance.Caps{Backend: c.Backend} },
 				timing: func(t *conformance.Timing) { *t = conformance.Timing{MinTTL: time.Millisecond} },

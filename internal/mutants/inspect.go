@@ -34,7 +34,6 @@ func statusMutants() []Mutant {
 		{
 			Name: "RestOfGrant", Flaw: "shows what remains of the grant, whatever has been renewed since",
 			KilledBy: []Kill{{"after/shows", "although its holder may believe in it for"}},
-			MayTrip:  []string{"batch/*"}, Why: "they compare what remains with the Deadline",
 			design: inside(flaw{try: tryAndNote, status: noted(func(n *entry, st *distlock.Status) {
 				st.Remaining = max(time.Until(n.expires), time.Nanosecond)
 			})}),
@@ -103,8 +102,7 @@ func lookMutants() []Mutant {
 		{
 			Name: "LookProlongs", Flaw: "prolongs the lease that it looks at",
 			KilledBy: []Kill{{"inspect/free", "had to be told that nobody holds it"}},
-			MayTrip:  []string{"batch/*", "meta/*"}, Why: "locks are looked at in them",
-			design: inside(flaw{try: tryAndNote, inspect: inspectAndRenew}),
+			design:   inside(flaw{try: tryAndNote, inspect: inspectAndRenew}),
 		},
 		{
 			Name: "LooksTwice", Flaw: "reads the text of the holder with one request, and the token with a second",
@@ -142,8 +140,7 @@ func lookMutants() []Mutant {
 		{
 			Name: "OwnOnly", Flaw: "shows what its own client holds, and nothing else",
 			KilledBy: []Kill{{"after/shows", "told that nobody holds it"}},
-			MayTrip:  []string{"inspect/*", "list/*"}, Why: "one client looks at what another holds in them",
-			design: inside(flaw{try: tryAndNote, inspect: inspectOwn}),
+			design:   inside(flaw{try: tryAndNote, inspect: inspectOwn}),
 		},
 	}
 }

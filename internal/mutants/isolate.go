@@ -19,20 +19,17 @@ func isolationMutants() []Mutant {
 			Name: "OneAtATime", Flaw: "makes one request at a time",
 			Seen:     "a mutex around a client that is not safe for concurrent use",
 			KilledBy: []Kill{{"isolate/hung-request", "hang; meanwhile A"}, {"isolate/stuck-name", "are stuck, one of them held by A"}},
-			MayTrip:  []string{"*/*"}, Why: "requests are slow, or get no answer, in them",
-			design: design{driver: pooling(1, 1)},
+			design:   design{driver: pooling(1, 1)},
 		},
 		{
 			Name: "SmallPool", Flaw: "has sixteen connections for all requests, which those that hang keep",
 			KilledBy: []Kill{{"isolate/hung-request", "hang; meanwhile A"}},
-			MayTrip:  []string{"batch/*", "isolate/stuck-name"}, Why: "hundreds of locks are renewed one by one in them",
-			design: design{driver: pooling(16, 16)},
+			design:   design{driver: pooling(16, 16)},
 		},
 		{
 			Name: "HungRenewal", Flaw: "sends a renewal only when the one before it has been answered",
 			KilledBy: []Kill{{"isolate/hung-renewal", "a renewal hangs, number"}},
-			MayTrip:  []string{"*/*"}, Why: "renewals are slow, or get no answer, in them",
-			design: design{driver: pooling(1000, 1)},
+			design:   design{driver: pooling(1000, 1)},
 		},
 		{
 			Name: "BatchInTurn", Flaw: "renews the locks of a batch one after the other, each with all the time there is",

@@ -39,7 +39,7 @@ func againMutants() []Mutant {
 		{
 			Name: "ExtendsByOwn", Flaw: "extends by the TTL that the lock was taken with, whatever is asked for, and confirms that",
 			Seen:     "a TTL that is bound to the statement when the lock is taken",
-			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}}, MayTrip: extends, Why: extended,
+			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, c.asked.TTL)
 				g.TTL = max(g.TTL, ttl)
@@ -90,7 +90,6 @@ func lastingMutants() []Mutant {
 			Name: "DeafAfterHour", Flaw: "gives up waiting after an hour, with an error that it calls final",
 			Seen:     "subscriptions that a server or a proxy closes when they are idle",
 			KilledBy: []Kill{{"wait/for-days", "its context has not ended"}},
-			MayTrip:  []string{"fair/*"}, Why: "waiters wait for hours in them",
 			design: inside(flaw{wait: func(ctx context.Context, c *claim) error {
 				if time.Since(c.began) > hour {
 					return &driver.Fault{Fate: driver.Answered, Err: errors.New("the subscription was closed")}
@@ -108,22 +107,19 @@ func busyMutants() []Mutant {
 		{
 			Name: "YieldsToWaiters", Flaw: "ends a lock that others wait for after two terms",
 			KilledBy: []Kill{{"wait/for-days", "while B waited for it"}},
-			MayTrip:  []string{"batch/*", "fair/*", "inspect/*", "break/*", "stress/*", "renew/*"}, Why: "others wait for what is renewed in them",
-			design: inside(flaw{renew: renewUnlessWaited}),
+			design:   inside(flaw{renew: renewUnlessWaited}),
 		},
 		{
 			Name: "WaitingRenews", Flaw: "renews all that its client holds, fixed terms as well, when the client asks for a name that is held",
 			Seen:     "a session that any sign of life prolongs",
 			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
-			MayTrip:  []string{"*/*"}, Why: "clients hold fixed terms, and ask for other names, in them",
-			design: design{driver: func(e *env) driver.Driver { return e.inside(holding(onRefusal)) }},
+			design:   design{driver: func(e *env) driver.Driver { return e.inside(holding(onRefusal)) }},
 		},
 		{
 			Name: "ExtendsAll", Flaw: "extends all locks of its client that have the same TTL when one of them is extended",
 			Seen:     "a lease that the locks of a client share by TTL",
 			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
-			MayTrip:  []string{"*/*"}, Why: "clients that hold several locks extend one in them",
-			design: design{driver: func(e *env) driver.Driver { return e.inside(holding(onExtend)) }},
+			design:   design{driver: func(e *env) driver.Driver { return e.inside(holding(onExtend)) }},
 		},
 	}
 }

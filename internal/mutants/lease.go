@@ -15,22 +15,19 @@ func leaseMutants() []Mutant {
 			Name: "OldLease", Flaw: "lets a new lock live by the lease of its client, which was renewed some time ago, and grants it the whole TTL",
 			Seen:     "a session or lease that is shared, and whose rest nobody asks for",
 			KilledBy: []Kill{{"batch/fresh-beside-old", "before the lease of its dead holder can have ended"}},
-			MayTrip:  []string{"*/*"}, Why: "a client takes a second lock in them",
-			design: design{driver: sharingLease(oldLease)},
+			design:   design{driver: sharingLease(oldLease)},
 		},
 		{
 			Name: "LongLease", Flaw: "makes all locks of a client last for as long as the longest that one of them was extended by",
 			Seen:     "a lease that is shared, and only ever grows",
 			KilledBy: []Kill{{"batch/fresh-beside-old", "It had to be free at"}},
-			MayTrip:  []string{"*/*"}, Why: "a client extends one of its locks, or has locks of different TTLs, in them",
-			design: design{driver: sharingLease(longLease)},
+			design:   design{driver: sharingLease(longLease)},
 		},
 		{
 			Name: "RevokesLease", Flaw: "ends all locks of a client when one of them is unlocked",
 			Seen:     "a lease that is shared, and revoked to free one key",
 			KilledBy: []Kill{{"batch/others-unmoved", "was granted"}},
-			MayTrip:  []string{"*/*"}, Why: "a client unlocks one of its locks in them",
-			design: design{driver: sharingLease(revokeLease)},
+			design:   design{driver: sharingLease(revokeLease)},
 		},
 	}
 }

@@ -18,8 +18,7 @@ func lockMutants() []Mutant {
 			Name: "LazyUnlock", Flaw: "keeps the name for five seconds after Unlock",
 			Seen:     "ShedLock's lockAtLeastFor, taken for a default",
 			KilledBy: []Kill{{"core/acquire-release", "after A has unlocked it"}, {"after/frees", "was refused"}},
-			MayTrip:  []string{"*/*"}, Why: "names are unlocked and taken again in nearly all",
-			design: inside(flaw{release: releaseLater}),
+			design:   inside(flaw{release: releaseLater}),
 		},
 		{
 			Name: "DeadCtxUnlock", Flaw: "does nothing on Unlock if the context has ended",
@@ -30,8 +29,7 @@ func lockMutants() []Mutant {
 		{
 			Name: "UnlockIsLoss", Flaw: "reports its own Unlock as a loss",
 			KilledBy: []Kill{{"core/acquire-release", "must match ErrUnlocked and not ErrLost"}},
-			MayTrip:  []string{"owner/*", "renew/*", "close/*"}, Why: "they ask what became of a lock that was unlocked",
-			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return grumbling{h} }}),
+			design:   inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock { return grumbling{h} }}),
 		},
 	}
 }
@@ -42,13 +40,11 @@ func extendMutants() []Mutant {
 		{
 			Name: "ExtendRevives", Flaw: "acquires the name anew if it is extended after its end",
 			KilledBy: []Kill{{"owner/stale-unlock-free", "the answer must match ErrLost"}, {"after/frees", "the answer must match ErrUnlocked"}, {"after/expires", "but A's Extend returned"}},
-			MayTrip:  []string{"owner/*", "renew/*", "stress/*", "break/*"}, Why: "locks are extended after their end",
-			design: inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return reviving{h, c} }}),
+			design:   inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return reviving{h, c} }}),
 		},
 		{
 			Name: "ExtendNothing", Flaw: "confirms renewals that it has not sent",
 			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}, {"after/lives", "was granted"}},
-			MayTrip:  []string{"*/*"}, Why: "locks outlive their TTL in most",
 			design: inside(flaw{renew: func(_ context.Context, _ *claim, ttl time.Duration) (driver.Grant, error) {
 				return driver.Grant{TTL: ttl}, nil
 			}}),
@@ -57,26 +53,22 @@ func extendMutants() []Mutant {
 			Name: "ExtendShortens", Flaw: "sets the TTL on Extend, also to less than is left",
 			Seen:     "PEXPIRE without a look at PTTL",
 			KilledBy: []Kill{{"after/lives", "two holders at once"}},
-			MayTrip:  []string{"stress/*", "renew/boundary"}, Why: "locks are extended early in them",
-			design: inside(flaw{renew: renewTo}),
+			design:   inside(flaw{renew: renewTo}),
 		},
 		{
 			Name: "ExtendAdds", Flaw: "adds the TTL to what is left on Extend",
 			KilledBy: []Kill{{"after/extends", "it had to be free by"}},
-			MayTrip:  []string{"*/*"}, Why: "every renewal makes the entry last longer than its holder knows",
-			design: inside(flaw{renew: renewOnTop}),
+			design:   inside(flaw{renew: renewOnTop}),
 		},
 		{
 			Name: "ExtendsThrice", Flaw: "confirms the fourth Extend of a fixed term, and each later one, and does nothing",
 			KilledBy: []Kill{{"after/extends", "before the lease of A could end"}},
-			MayTrip:  []string{"time/*", "once/*"}, Why: "fixed terms are extended often in them",
-			design: inside(flaw{renew: extendThrice}),
+			design:   inside(flaw{renew: extendThrice}),
 		},
 		{
 			Name: "RenewsNine", Flaw: "renews nine locks of a client at a time, and the others in name only",
 			KilledBy: []Kill{{"batch/each-renewed", "was granted"}},
-			MayTrip:  []string{"stress/*", "renew/boundary", "auto/*", "batch/*", "break/only-that", "isolate/stuck-server"}, Why: "clients hold many names in them",
-			design: design{driver: renewingNine},
+			design:   design{driver: renewingNine},
 		},
 	}
 }
@@ -87,21 +79,18 @@ func sharingMutants() []Mutant {
 		{
 			Name: "GlobalLock", Flaw: "has one lock for all names",
 			KilledBy: []Kill{{"names/waited-apart", "C was refused"}},
-			MayTrip:  []string{"*/*"}, Why: "most hold two names at once",
-			design: namesFlaw(func(string) string { return "the lock" }),
+			design:   namesFlaw(func(string) string { return "the lock" }),
 		},
 		{
 			Name: "InternalKeys", Flaw: "keeps the token of a name where the name with \":token\" would be",
 			KilledBy: []Kill{{"names/internals", "is held"}},
-			MayTrip:  []string{"names/*"}, Why: "names of different meaning are told apart in them",
-			design: inside(flaw{try: tryUnlessKey}),
+			design:   inside(flaw{try: tryUnlessKey}),
 		},
 		{
 			Name: "SharedSession", Flaw: "has one session for all clients, which the first Close ends",
 			Seen:     "a client in a package variable",
 			KilledBy: []Kill{{"meta/clients-independent", "was granted"}, {"after/excludes", `"conf-`}}, // two at once, or a client that is told of a loss
-			MayTrip:  []string{"close/*", "auto/*", "leak/*", "cancel/*", "stress/*"}, Why: "a client is closed while another holds a lock",
-			design: design{driver: sharing},
+			design:   design{driver: sharing},
 		},
 	}
 }

@@ -2,7 +2,6 @@ package mutants
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,31 +23,21 @@ func shorter(kept func(ttl time.Duration) time.Duration) flaw {
 	}
 }
 
-// Why the mutants below may fail more checks than those that must catch them.
-const (
-	runOut   = "leases run out in them"
-	extended = "locks are extended or renewed in them"
-)
-
-// extends has the checks that extend or renew locks.
-var extends = []string{"time/*", "renew/*", "stress/*", "batch/*"}
-
 // longMutants get long or uneven TTLs wrong.
 func longMutants() []Mutant {
 	const ends = "is shorter than was asked for"
-	long := []string{"time/*", "handover/*"}
 	return []Mutant{
 		{
 			Name: "Bits31", Flaw: "keeps a TTL in 31 bits of milliseconds, which is 25 days",
 			Seen:     "columns and options of 32 bits",
-			KilledBy: []Kill{{"time/long-terms", ends}}, MayTrip: long, Why: runOut,
+			KilledBy: []Kill{{"time/long-terms", ends}},
 			design: inside(shorter(func(ttl time.Duration) time.Duration {
 				return time.Duration(int32(ttl/time.Millisecond)&0x7fffffff)*time.Millisecond + ttl%time.Millisecond
 			})),
 		},
 		{
 			Name: "Minutes", Flaw: "counts a TTL of more than an hour in whole minutes",
-			KilledBy: []Kill{{"time/long-terms", ends}}, MayTrip: long, Why: runOut,
+			KilledBy: []Kill{{"time/long-terms", ends}},
 			design: inside(shorter(func(ttl time.Duration) time.Duration {
 				if ttl > time.Hour {
 					return ttl.Truncate(time.Minute)
@@ -58,18 +47,18 @@ func longMutants() []Mutant {
 		},
 		{
 			Name: "SilentCap", Flaw: "keeps no lease for longer than a day, and does not say so",
-			KilledBy: []Kill{{"time/long-terms", ends}}, MayTrip: long, Why: runOut,
-			design: inside(shorter(func(ttl time.Duration) time.Duration { return min(ttl, 24*time.Hour) })),
+			KilledBy: []Kill{{"time/long-terms", ends}},
+			design:   inside(shorter(func(ttl time.Duration) time.Duration { return min(ttl, 24*time.Hour) })),
 		},
 		{
 			Name: "HonestCap", Flaw: "keeps no lease for longer than an hour, says so in its grants, and not in what it declares",
-			KilledBy: []Kill{{"time/deadline-shows", ends}, {"time/long-terms", "with a TTL of"}}, MayTrip: long, Why: runOut,
-			design: inside(flaw{request: func(_ *env, r *driver.Request) { r.TTL = min(r.TTL, time.Hour) }}),
+			KilledBy: []Kill{{"time/deadline-shows", ends}, {"time/long-terms", "with a TTL of"}},
+			design:   inside(flaw{request: func(_ *env, r *driver.Request) { r.TTL = min(r.TTL, time.Hour) }}),
 		},
 		{
 			Name: "RoundedFar", Flaw: "rounds TTLs up to whole minutes, and declares milliseconds",
-			KilledBy: []Kill{{"after/expires", " still "}, {"time/untouched", "was the first who asked"}}, MayTrip: timers, Why: runOut,
-			design: inside(shorter(func(ttl time.Duration) time.Duration { return (ttl + time.Minute - 1).Truncate(time.Minute) })),
+			KilledBy: []Kill{{"after/expires", " still "}, {"time/untouched", "was the first who asked"}},
+			design:   inside(shorter(func(ttl time.Duration) time.Duration { return (ttl + time.Minute - 1).Truncate(time.Minute) })),
 		},
 	}
 }
@@ -81,29 +70,28 @@ func lingerMutants() []Mutant {
 			Name: "SessionOutlives", Flaw: "keeps what could not be released for as long as its client lives, however long ago the release was given up",
 			Seen:     "zklock.New, on a session that lasted through an outage",
 			KilledBy: []Kill{{"fault/long-outage", "had given the name up"}},
-			MayTrip:  []string{"*/*"}, Why: "holders die in them, and their entries stay as well",
-			design: inside(shorter(func(time.Duration) time.Duration { return distlock.MaxTTL })),
+			design:   inside(shorter(func(time.Duration) time.Duration { return distlock.MaxTTL })),
 		},
 		{
 			Name: "LagTenth", Flaw: "lets go of a dead holder's name a twentieth of the TTL late, and declares no lag",
-			KilledBy: []Kill{{"after/expires", " still "}, {"time/long-terms", "the store says that"}}, MayTrip: timers, Why: runOut,
-			design: inside(shorter(func(ttl time.Duration) time.Duration { return ttl * 21 / 20 })),
+			KilledBy: []Kill{{"after/expires", " still "}, {"time/long-terms", "the store says that"}},
+			design:   inside(shorter(func(ttl time.Duration) time.Duration { return ttl * 21 / 20 })),
 		},
 		{
 			Name: "LagOfMany", Flaw: "lets go of a dead holder's names the later the more names there are",
-			KilledBy: []Kill{{"expiry/mass-expiry", "still cannot have"}}, MayTrip: timers, Why: runOut,
-			design: inside(flaw{try: tryInCrowd}),
+			KilledBy: []Kill{{"expiry/mass-expiry", "still cannot have"}},
+			design:   inside(flaw{try: tryInCrowd}),
 		},
 		{
 			Name: "LazyExpiry", Flaw: "lets a lease end when somebody asks for the name, who is refused all the same",
-			KilledBy: []Kill{{"time/untouched", "was the first who asked"}}, MayTrip: append(slices.Clone(timers), "wait/*"), Why: runOut,
-			design: inside(flaw{try: tryLazily, release: releaseKnown}),
+			KilledBy: []Kill{{"time/untouched", "was the first who asked"}},
+			design:   inside(flaw{try: tryLazily, release: releaseKnown}),
 		},
 		{
 			Name: "OneLease", Flaw: "has all locks of a client live by one lease, of the longest TTL among them",
 			Seen:     "sessions that are shared",
-			KilledBy: []Kill{{"after/expires", " still "}}, MayTrip: timers, Why: runOut,
-			design: inside(flaw{try: tryShared}),
+			KilledBy: []Kill{{"after/expires", " still "}},
+			design:   inside(flaw{try: tryShared}),
 		},
 	}
 }
@@ -166,7 +154,7 @@ func extensionMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "ExtendFromEnd", Flaw: "counts an extension from the end of the lease, and not from the call",
-			KilledBy: []Kill{{"time/extend-fractions", "it had to be free by"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "fault/*", "wait/*", "close/dead-server", "handover/*"), Why: extended,
+			KilledBy: []Kill{{"time/extend-fractions", "it had to be free by"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				st, _ := c.driver.mem.Inspect(ctx, c.asked.Name)
 				g, err := c.inner.Renew(ctx, min(st.Remaining+ttl, distlock.MaxTTL))
@@ -176,7 +164,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "ExtendCap", Flaw: "ignores what an extension asks for beyond ten minutes",
-			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}}, MayTrip: extends, Why: extended,
+			KilledBy: []Kill{{"time/extend-fractions", "before the lease of"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, min(ttl, 10*time.Minute))
 				g.TTL = ttl
@@ -185,7 +173,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "ExtendsPastSession", Flaw: "declares how little more than the TTL of its session a lock can be extended by, and confirms more",
-			KilledBy: []Kill{{"time/extend-fractions", "and was answered: nil"}}, MayTrip: extends, Why: extended,
+			KilledBy: []Kill{{"time/extend-fractions", "and was answered: nil"}},
 			design: inside(flaw{
 				caps: func(c *driver.Capabilities) { c.MaxExtend = 1.25 },
 				renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
@@ -197,7 +185,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "RenewSets", Flaw: "sets the end of the lease when it renews in the background, also to an earlier one",
-			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}}, MayTrip: append(slices.Clone(extends), "expiry/*"), Why: extended,
+			KilledBy: []Kill{{"after/expires", "before the lease of A could end"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, ttl)
 				if err == nil && ttl == c.asked.TTL {
@@ -208,7 +196,7 @@ func extensionMutants() []Mutant {
 		},
 		{
 			Name: "RenewNineTenths", Flaw: "renews by nine tenths of the TTL",
-			KilledBy: []Kill{{"batch/own-ttl", "the store keeps it for another"}}, MayTrip: append(slices.Clone(extends), "expiry/*", "auto/*", "wait/*", "fault/*"), Why: extended,
+			KilledBy: []Kill{{"batch/own-ttl", "the store keeps it for another"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				g, err := c.inner.Renew(ctx, ttl*9/10)
 				g.TTL = ttl
@@ -223,17 +211,17 @@ func ageMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "RenewTired", Flaw: "renews a lock a thousand times, and then only says so",
-			KilledBy: []Kill{{"time/long-renewed", "was granted"}}, MayTrip: extends, Why: extended,
-			design: inside(flaw{renew: renewTired(1000)}),
+			KilledBy: []Kill{{"time/long-renewed", "was granted"}},
+			design:   inside(flaw{renew: renewTired(1000)}),
 		},
 		{
 			Name: "RenewRarely", Flaw: "asks the store for nothing while a lease that it was granted before has more left than the TTL",
-			KilledBy: []Kill{{"time/rhythm", "no renewal has told it so"}}, MayTrip: extends, Why: extended,
-			design: inside(flaw{renew: renewRarely}),
+			KilledBy: []Kill{{"time/rhythm", "no renewal has told it so"}},
+			design:   inside(flaw{renew: renewRarely}),
 		},
 		{
 			Name: "RenewADay", Flaw: "renews no lock that is older than a day",
-			KilledBy: []Kill{{"time/long-renewed", "lost"}}, MayTrip: extends, Why: extended,
+			KilledBy: []Kill{{"time/long-renewed", "lost"}},
 			design: inside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				if time.Since(c.began) > 24*time.Hour {
 					return driver.Grant{}, distlock.ErrLost

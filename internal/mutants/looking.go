@@ -16,14 +16,12 @@ func lookingMutants() []Mutant {
 			Name: "LookThenTake", Flaw: "looks with one request whether the name is free, and writes its entry with a second",
 			Seen:     "GET, then SET; SELECT, then UPDATE",
 			KilledBy: []Kill{{"pair/try-free", says}, {"pair/try-released", says}, {"pair/try-expired", says}, {"pair/lock-held", says}},
-			MayTrip:  []string{"*/*"}, Why: "a request is late, or repeated, in them, or several clients ask at a time",
-			design: outside(plain(flaw{try: lookThenTake})),
+			design:   outside(plain(flaw{try: lookThenTake})),
 		},
 		{
 			Name: "LooksAtFirst", Flaw: "looks with one request and takes with another, on a Lock of a name that nobody has had yet",
 			Seen:     "SELECT, then INSERT, beside an UPDATE with a condition",
 			KilledBy: []Kill{{"pair/lock-free", says}},
-			MayTrip:  []string{"stress/*", "fault/*"}, Why: "several clients ask for a fresh name in them",
 			design: outside(plain(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				fresh := false
 				c.driver.with(c.asked.Name, func(e *entry) { fresh = e.owner == "" })
@@ -39,15 +37,13 @@ func lookingMutants() []Mutant {
 			Name: "LookThenUndo", Flaw: "looks with one request whether a call that has failed has left an entry, and deletes by name with a second",
 			Seen:     "an atomic release, and a clean-up that was written later",
 			KilledBy: []Kill{{"pair/undo", says}},
-			MayTrip:  []string{"fault/*", "cancel/*", "stress/*"}, Why: "calls are undone in them",
-			design: design{store: ledger(ledgerFlaw{}).store, driver: undoingLoosely},
+			design:   design{store: ledger(ledgerFlaw{}).store, driver: undoingLoosely},
 		},
 		{
 			Name: "LookThenRenew", Flaw: "looks with one request whether the entry is its own, and writes it anew with a second",
 			Seen:     "GET, compare, SET with a new expiry",
 			KilledBy: []Kill{{"pair/extend", says}, {"pair/renewal", says}, {"pair/extend-broken", says}, {"pair/renewal-broken", says}},
-			MayTrip:  []string{"*/*"}, Why: "every renewal has a token of its own, and renewals are late in some",
-			design: outside(plain(flaw{renew: lookThenRenew})),
+			design:   outside(plain(flaw{renew: lookThenRenew})),
 		},
 	}
 }

@@ -3,9 +3,6 @@ package mutants
 //go:generate go test -run TestPage -count=1 -update .
 
 import (
-	"path"
-	"slices"
-
 	"github.com/distlock-go/distlock"
 	"github.com/distlock-go/distlock/conformance"
 	"github.com/distlock-go/distlock/driver"
@@ -19,12 +16,6 @@ type Mutant struct {
 
 	// KilledBy lists checks that must fail, and what their messages must say.
 	KilledBy []Kill
-
-	// MayTrip lists the other mandatory checks that may fail, as patterns of
-	// path.Match, and Why says for what reason: what rests on the wrong decision goes
-	// wrong with it.
-	MayTrip []string
-	Why     string
 
 	design
 }
@@ -41,24 +32,6 @@ func (m Mutant) Harness() conformance.Harness {
 		return spaced{&harness{design: m.design}}
 	}
 	return &harness{design: m.design}
-}
-
-// composite are the groups of checks that follow locks over their whole life, from a
-// wait to the end of a lease: whatever is wrong goes wrong in them, too.
-var composite = []string{
-	"time/*", "handover/*", "leak/pile", "isolate/stuck-holder", "names/waited-apart", "names/left-apart",
-	"wait/for-days",
-	"elect/*", "once/*", "maxhold/*", "wanted/*", "sem/*", "rw/*", "pair/*", "after/*",
-}
-
-// Allows reports whether the mandatory check may fail, besides those that must.
-func (m Mutant) Allows(check string) bool {
-	for _, pattern := range append(slices.Clone(composite), m.MayTrip...) {
-		if ok, err := path.Match(pattern, check); ok && err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // Tolerated is an unusual driver that keeps the contract: no check may fail.

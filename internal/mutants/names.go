@@ -21,15 +21,10 @@ func namesFlaw(encode func(string) string) design { return design{driver: names,
 func names(e *env) driver.Driver { return e.inside(flaw{}) }
 
 func nameMutants() []Mutant {
-	const (
-		held = "the two names are one lock"
-		why  = "names of different meaning are told apart in them"
-	)
-	all := []string{"names/*", "batch/*", "list/*", "break/*", "inspect/*", "isolate/*", "close/frees-held"}
 	spells := func(name, flaw, seen string, encode func(string) string, checks ...string) Mutant {
-		m := Mutant{Name: name, Flaw: flaw, Seen: seen, MayTrip: all, Why: why, design: namesFlaw(encode)}
+		m := Mutant{Name: name, Flaw: flaw, Seen: seen, design: namesFlaw(encode)}
 		for _, check := range checks {
-			m.KilledBy = append(m.KilledBy, Kill{check, held})
+			m.KilledBy = append(m.KilledBy, Kill{check, oneLock})
 		}
 		return m
 	}
@@ -72,8 +67,8 @@ func nameMutants() []Mutant {
 		{
 			Name: "PrefixClash", Flaw: "takes the entries of \"p/q\" for waiters of \"p\"",
 			Seen:     "etcd's concurrency.Mutex, which lists its keys by prefix, measured",
-			KilledBy: []Kill{{"names/path", "is held"}}, MayTrip: all, Why: why,
-			design: inside(flaw{try: tryUnlessBelow}),
+			KilledBy: []Kill{{"names/path", "is held"}},
+			design:   inside(flaw{try: tryUnlessBelow}),
 		},
 	}
 }

@@ -16,7 +16,7 @@ import (
 func narrowMutants() []Mutant {
 	const says = "looks in one step and acts in another"
 	looks := func(name, flaw, check string, d design) Mutant {
-		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{check, says}}, MayTrip: []string{"*/*"}, Why: "a request is late, or repeated, in them", design: d}
+		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{check, says}}, design: d}
 	}
 	return []Mutant{
 		looks("LooksAtRenewed", "compares with one request and deletes with another, on Unlock of a lock that is renewed", "pair/unlock",
@@ -53,13 +53,13 @@ func rareMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "UnlocksDoneByName", Flaw: "deletes by name on Unlock with a context that has ended",
-			KilledBy: []Kill{{"after/inherits", "with a context that was done"}}, MayTrip: []string{"*/*"}, Why: "locks that were lost are unlocked in many",
-			design: inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return byName{h, c} }}),
+			KilledBy: []Kill{{"after/inherits", "with a context that was done"}},
+			design:   inside(flaw{wrap: func(h *driver.Handle, c *claim) distlock.Lock { return byName{h, c} }}),
 		},
 		{
 			Name: "KeepsOwnExpiry", Flaw: "grants the whole TTL where it finds its own entry, and leaves the expiry as it is",
-			KilledBy: []Kill{{"expiry/granted-unheard", "was not prolonged"}}, MayTrip: []string{"fault/*"}, Why: "replies are lost in them",
-			design: inside(flaw{try: tryOwn}),
+			KilledBy: []Kill{{"expiry/granted-unheard", "was not prolonged"}},
+			design:   inside(flaw{try: tryOwn}),
 		},
 		{
 			Name: "DropsOldWaiters", Flaw: "drops a waiter from the queue that has waited for an hour",
@@ -90,7 +90,7 @@ func rareMutants() []Mutant {
 		},
 		{
 			Name: "RepeatsBreak", Flaw: "asks again for a Break whose reply was lost, and takes its own success for ErrLost",
-			KilledBy: []Kill{{"after/unanswered", "it was its own doing"}}, MayTrip: []string{"break/*", "fault/*"}, Why: "replies are lost in them",
+			KilledBy: []Kill{{"after/unanswered", "it was its own doing"}},
 			design: outside(flaw{breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				err := d.inner.Break(ctx, name, token)
 				if err != nil && !errors.Is(err, distlock.ErrLost) && ctx.Err() == nil {
@@ -107,7 +107,7 @@ func callerMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "SingleFlight", Flaw: "gives all concurrent TryLocks of a name in one client the lock of the first",
-			KilledBy: []Kill{{"core/same-client-contends", "two holders at once"}}, MayTrip: []string{"stress/*", "fence/*"}, Why: "clients ask side by side in them",
+			KilledBy: []Kill{{"core/same-client-contends", "two holders at once"}},
 			design: design{locker: func(_ *env, c *driver.Client) distlock.Locker {
 				return &wrapper{Client: c, try: (&flights{byName: make(map[string]*flight)}).try}
 			}},
@@ -124,7 +124,6 @@ func callerMutants() []Mutant {
 		},
 		{
 			Name: "InvalidAlone", Flaw: "says that an argument is invalid, and not which", KilledBy: []Kill{{"core/error-taxonomy", "must name the argument"}},
-			MayTrip: []string{"expiry/odd-ttl", "names/*"}, Why: "they ask for what is not allowed",
 			design: saying(func(e *distlock.Error) {
 				if errors.Is(e.Err, distlock.ErrInvalid) {
 					e.Err = distlock.ErrInvalid
@@ -142,7 +141,7 @@ func callerMutants() []Mutant {
 func pileMutants() []Mutant {
 	leaks := func(name, what string, f func(leak func()) flaw) Mutant {
 		return Mutant{Name: name, Flaw: what + ", until Close", KilledBy: []Kill{{"leak/pile", "goroutines that were running"}},
-			MayTrip: []string{"leak/*"}, Why: "they count goroutines", design: leaking(f)}
+			design: leaking(f)}
 	}
 	return []Mutant{
 		leaks("LeaksRefused", "leaves a goroutine behind for every TryLock that is refused", func(leak func()) flaw {
@@ -184,11 +183,11 @@ func pileMutants() []Mutant {
 // narrowPatterns are patterns that go wrong after an end that few think of.
 func narrowPatterns() []Mutant {
 	readWrite := func(name, flaw, says string, f func(l distlock.Locker, n int) (read, write distlock.Locker)) Mutant {
-		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{"rw/dead-holder", says}}, MayTrip: []string{"rw/*"}, Why: "readers and writers take turns in them",
+		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{"rw/dead-holder", says}},
 			design: (&patterned{readWrite: f}).in()}
 	}
 	once := func(name, flaw string, counts func(err error, panicked bool) bool) Mutant {
-		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{"once/failed-run", "the only run of it has"}}, MayTrip: []string{"once/*"}, Why: "runs fail in them",
+		return Mutant{Name: name, Flaw: flaw, KilledBy: []Kill{{"once/failed-run", "the only run of it has"}},
 			design: (&patterned{once: onceCounting(counts)}).in()}
 	}
 	return []Mutant{

@@ -13,49 +13,46 @@ import (
 // overlookedMutants go wrong on ways that lie beside those that most take: by an expiry instead of a release, by a Break before a Sweep,
 // with more names or waiters than usual, or after a reconnect.
 func overlookedMutants() []Mutant {
-	const looks, swept = "looks in one step and acts in another", "the store is swept in them"
-	late := "a request is late, or repeated, in them"
+	const looks = "looks in one step and acts in another"
 	return []Mutant{
 		{
 			Name: "LooksAtDead", Flaw: "looks with one request and takes over with a second, on a Lock that finds an expired entry",
-			KilledBy: []Kill{{"pair/lock-expired", looks}}, MayTrip: []string{"renew/*", "stress/*"}, Why: late,
-			design: takingOver(func(c *claim) bool { return !c.refused }),
+			KilledBy: []Kill{{"pair/lock-expired", looks}},
+			design:   takingOver(func(c *claim) bool { return !c.refused }),
 		},
 		{
 			Name: "LooksAtDying", Flaw: "looks with one request and takes over with a second, when a Lock has waited for a lease to run out",
-			KilledBy: []Kill{{"pair/lock-until-expiry", looks}}, MayTrip: []string{"renew/*", "stress/*"}, Why: late,
-			design: takingOver(func(c *claim) bool { return c.refused }),
+			KilledBy: []Kill{{"pair/lock-until-expiry", looks}},
+			design:   takingOver(func(c *claim) bool { return c.refused }),
 		},
 		{
 			Name: "SweepsByPrefix", Flaw: "removes all names that begin with one that is free when it sweeps, also those that are held",
 			Seen:     "keys that are found by a pattern",
-			KilledBy: []Kill{{"sweep/held", "the store was swept"}}, MayTrip: []string{"sweep/*"}, Why: swept,
-			design: sweeping(ways{since: released, also: strings.HasPrefix}),
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}},
+			design:   sweeping(ways{since: released, also: strings.HasPrefix}),
 		},
 		{
 			Name: "SweepsFolded", Flaw: "removes all names that differ from one that is free in case only when it sweeps, also those that are held",
 			Seen:     "a column with a collation that ignores case",
-			KilledBy: []Kill{{"sweep/held", "the store was swept"}}, MayTrip: []string{"sweep/*"}, Why: swept,
-			design: sweeping(ways{since: released, also: strings.EqualFold}),
+			KilledBy: []Kill{{"sweep/held", "the store was swept"}},
+			design:   sweeping(ways{since: released, also: strings.EqualFold}),
 		},
 		{
 			Name: "BreakThenSweep", Flaw: "counts the tokens of a name again from the one before when it was swept after a Break",
 			Seen:     "a floor of tokens that a release writes",
-			KilledBy: []Kill{{"sweep/tokens", "a sweep"}}, MayTrip: []string{"sweep/*"}, Why: swept,
-			design: sweeping(ways{since: released, unbroken: true}),
+			KilledBy: []Kill{{"sweep/tokens", "a sweep"}},
+			design:   sweeping(ways{since: released, unbroken: true}),
 		},
 		{
 			Name: "SweepsBy32Bits", Flaw: "counts the idle time in milliseconds by an unsigned number of 32 bits, which 50 days are too many for",
 			KilledBy: []Kill{{"sweep/exact", "was unlocked just now"}},
-			MayTrip:  []string{"sweep/*"}, Why: "the store is swept in them",
-			design: sweeping(ways{since: released, in32Bits: true}),
+			design:   sweeping(ways{since: released, in32Bits: true}),
 		},
 		{
 			Name: "SweepsGraves", Flaw: "forgets with a sweep which claims were released, and grants them what they ask for late",
 			Seen:     "rows that are deleted with the list of the undone in them",
 			KilledBy: []Kill{{"pair/left-late", "something was left behind"}},
-			MayTrip:  []string{"sweep/*"}, Why: swept,
-			design: design{store: ledger(ledgerFlaw{}).store, driver: sweepingGraves},
+			design:   design{store: ledger(ledgerFlaw{}).store, driver: sweepingGraves},
 		},
 	}
 }
@@ -81,20 +78,20 @@ func unboundedMutants() []Mutant {
 		},
 		{
 			Name: "DeadByTurns", Flaw: "hands a name that nobody has taken on to the next in the queue, dead or not, for a fresh TTL each",
-			KilledBy: []Kill{{"handover/dead-waiter", "which were before C in the queue"}}, MayTrip: []string{"fair/*"}, Why: "waiters die in them",
-			design: relayed(relayFlaw{oneByOne: true}),
+			KilledBy: []Kill{{"handover/dead-waiter", "which were before C in the queue"}},
+			design:   relayed(relayFlaw{oneByOne: true}),
 		},
 		{
 			Name: "TakesAgain", Flaw: "loses its holds with their connection, and quietly takes them again on the next one",
 			Seen:     "GET_LOCK, advisory locks",
-			KilledBy: []Kill{{"pair/request-lost", "two holders at once"}, {"pair/reply-lost", "two holders at once"}}, MayTrip: []string{"fault/*"}, Why: "connections break in them",
-			design: outside(flaw{renew: renewOnNext}),
+			KilledBy: []Kill{{"pair/request-lost", "two holders at once"}, {"pair/reply-lost", "two holders at once"}},
+			design:   outside(flaw{renew: renewOnNext}),
 		},
 		{
 			Name: "RenewsExpired", Flaw: "revives an entry that has expired if nobody has taken it since",
 			Seen:     "UPDATE with a WHERE for the owner, and none for the expiry",
-			KilledBy: []Kill{{"renew/late-request", "must not revive it"}}, MayTrip: []string{"renew/*", "stress/*", "fault/*"}, Why: "leases end while a renewal is under way in them",
-			design: inside(flaw{try: tryAndNote, renew: renewExpired, release: releaseLive}),
+			KilledBy: []Kill{{"renew/late-request", "must not revive it"}},
+			design:   inside(flaw{try: tryAndNote, renew: renewExpired, release: releaseLive}),
 		},
 	}
 }

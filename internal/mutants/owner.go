@@ -16,9 +16,8 @@ func ownerMutants() []Mutant {
 			Name: "BlindUnlock", Flaw: "removes the entry on Unlock, whoever it belongs to",
 			Seen:     "ShedLock #74",
 			KilledBy: []Kill{{"after/expires", "two holders at once"}, {"owner/same-client-stale", "although A held it until"}},
-			MayTrip:  timers,
-			Why:      "a holder whose lease has ended cleans up in them, and removes its successor",
-			design:   inside(flaw{release: releaseBlindly}),
+
+			design: inside(flaw{release: releaseBlindly}),
 		},
 		{
 			Name: "UnlockLate", Flaw: "leaves a lease that is nearly over to end by itself, instead of an Unlock",
@@ -34,25 +33,22 @@ func ownerMutants() []Mutant {
 			Name: "CheckThenDelete", Flaw: "compares the owner with one request and deletes with a second",
 			Seen:     "GET, compare, DEL, where a script was thought too much",
 			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}, {"pair/unlock-broken", "looks in one step and acts in another"}, {"pair/close", "looks in one step and acts in another"}},
-			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*"},
-			Why:      "a lease ends between the two requests in them",
-			design:   outside(flaw{release: checkThenDelete}),
+
+			design: outside(flaw{release: checkThenDelete}),
 		},
 		{
 			Name: "SessionReentrant", Flaw: "identifies the owner by the client's session, so that a client is granted what it holds",
 			Seen:     "etcd's concurrency.Mutex, for two of one session, measured",
 			KilledBy: []Kill{{"core/same-client-contends", "was granted"}, {"reent/counted", "another owner of the same Locker tried"}},
-			MayTrip:  []string{"owner/same-client-stale", "stress/*", "fair/within-client", "fence/*", "fault/*", "close/*", "cancel/*", "leak/*", "auto/*", "reent/*", "batch/old-and-new"},
-			Why:      "goroutines of one client compete in them, or an old lock of a client meets a new one",
-			design:   inside(flaw{request: func(e *env, r *driver.Request) { r.Owner = fmt.Sprint("session ", e.id) }}),
+
+			design: inside(flaw{request: func(e *env, r *driver.Request) { r.Owner = fmt.Sprint("session ", e.id) }}),
 		},
 		{
 			Name: "StaleSelfUnlock", Flaw: "removes on Unlock what the client holds, not what this lock is",
 			Seen:     "etcd #22082: the key is deleted by its name",
 			KilledBy: []Kill{{"owner/same-client-stale", "although A held it until"}},
-			MayTrip:  []string{"stress/*", "fault/*", "renew/boundary", "cancel/*", "close/*", "batch/old-and-new"},
-			Why:      "an old lock of a client meets a new one in them",
-			design:   inside(flaw{try: tryAndTell, release: releaseByClient}),
+
+			design: inside(flaw{try: tryAndTell, release: releaseByClient}),
 		},
 	}
 }
@@ -64,48 +60,42 @@ func answerMutants() []Mutant {
 			Name: "DownMeansBusy", Flaw: "answers that the name is held when the server cannot be reached",
 			Seen:     "every function that returns a bool for it",
 			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}, {"pair/request-lost", "nobody but A itself had asked for it"}},
-			MayTrip:  []string{"fault/*", "expiry/ttl-atomic", "isolate/*"},
-			Why:      "connections break, or requests hang, in them, and a TryLock that was told \"held\" has nothing to undo",
-			design:   outside(flaw{try: tryOrBusy}),
+
+			design: outside(flaw{try: tryOrBusy}),
 		},
 		{
 			Name: "UpMeansGot", Flaw: "takes an update that has matched a row for one that has changed it",
 			Seen:     "MySQL with clientFoundRows, measured",
 			KilledBy: []Kill{{"core/exclusive", "was granted"}},
-			MayTrip:  []string{"*/*"},
-			Why:      "everything rests on exclusion",
-			design:   inside(flaw{try: tryOrClaim}),
+
+			design: inside(flaw{try: tryOrClaim}),
 		},
 		{
 			Name: "OldSessionNode", Flaw: "adopts the entry of a former session of its own, which is about to expire",
 			Seen:     "CURATOR-604",
 			KilledBy: []Kill{{"fault/lapse-and-return", "oracle"}},
-			MayTrip:  []string{"stress/*", "renew/*", "core/same-client-contends", "owner/same-client-stale", "fence/*", "fault/*"},
-			Why:      "a client asks for a name that it had before",
-			design:   inside(flaw{try: tryAdopting}),
+
+			design: inside(flaw{try: tryAdopting}),
 		},
 		{
 			Name: "ConnectionLock", Flaw: "holds the name for as long as its connection lasts, and connects again without a word",
 			Seen:     "GET_LOCK and advisory locks behind a pool",
 			KilledBy: []Kill{{"pair/renewal", "two holders at once"}, {"after/expires", "before the lease of A could end"}},
-			MayTrip:  []string{"fault/*", "owner/*", "expiry/*", "fence/*", "renew/*", "core/no-options", "wait/*", "close/*", "auto/*", "stress/*", "cancel/*", "batch/*", "isolate/*"},
-			Why:      "connections break in them",
-			design:   inside(flaw{try: tryIfConnected}),
+
+			design: inside(flaw{try: tryIfConnected}),
 		},
 		{
 			Name: "Impatient", Flaw: "gives up a request after 20 ms, whatever its caller has said",
 			KilledBy: []Kill{{"fault/latency", "a network that takes"}},
-			MayTrip:  []string{"expiry/*", "cancel/*", "fault/*", "stress/*", "renew/at-once"},
-			Why:      "replies take longer in them",
-			design:   outside(impatient(20 * time.Millisecond)),
+
+			design: outside(impatient(20 * time.Millisecond)),
 		},
 		{
 			Name: "RetryNonIdempotent", Flaw: "repeats a request whose reply was lost, and takes its own success for somebody else's",
 			Seen:     "go-redis #2985: SETNX repeated by the client library",
 			KilledBy: []Kill{{"pair/reply-lost", "nobody but A itself had asked for it"}},
-			MayTrip:  []string{"fault/*", "core/down-is-not-held", "expiry/ttl-atomic", "stress/*", "cancel/*"},
-			Why:      "replies are lost in them",
-			design:   outside(flaw{try: tryTwice}),
+
+			design: outside(flaw{try: tryTwice}),
 		},
 	}
 }

@@ -39,7 +39,6 @@ func plainMutants() []Mutant {
 			Name: "TellsCause", Flaw: "returns the cause of the context's end instead of the context's error",
 			Seen:     "context.Cause, taken for a better Err",
 			KilledBy: []Kill{{"core/error-taxonomy", "context.DeadlineExceeded"}, {"after/leaves", "context.Canceled"}, {"wait/deadline", "context.DeadlineExceeded"}},
-			MayTrip:  []string{"cancel/*", "close/*", "leak/*", "fault/*", "stress/*"}, Why: "waiting calls are cancelled in them",
 			design: both(func(ctx context.Context, call lockFunc, name string, opts []distlock.Option) (distlock.Lock, error) {
 				l, err := call(ctx, name, opts...)
 				if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -52,8 +51,7 @@ func plainMutants() []Mutant {
 			Name: "TriesOn", Flaw: "asks again when the store fails, and says at the end of its context that the name was held",
 			Seen:     "loops that end with \"could not be acquired\"",
 			KilledBy: []Kill{{"core/down-is-not-held", "nobody holds"}},
-			MayTrip:  []string{"fault/*", "isolate/*", "cancel/*", "expiry/ttl-atomic"}, Why: "requests fail in them",
-			design: wrapper{lock: lockWhateverFails}.in(),
+			design:   wrapper{lock: lockWhateverFails}.in(),
 		},
 	}
 }
@@ -64,7 +62,6 @@ func meetingMutants() []Mutant {
 		{
 			Name: "DropsControls", Flaw: "drops the control characters beyond the first 32 from names",
 			KilledBy: []Kill{{"names/spaces", "the two names are one lock"}},
-			MayTrip:  []string{"names/*", "list/*"}, Why: "names of different meaning are told apart in them",
 			design: namesFlaw(func(s string) string {
 				return strings.Map(func(r rune) rune {
 					if r >= 0x7f && r < 0xa0 {
@@ -85,7 +82,6 @@ func meetingMutants() []Mutant {
 			Name: "UnlockBeside", Flaw: "lets a second Unlock return nil while the first is under way",
 			Seen:     "an atomic flag, where a sync.Once is needed",
 			KilledBy: []Kill{{"renew/at-once", "was told that the name is held"}},
-			MayTrip:  []string{"fault/black-hole"}, Why: "a lock is unlocked twice",
 			design: inside(flaw{wrap: func(h *driver.Handle, _ *claim) distlock.Lock {
 				return &flagged{Handle: h}
 			}}),
@@ -100,29 +96,25 @@ func bookMutants() []Mutant {
 			Name: "TryBehindLock", Flaw: "has a mutex for each name, which a Lock keeps while it waits, so that TryLock waits for it",
 			Seen:     "a map of mutexes, for the goroutines of a process",
 			KilledBy: []Kill{{"wait/try-does-not-wait", "the answer must match ErrHeld"}},
-			MayTrip:  []string{"*/*"}, Why: "goroutines of one client ask for the same name in many",
-			design: oneByOne(),
+			design:   oneByOne(),
 		},
 		{
 			Name: "TriesForAWhile", Flaw: "has TryLock ask twenty times, 30 ms apart",
 			Seen:     "a retry option that is on by default",
 			KilledBy: []Kill{{"wait/try-does-not-wait", "it waits for something"}},
-			MayTrip:  []string{"*/*"}, Why: "names that are held are asked for in many",
-			design: outside(flaw{try: tryForAWhile}),
+			design:   outside(flaw{try: tryForAWhile}),
 		},
 		{
 			Name: "ThreeFailures", Flaw: "takes a lock for lost when three renewals have failed",
 			Seen:     "a limit of attempts instead of the end of the lease",
 			KilledBy: []Kill{{"lost/quiet-when-healthy", "several renewals having failed"}},
-			MayTrip:  []string{"fault/*", "isolate/*", "batch/*", "renew/*"}, Why: "renewals fail in them",
-			design: outside(flaw{renew: renewThrice}),
+			design:   outside(flaw{renew: renewThrice}),
 		},
 		{
 			Name: "BooksByName", Flaw: "keeps its locks by name, and with the Unlock of one that was lost stops the renewal of its successor",
 			Seen:     "a map from names to renewals",
 			KilledBy: []Kill{{"owner/same-client-stale", "unlocked an older lock"}},
-			MayTrip:  []string{"batch/*", "break/*", "stress/*", "time/*"}, Why: "a client takes again what it has lost",
-			design: booksByName(),
+			design:   booksByName(),
 		},
 		{
 			Name: "LooksAfterClose", Flaw: "goes on answering Inspect after Close",

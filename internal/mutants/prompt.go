@@ -12,14 +12,13 @@ import (
 func promptMutants() []Mutant {
 	const (
 		seen = "go-zookeeper; go-redis while it reads an answer"
-		why  = "contexts end in them before a request is answered"
 		says = "the call has not returned"
 	)
 	return []Mutant{
 		{
 			Name: "TryHeedless", Flaw: "ignores the end of its context in Try",
 			Seen:     seen,
-			KilledBy: []Kill{{"fault/black-hole", says}}, MayTrip: []string{"*/*"}, Why: why,
+			KilledBy: []Kill{{"fault/black-hole", says}},
 			design: outside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 				return c.inner.Try(context.WithoutCancel(ctx))
 			}}),
@@ -27,7 +26,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "WaitHeedless", Flaw: "ignores the end of its context in Wait",
 			Seen:     "a blocking read of a subscription",
-			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"close/waiters", "have not returned"}}, MayTrip: []string{"*/*"}, Why: "calls that wait are cancelled in them",
+			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"close/waiters", "have not returned"}},
 			design: outside(flaw{wait: func(ctx context.Context, c *claim) error {
 				return c.inner.Wait(context.WithoutCancel(ctx))
 			}}),
@@ -35,7 +34,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "RenewHeedless", Flaw: "ignores the end of its context in Renew",
 			Seen:     seen,
-			KilledBy: []Kill{{"fault/black-hole", says}}, MayTrip: []string{"*/*"}, Why: why,
+			KilledBy: []Kill{{"fault/black-hole", says}},
 			design: outside(flaw{renew: func(ctx context.Context, c *claim, ttl time.Duration) (driver.Grant, error) {
 				return c.inner.Renew(context.WithoutCancel(ctx), ttl)
 			}}),
@@ -43,7 +42,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "ReleaseHeedless", Flaw: "ignores the end of its context in Release",
 			Seen:     seen,
-			KilledBy: []Kill{{"fault/black-hole", says}}, MayTrip: []string{"*/*"}, Why: why,
+			KilledBy: []Kill{{"fault/black-hole", says}},
 			design: outside(flaw{release: func(ctx context.Context, c *claim) error {
 				return c.inner.Release(context.WithoutCancel(ctx))
 			}}),
@@ -51,7 +50,7 @@ func promptMutants() []Mutant {
 		{
 			Name: "LooksLate", Flaw: "looks at its context every half a second",
 			Seen:     "polling",
-			KilledBy: []Kill{{"fault/black-hole", says}, {"after/leaves", "has not returned by"}}, MayTrip: []string{"*/*"}, Why: why,
+			KilledBy: []Kill{{"fault/black-hole", says}, {"after/leaves", "has not returned by"}},
 			design: outside(flaw{
 				try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 					defer late(ctx)

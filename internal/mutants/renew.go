@@ -16,57 +16,50 @@ func renewMutants() []Mutant {
 			Name: "ResurrectRenew", Flaw: "makes a renewal create the entry again when it is gone",
 			Seen:     "redsync's setNXOnExtend, for a key that has vanished",
 			KilledBy: []Kill{{"renew/late-request", "must not revive it"}, {"batch/one-lost", "no renewal has told it so"}},
-			MayTrip:  []string{"renew/*", "stress/*", "auto/*", "fault/*", "batch/*", "break/*", "inspect/free"},
-			Why:      "a renewal meets the end of a lease, or an unlock, in them",
-			design:   inside(flaw{renew: renewAnew}),
+
+			design: inside(flaw{renew: renewAnew}),
 		},
 		{
 			Name: "TakeoverRenew", Flaw: "makes a renewal take the entry over from whoever has it now",
 			Seen:     "SET with PX and without a condition, as a heartbeat",
 			KilledBy: []Kill{{"renew/late-request", "A's late renewal"}},
-			MayTrip:  []string{"renew/*", "stress/*", "auto/*", "fault/*", "batch/old-and-new", "break/*"},
-			Why:      "a renewal meets the end of a lease, or an unlock, in them",
-			design:   inside(flaw{renew: renewOver}),
+
+			design: inside(flaw{renew: renewOver}),
 		},
 		{
 			Name: "BumpOnly", Flaw: "moves the expiry of a name, whoever it belongs to",
 			Seen:     "PEXPIRE without comparing the owner",
 			KilledBy: []Kill{{"renew/late-request", "did A's late renewal prolong it"}},
-			MayTrip:  []string{"renew/*", "stress/*", "auto/*", "fault/*", "batch/old-and-new", "break/*"},
-			Why:      "a renewal meets the end of a lease, or an unlock, in them",
-			design:   inside(flaw{try: tryAndSign, renew: renewAnybodys}),
+
+			design: inside(flaw{try: tryAndSign, renew: renewAnybodys}),
 		},
 		{
 			Name: "OptimisticRenew", Flaw: "takes a renewal without an answer for one that was confirmed",
 			Seen:     "",
 			KilledBy: []Kill{{"fault/half-open", "no reply has reached A since"}, {"fault/black-hole", "Extend returned nil"}, {"after/inherits", "it had to be ErrLost before that"}},
-			MayTrip:  []string{"fault/*", "expiry/*", "close/dead-server", "owner/*", "renew/*", "batch/*", "isolate/stuck-server"},
-			Why:      "renewals go unanswered in them",
-			design:   outside(flaw{renew: renewHoping}),
+
+			design: outside(flaw{renew: renewHoping}),
 		},
 		{
 			Name: "SilentLoss", Flaw: "never tells a holder that its lock is lost",
 			Seen:     "libkv's ZooKeeper store, until PR #156",
 			KilledBy: []Kill{{"after/expires", "A's Err is nil"}, {"owner/stale-unlock-free", "its Err must match ErrLost"}},
-			MayTrip:  timers,
-			Why:      "a holder has to know in them that its lease has ended",
-			design:   inside(flaw{wrap: wrapSilent}),
+
+			design: inside(flaw{wrap: wrapSilent}),
 		},
 		{
 			Name: "CryWolf", Flaw: "declares a lock lost when a request fails",
 			Seen:     "listeners that treat SUSPENDED, or any broken connection, as the end of a session",
 			KilledBy: []Kill{{"pair/reply-lost", "is lost"}},
-			MayTrip:  []string{"fault/*", "owner/same-client-stale", "batch/*", "isolate/*"},
-			Why:      "connections break, or requests hang, in them",
-			design:   outside(flaw{renew: renewInPanic}),
+
+			design: outside(flaw{renew: renewInPanic}),
 		},
 		{
 			Name: "ZombieRenewer", Flaw: "goes on renewing after Unlock",
 			Seen:     "renewal threads that nobody stops",
 			KilledBy: []Kill{{"auto/stops-on-unlock", "before it had anything to renew"}, {"leak/goroutines", "are left"}, {"auto/stops-on-close", "after its client was closed"}},
-			MayTrip:  []string{"expiry/*", "owner/*", "fault/*", "renew/*", "fence/*", "stress/*"},
-			Why:      "a lock that nobody renews must end in them, and here somebody does",
-			design:   outside(flaw{try: tryAndHaunt}),
+
+			design: outside(flaw{try: tryAndHaunt}),
 		},
 	}
 }

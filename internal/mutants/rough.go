@@ -17,20 +17,17 @@ func roughMutants() []Mutant {
 			Name: "CopyFrees", Flaw: "removes the entry when it is told a second time that its own was unlocked",
 			Seen:     "DEL as the answer to a timeout",
 			KilledBy: []Kill{{"fault/repeated-request", "Unlock of its lock before had arrived a second time"}},
-			MayTrip:  []string{"stress/*", "owner/*", "close/*", "cancel/*"}, Why: "releases are repeated in them",
-			design: inside(flaw{try: tryAndNote, release: releaseAgain}),
+			design:   inside(flaw{try: tryAndNote, release: releaseAgain}),
 		},
 		{
 			Name: "WaitsForDriver", Flaw: "returns from TryLock when its driver has, and not when its context ends",
 			KilledBy: []Kill{{"fault/never-returns", "has not returned"}},
-			MayTrip:  []string{"*/*"}, Why: "contexts end before a call has in them",
-			design: wrapper{try: tryToTheEnd}.in(),
+			design:   wrapper{try: tryToTheEnd}.in(),
 		},
 		{
 			Name: "OneLock", Flaw: "wraps all locks of a client into one",
 			KilledBy: []Kill{{"wrap/own-lock", "the same lock"}},
-			MayTrip:  []string{"*/*"}, Why: "clients have several locks in them",
-			design: design{driver: wrappingOnce},
+			design:   design{driver: wrappingOnce},
 		},
 	}
 }

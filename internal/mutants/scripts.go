@@ -8,10 +8,7 @@ import (
 	"unicode"
 )
 
-const (
-	oneLock  = "the two names are one lock"
-	asStored = "many names are held in them, and compared with those that List answers with, which are as they are stored"
-)
+const oneLock = "the two names are one lock"
 
 // scriptMutants store names so that some of them meet.
 func scriptMutants() []Mutant {
@@ -19,7 +16,7 @@ func scriptMutants() []Mutant {
 		{
 			Name: "Astral", Flaw: "takes all characters beyond U+FFFF for one",
 			Seen:     "utf8mb4_general_ci and utf8mb4_unicode_ci of MySQL",
-			KilledBy: []Kill{{"names/beyond-bmp", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
+			KilledBy: []Kill{{"names/beyond-bmp", oneLock}},
 			design: namesFlaw(func(s string) string {
 				return strings.Map(func(r rune) rune {
 					if r > 0xffff {
@@ -31,7 +28,7 @@ func scriptMutants() []Mutant {
 		},
 		{
 			Name: "FoldScripts", Flaw: "does not tell the cases of letters beyond ASCII apart",
-			KilledBy: []Kill{{"names/scripts", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
+			KilledBy: []Kill{{"names/scripts", oneLock}},
 			design: namesFlaw(func(s string) string {
 				return strings.Map(func(r rune) rune {
 					for least := r; r >= 0x80; {
@@ -47,7 +44,7 @@ func scriptMutants() []Mutant {
 		{
 			Name: "Widths", Flaw: "takes wide letters for narrow ones",
 			Seen:     "collations of Japanese, and NFKC",
-			KilledBy: []Kill{{"names/scripts", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
+			KilledBy: []Kill{{"names/scripts", oneLock}},
 			design: namesFlaw(func(s string) string {
 				return strings.Map(func(r rune) rune {
 					if r >= 0xff01 && r <= 0xff5e {
@@ -65,7 +62,7 @@ func shortMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "HeadAndTail", Flaw: "keeps the first and the last hundred bytes of a long name, and its length",
-			KilledBy: []Kill{{"names/middle", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
+			KilledBy: []Kill{{"names/middle", oneLock}},
 			design: namesFlaw(func(s string) string {
 				if len(s) <= 200 {
 					return s
@@ -75,7 +72,7 @@ func shortMutants() []Mutant {
 		},
 		{
 			Name: "CString", Flaw: "ends a name at its first NUL",
-			KilledBy: []Kill{{"names/terminated", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
+			KilledBy: []Kill{{"names/terminated", oneLock}},
 			design: namesFlaw(func(s string) string {
 				head, _, ok := strings.Cut(s, "\x00")
 				if ok && head == "" {
@@ -87,12 +84,12 @@ func shortMutants() []Mutant {
 		{
 			Name: "Checksum", Flaw: "stores a name by its CRC-32",
 			Seen:     "advisory locks of SQL, which take a number",
-			KilledBy: []Kill{{"names/hashes", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "close/frees-held"}, Why: asStored,
-			design: namesFlaw(func(s string) string { return fmt.Sprint(crc32.ChecksumIEEE([]byte(s))) }),
+			KilledBy: []Kill{{"names/hashes", oneLock}},
+			design:   namesFlaw(func(s string) string { return fmt.Sprint(crc32.ChecksumIEEE([]byte(s))) }),
 		},
 		{
 			Name: "Buckets", Flaw: "has a lock for each of 65,536 hashes, not for each name",
-			KilledBy: []Kill{{"names/many", oneLock}}, MayTrip: []string{"names/*", "inspect/*", "list/*", "break/*", "batch/*", "stress/*", "handover/*", "close/*"}, Why: asStored,
+			KilledBy: []Kill{{"names/many", oneLock}},
 			design: namesFlaw(func(s string) string {
 				h := fnv.New32a()
 				_, _ = h.Write([]byte(s))

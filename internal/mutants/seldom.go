@@ -30,14 +30,13 @@ func overtakingMutants() []Mutant {
 		{
 			Name: "FormerFirst", Flaw: "lets the client that has unlocked a name have it again by TryLock, before those who wait",
 			Seen:     "a lock that is kept in the process for its next user",
-			KilledBy: []Kill{{"after/order", "the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "holders ask again in them",
-			design: barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && r.last.client == c.driver.client }),
+			KilledBy: []Kill{{"after/order", "the TryLock of"}},
+			design:   barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && r.last.client == c.driver.client }),
 		},
 		{
 			Name: "FormerLocks", Flaw: "lets the client that has unlocked a name have it again by Lock, before those who wait",
 			KilledBy: []Kill{{"handover/lock-does-not-barge", "A asked for"}},
-			MayTrip:  []string{"stress/*", "wait/*", "fair/*", "handover/*"}, Why: "holders ask again in them",
-			design: barges(func(r *row, c *ledgerClaim) bool { return !c.request.NoWait && r.last.client == c.driver.client }),
+			design:   barges(func(r *row, c *ledgerClaim) bool { return !c.request.NoWait && r.last.client == c.driver.client }),
 		},
 		{
 			Name: "TermBarges", Flaw: "lets a TryLock for a fixed term overtake those who wait",
@@ -46,12 +45,12 @@ func overtakingMutants() []Mutant {
 		},
 		{
 			Name: "HandedBarges", Flaw: "lets a TryLock overtake those who wait, once the name was handed over",
-			KilledBy: []Kill{{"after/order", "the TryLock of"}}, MayTrip: []string{"fair/*"}, Why: "names are handed over in them",
-			design: barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && !r.last.request.NoWait }),
+			KilledBy: []Kill{{"after/order", "the TryLock of"}},
+			design:   barges(func(r *row, c *ledgerClaim) bool { return c.request.NoWait && !r.last.request.NoWait }),
 		},
 		{
 			Name: "TermsLast", Flaw: "serves those who wait for a fixed term last",
-			KilledBy: []Kill{{"after/order", "who came before it"}}, MayTrip: []string{"handover/*"}, Why: "some wait for a fixed term in them",
+			KilledBy: []Kill{{"after/order", "who came before it"}},
 			design: ledger(ledgerFlaw{next: func(r *row) int {
 				return max(0, slices.IndexFunc(r.queue, func(p *place) bool { return !p.request.NoRenewal }))
 			}}),
@@ -117,7 +116,7 @@ func breakerMutants() []Mutant {
 	return []Mutant{
 		{
 			Name: "BreaksOthers", Flaw: "breaks no lock of its own client",
-			KilledBy: []Kill{{"after/breaks", "and Break returned"}}, MayTrip: []string{"meta/*"}, Why: "a client breaks its own lock",
+			KilledBy: []Kill{{"after/breaks", "and Break returned"}},
 			design: design{driver: func(e *env) driver.Driver {
 				return e.inside(flaw{try: func(ctx context.Context, c *claim) (driver.Grant, error) {
 					g, err := c.inner.Try(ctx)
@@ -137,7 +136,7 @@ func breakerMutants() []Mutant {
 		},
 		{
 			Name: "BreakUnregistered", Flaw: "loses the wake-up of a Break that comes between the look of a waiter and its wait",
-			KilledBy: []Kill{{"break/waiters-stay", "a wake-up was lost"}}, MayTrip: []string{"break/*", "fair/*", "handover/*"}, Why: "locks are broken in them",
+			KilledBy: []Kill{{"break/waiters-stay", "a wake-up was lost"}},
 			design: inside(flaw{try: tryThenSubscribe, wait: waitUnlessBroken, breaks: func(ctx context.Context, d *flawed, name string, token int64) error {
 				err := d.inner.Break(ctx, name, token)
 				if err == nil {

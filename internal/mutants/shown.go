@@ -16,7 +16,6 @@ func shownMutants() []Mutant {
 		{
 			Name: "DropsPrivate", Flaw: "drops characters for private use from names",
 			KilledBy: []Kill{{"names/scripts", "the two names are one lock"}},
-			MayTrip:  []string{"names/*"}, Why: "names of different meaning are told apart in them",
 			design: namesFlaw(func(s string) string {
 				return strings.Map(func(r rune) rune {
 					if unicode.Is(unicode.Co, r) {
@@ -47,7 +46,6 @@ func shownMutants() []Mutant {
 			Name: "ListsPerWaiter", Flaw: "lists a name once for its holder, and once for each that waits",
 			Seen:     "a join of the holders with the queue",
 			KilledBy: []Kill{{"after/shows", "returned it 3 times"}},
-			MayTrip:  []string{"inspect/holder-text"}, Why: "a name is listed in it that somebody waits for",
 			design: inside(flaw{list: func(ctx context.Context, d *flawed, prefix string) (rows []distlock.Status, err error) {
 				all, err := d.inner.List(ctx, prefix)
 				for _, st := range all {
@@ -82,8 +80,7 @@ func nobodyMutants() []Mutant {
 			Name: "InspectsLonger", Flaw: "shows for a name that is free the holder of a longer one that begins with it",
 			Seen:     "a range read, where a single key was meant",
 			KilledBy: []Kill{{"inspect/free", "was never held"}},
-			MayTrip:  []string{"list/namespaces"}, Why: "a free name is inspected in it beside a longer one",
-			design: inside(flaw{inspect: inspectLonger}),
+			design:   inside(flaw{inspect: inspectLonger}),
 		},
 		{
 			Name: "HeldIfWaited", Flaw: "shows a name as held for which others wait, also if nobody holds it at the moment",

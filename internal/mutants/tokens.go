@@ -10,20 +10,17 @@ import (
 )
 
 func tokenMutants() []Mutant {
-	tokens := []string{"fence/*", "stress/*", "renew/boundary", "fault/*"}
 	return []Mutant{
 		{
 			Name: "TokenReset", Flaw: "counts tokens from one again when a lease has run out",
 			Seen:     "sequence nodes of ZooKeeper in container nodes, which are removed when they are empty, measured",
 			KilledBy: []Kill{{"after/tokens", "one before had"}},
-			MayTrip:  append(tokens, "*/*"), Why: "the oracles demand rising tokens of every history in which a lease runs out",
-			design: inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting, breaks: breakCounting}),
+			design:   inside(flaw{try: tryCounting, release: releaseCounting, status: statusCounting, breaks: breakCounting}),
 		},
 		{
 			Name: "TokenPerClient", Flaw: "counts tokens in the client",
 			Seen:     "",
 			KilledBy: []Kill{{"after/tokens", "was granted"}},
-			MayTrip:  []string{"*/*"}, Why: "the oracles demand rising tokens of every history with two clients",
 			design: design{driver: func(e *env) driver.Driver {
 				var n atomic.Int64
 				return e.inside(flaw{
@@ -43,15 +40,13 @@ func tokenMutants() []Mutant {
 			Name: "TokenDrawnBefore", Flaw: "draws the token with one request, and takes the name with the next",
 			Seen:     "INCR, then SET NX",
 			KilledBy: []Kill{{"pair/try-free", "a token is drawn in the step that takes the name"}, {"pair/lock-held", "a token is drawn in the step that takes the name"}},
-			MayTrip:  append(tokens, "isolate/*"), Why: "requests are late in them",
-			design: outside(plain(flaw{try: drawThenTake, status: statusCounting, breaks: breakCounting})),
+			design:   outside(plain(flaw{try: drawThenTake, status: statusCounting, breaks: breakCounting})),
 		},
 		{
 			Name: "TokenOnRenew", Flaw: "has a new token after every renewal",
 			Seen:     "",
 			KilledBy: []Kill{{"after/tokens", "but Inspect says"}},
-			MayTrip:  []string{"fence/*", "break/*"}, Why: "they compare tokens after a renewal",
-			design: inside(flaw{renew: renewCounting, wrap: wrapCounting}),
+			design:   inside(flaw{renew: renewCounting, wrap: wrapCounting}),
 		},
 	}
 }

@@ -28,7 +28,6 @@ func turnMutants() []Mutant {
 		{
 			Name: "DeafAfterTurn", Flaw: "hears of no release of a name for a second after it had that name",
 			KilledBy: killed("by a wake-up"),
-			MayTrip:  []string{"wait/*", "fair/*", "stress/*"}, Why: "waiters must be woken in them",
 			design: justHad(func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()

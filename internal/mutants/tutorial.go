@@ -16,41 +16,36 @@ func tutorialMutants() []Mutant {
 			Name: "SetnxExpire", Flaw: "SETNX, then EXPIRE: whoever dies in between holds the name for ever",
 			Seen:     "tutorials",
 			KilledBy: []Kill{{"expiry/ttl-atomic", "an entry without expiry"}},
-			MayTrip:  []string{"fault/lapse-and-return"},
-			Why:      "the fault hits between the two requests",
-			design:   outside(plain(flaw{try: tryThenExpire})),
+
+			design: outside(plain(flaw{try: tryThenExpire})),
 		},
 		{
 			Name: "DelAnybodys", Flaw: "DEL without comparing the owner: whoever is late removes the lock of its successor",
 			Seen:     "tutorials",
 			KilledBy: []Kill{{"after/expires", "two holders at once"}},
-			MayTrip:  timers,
-			Why:      "a holder whose lease has ended cleans up in them, and removes its successor",
-			design:   inside(plain(flaw{release: releaseBlindly})),
+
+			design: inside(plain(flaw{release: releaseBlindly})),
 		},
 		{
 			Name: "GetCompareDel", Flaw: "GET, compare, DEL: the lease may end between the two requests",
 			Seen:     "tutorials",
 			KilledBy: []Kill{{"pair/unlock", "looks in one step and acts in another"}},
-			MayTrip:  []string{"stress/boundary-history", "stress/random-history", "renew/boundary", "fault/*"},
-			Why:      "a lease ends between the two requests in them",
-			design:   outside(plain(flaw{release: checkThenDelete})),
+
+			design: outside(plain(flaw{release: checkThenDelete})),
 		},
 		{
 			Name: "Getset", Flaw: "stores the deadline by the holder's clock, and lets everybody compare it with their own",
 			Seen:     "the GETSET lock of the old Redis manual, and its translations",
 			KilledBy: []Kill{{"core/exclusive", "was granted"}},
-			MayTrip:  []string{"*/*"},
-			Why:      "the clocks of the clients are a minute apart, so everything goes wrong",
-			design:   inside(plain(flaw{try: tryGetset})),
+
+			design: inside(plain(flaw{try: tryGetset})),
 		},
 		{
 			Name: "ThreadID", Flaw: "takes the number of its thread for the owner, which is the same in every process",
 			Seen:     "tutorials in languages with thread-local storage",
 			KilledBy: []Kill{{"core/exclusive", "was granted"}},
-			MayTrip:  []string{"*/*"},
-			Why:      "everything rests on exclusion",
-			design:   inside(plain(flaw{request: func(_ *env, r *driver.Request) { r.Owner = "thread 1" }})),
+
+			design: inside(plain(flaw{request: func(_ *env, r *driver.Request) { r.Owner = "thread 1" }})),
 		},
 	}
 }
@@ -62,8 +57,7 @@ func tutorialTimers() []Mutant {
 			Name: "InsertRow", Flaw: "INSERT of a row, DELETE to unlock: the row of a dead holder stays",
 			Seen:     "tutorials",
 			KilledBy: []Kill{{"after/expires", "it had to be free by"}},
-			MayTrip:  timers,
-			Why:      "a lease has to run out in them",
+
 			design: inside(plain(flaw{
 				request: func(_ *env, r *driver.Request) { r.TTL = distlock.MaxTTL },
 				try:     asAsked,
@@ -74,16 +68,14 @@ func tutorialTimers() []Mutant {
 			Name: "OwnClock", Flaw: "stores when the holder got the lock by its clock, and breaks it when that is a TTL ago by one's own",
 			Seen:     "lock tables with a column for the time of the client",
 			KilledBy: []Kill{{"expiry/server-clock-judges", "was granted"}},
-			MayTrip:  nil,
 			design:   inside(plain(flaw{try: tryByOwnClock})),
 		},
 		{
 			Name: "Watchdog", Flaw: "renews every third of the TTL in a thread that Unlock does not end",
 			Seen:     "tutorials, with 30 s and a thread that sleeps for 20",
 			KilledBy: []Kill{{"auto/stops-on-unlock", "before it had anything to renew"}, {"leak/goroutines", "are left"}},
-			MayTrip:  []string{"expiry/*", "owner/*", "fault/*", "renew/*", "fence/*", "stress/*", "auto/*"},
-			Why:      "a lock that nobody renews must end in them, and here somebody does",
-			design:   outside(plain(flaw{try: tryAndHaunt})),
+
+			design: outside(plain(flaw{try: tryAndHaunt})),
 		},
 	}
 }

@@ -16,16 +16,14 @@ func waitMutants() []Mutant {
 			Name: "LostWakeup", Flaw: "looks at the name before it subscribes to its release, and not again",
 			Seen:     "",
 			KilledBy: []Kill{{"wait/release-vs-register", "a wake-up was lost"}},
-			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*", "break/*"},
-			Why:      "waiters must be woken in them",
-			design:   outside(flaw{wait: waitDeaf}),
+
+			design: outside(flaw{wait: waitDeaf}),
 		},
 		{
 			Name: "NotifyOnly", Flaw: "relies on the notification of a release, and never looks by itself",
 			Seen:     "Redis pub/sub, which delivers at most once, taken for a queue",
 			KilledBy: []Kill{{"after/inherits", "is still waiting"}, {"wait/notification-lost", "is still waiting"}},
-			MayTrip:  []string{"wait/*", "stress/*", "fault/*", "fence/*", "expiry/*", "cancel/*", "batch/*", "break/waiters-stay", "core/error-taxonomy"},
-			Why:      "waiters must find out in them that a lease has run out, and it has errors of its own",
+
 			design: design{
 				driver: func(e *env) driver.Driver { return e.outside(subscribing()) },
 				locker: func(e *env, c *driver.Client) distlock.Locker { return newTrusting(e, c) },
@@ -35,24 +33,21 @@ func waitMutants() []Mutant {
 			Name: "HeadWatchGone", Flaw: "watches the waiter before it, and never again once that has left the queue",
 			Seen:     "",
 			KilledBy: []Kill{{"handover/woken-leaves", "is still waiting"}, {"fair/cancelled-skipped", "before W2"}},
-			MayTrip:  []string{"cancel/*", "fair/*", "stress/*", "wait/*", "close/*", "fault/*"},
-			Why:      "waiters are cancelled in them",
-			design:   fifoDesign(flaw{release: releaseUnwatched}),
+
+			design: fifoDesign(flaw{release: releaseUnwatched}),
 		},
 		{
 			Name: "Barging", Flaw: "declares a queue, and lets a TryLock overtake it",
 			Seen:     "",
 			KilledBy: []Kill{{"fair/try-does-not-barge", "although B had been queued for it before"}},
-			MayTrip:  nil,
 			design:   fifoDesign(flaw{}),
 		},
 		{
 			Name: "CapLiar", Flaw: "declares that it serves waiters in their order, and serves the last first",
 			Seen:     "",
 			KilledBy: []Kill{{"after/order", "who came before it"}},
-			MayTrip:  []string{"stress/*", "break/waiters-stay"},
-			Why:      "the first to come may wait for long",
-			design:   fifoDesign(flaw{try: tryLastFirst}),
+
+			design: fifoDesign(flaw{try: tryLastFirst}),
 		},
 	}
 }
@@ -64,14 +59,12 @@ func loadMutants() []Mutant {
 			Name: "PoolHog", Flaw: "keeps a connection from a pool of ten for as long as it waits",
 			Seen:     "GET_LOCK with a timeout",
 			KilledBy: []Kill{{"stress/pool-starvation", "waiters keep pooled connections"}},
-			MayTrip:  []string{"isolate/*"}, Why: "what it gets wrong is met in them",
-			design: design{driver: hogging},
+			design:   design{driver: hogging},
 		},
 		{
 			Name: "PushLiar", Flaw: "declares that its waiters are told of a release, and lets them poll",
 			KilledBy: []Kill{{"after/woken", "is still waiting"}},
-			MayTrip:  []string{"wait/*", "fair/*", "stress/*", "cancel/*", "fault/*", "close/*", "core/*", "leak/*", "owner/same-client-stale", "reent/*", "break/waiters-stay", "inspect/*"},
-			Why:      "waiters must be woken in them",
+
 			design: inside(flaw{wait: func(ctx context.Context, _ *claim) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -81,7 +74,6 @@ func loadMutants() []Mutant {
 			Name: "SpinWait", Flaw: "asks again at once when it is told that the name is held",
 			Seen:     "",
 			KilledBy: []Kill{{"wait/no-busy-loop", "are allowed"}},
-			MayTrip:  nil,
 			design:   outside(flaw{wait: func(context.Context, *claim) error { return nil }}),
 		},
 	}

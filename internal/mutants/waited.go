@@ -20,8 +20,7 @@ func waitedMutants() []Mutant {
 			Name: "QueueFolds", Flaw: "keeps one queue for names that differ in case, though not one lock",
 			Seen:     "a collation that ignores case, in one of two tables",
 			KilledBy: []Kill{{"names/waited-apart", "B waits for"}},
-			MayTrip:  []string{"break/*", "stress/*"}, Why: "names that differ in case are taken, and waited for, in them",
-			design: inside(flaw{try: tryUnlessLikeWaited(strings.EqualFold), release: releaseFromQueue}),
+			design:   inside(flaw{try: tryUnlessLikeWaited(strings.EqualFold), release: releaseFromQueue}),
 		},
 		{
 			Name: "BargesAtExpiry", Flaw: "lets a TryLock overtake the queue when a lease has run out, until the first in line has looked",
@@ -32,13 +31,11 @@ func waitedMutants() []Mutant {
 			Name: "HandsOnTwice", Flaw: "hands the name on with every release of its last holder, also with a copy that arrives late",
 			Seen:     "a release that is sent again, in a driver where releases hand over",
 			KilledBy: []Kill{{"fault/repeated-release", "had arrived a second time"}, {"pair/reply-lost", "two holders at once"}},
-			MayTrip:  []string{"*/*"}, Why: "releases are sent again in them",
-			design: inside(flaw{release: releaseHandingOn}),
+			design:   inside(flaw{release: releaseHandingOn}),
 		},
 		{
 			Name: "TermUnlockBlind", Flaw: "takes every release of a fixed term for a success",
 			KilledBy: []Kill{{"after/breaks", "was broken, and its Unlock"}},
-			MayTrip:  []string{"owner/*", "stress/*"}, Why: "fixed terms are unlocked after their end in them",
 			design: inside(flaw{release: func(ctx context.Context, c *claim) error {
 				if err := c.inner.Release(ctx); !c.asked.NoRenewal || !errors.Is(err, distlock.ErrLost) {
 					return err
@@ -49,8 +46,7 @@ func waitedMutants() []Mutant {
 		{
 			Name: "BatchGuesses", Flaw: "takes a renewal that got no answer for done, as others of its batch were",
 			KilledBy: []Kill{{"isolate/stuck-holder", "as if it had been renewed meanwhile"}},
-			MayTrip:  []string{"isolate/*", "stress/*"}, Why: "single names are stuck in them",
-			design: inside(flaw{batch: batchGuessing}),
+			design:   inside(flaw{batch: batchGuessing}),
 		},
 		{
 			Name: "GoroutinePerLock", Flaw: "starts a goroutine for every lock, and ends it when the client is closed",

@@ -61,34 +61,29 @@ func wrapperMutants() []Mutant {
 		{
 			Name: "TimeoutIsHeld", Flaw: "says that the name is held, and not that the context has ended",
 			KilledBy: []Kill{{"core/error-taxonomy", "context.DeadlineExceeded"}, {"wait/deadline", "context.DeadlineExceeded"}, {"after/leaves", "context.Canceled"}},
-			MayTrip:  []string{"cancel/*", "reent/*", "leak/*", "fault/*", "close/*"}, Why: "contexts end while a call waits",
-			design: wrapper{lock: lockOrHeld}.in(),
+			design:   wrapper{lock: lockOrHeld}.in(),
 		},
 		{
 			Name: "IgnoresDoneCtx", Flaw: "takes a free name although the context has ended before",
 			KilledBy: []Kill{{"core/pre-cancelled", "with a context that was done"}},
-			MayTrip:  []string{"fault/*", "core/*", "cancel/*", "leak/*", "close/*", "wait/*"}, Why: "a context may end before a call in them",
-			design: both(lockAnyway),
+			design:   both(lockAnyway),
 		},
 		{
 			Name: "CtxRetained", Flaw: "unlocks when the context ends that the lock was acquired with",
 			Seen:     "contexts stored in sessions",
 			KilledBy: []Kill{{"cancel/ctx-not-retained", "after the context of the call that acquired it was cancelled"}},
-			MayTrip:  []string{"*/*"}, Why: "every check bounds its calls by a context that ends with them",
-			design: both(lockWhile),
+			design:   both(lockWhile),
 		},
 		{
 			Name: "ZeroIsForever", Flaw: "takes a TTL that is not positive for none at all",
 			Seen:     "options in which 0 stands for no timeout",
 			KilledBy: []Kill{{"expiry/odd-ttl", "must be refused with ErrInvalid"}},
-			MayTrip:  []string{"core/error-taxonomy"}, Why: "it asks for a TTL that is not allowed",
-			design: both(lockForever),
+			design:   both(lockForever),
 		},
 		{
 			Name: "TryWaits", Flaw: "lets TryLock wait for a second",
 			KilledBy: []Kill{{"wait/try-does-not-wait", "it waits for something"}},
-			MayTrip:  []string{"*/*"}, Why: "every probe of a held name takes a second, and may get it",
-			design: wrapper{try: tryForLong}.in(),
+			design:   wrapper{try: tryForLong}.in(),
 		},
 		{
 			Name: "TryBehindQueue", Flaw: "lets TryLock wait for half a second where others wait for the name",
@@ -99,9 +94,8 @@ func wrapperMutants() []Mutant {
 			Name: "DeafToCancel", Flaw: "looks at its context once in five seconds",
 			Seen:     "sleeping between two attempts",
 			KilledBy: []Kill{{"after/leaves", "has not returned by"}, {"fault/black-hole", "has not returned"}},
-			MayTrip:  []string{"cancel/*", "wait/*", "fault/*", "close/*", "reent/*", "leak/*", "stress/*", "core/error-taxonomy", "isolate/*", "core/down-is-not-held"},
-			Why:      "contexts end while a call waits",
-			design:   wrapper{lock: lockSlowly}.in(),
+
+			design: wrapper{lock: lockSlowly}.in(),
 		},
 	}
 }
