@@ -81,7 +81,7 @@ matrix: ## each broken driver, and each that is unusual but right, by the whole 
 	DISTLOCK_CONFORMANCE_PAIRS=all $(GO) test -run 'TestMatrix|TestGenerated|TestTolerated|TestReference' -count 1 -timeout 80m $(ARGS) ./internal/mutants
 
 .PHONY: pairs
-pairs: tools ## all of the groups pair and after, on all five stores, Redlock and memlock; test has a sample of them (half an hour)
+pairs: tools ## all of the groups pair and after, on all five stores, Redlock and memlock; test has a sample of them (an hour)
 	DISTLOCK_CONFORMANCE_PAIRS=all DISTLOCK_REQUIRE=all DISTLOCK_SERVERS=local $(GO) test -v -count 1 -p 1 -timeout 1h \
 		-run 'Test(Conformance|Memlock)/(pair|serving)/(pair|try|lock|unlock|extend|renewal|close|break|sweep|request|reply|left|hand-over|herd|stopped)|Test(Conformance|Memlock)/after|TestConformance/serving/after' $(ARGS) \
 		./conformance ./redislock ./redislock/redlock ./mysqllock ./pglock ./zklock ./etcdlock

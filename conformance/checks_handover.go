@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/conformance/oracle"
 )
 
 // handoverChecks look at grants that come by another's hand: a release, an expiry or a
@@ -22,6 +24,8 @@ func handoverChecks() []Check {
 			Rule: "a wake-up that comes to a waiter on its way out is passed on to the next"},
 		{ID: "handover/dead-waiter", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: deadWaiter,
 			Rule: "waiters that have died neither delay the release nor keep the name from those behind them for longer than a lease of theirs"},
+		{ID: "handover/undone", Clause: "W1", Mandatory: true, Needs: []Cap{capProxy}, Run: handoverUndone,
+			Rule: "what undoes a grant that its client has not heard of wakes the next"},
 		{ID: "handover/crowd", Clause: "A3", Mandatory: true, Heavy: true, Run: handoverCrowd, span: time.Hour,
 			Rule: "however many clients wait for a name, all are served, by a fair driver in the order in which they came"},
 		{ID: "handover/order-kept", Clause: "W3", Needs: []Cap{capFair, capInspector, capProxy}, Run: orderKept, span: 12 * time.Hour,
@@ -246,4 +250,31 @@ func (c *C) releasesSoon(h *lease, next string) {
 	if took := c.now() - began; c.tooLong(began, began+took, c.Slack()) {
 		c.breach("H6", "Unlock of %q by %s took %v, with %s as the next in the queue; the slack is %v", h.Name(), h.p.who, took, next, c.Slack())
 	}
+}
+
+// handoverUndone has A get a name without being told so, while B waits for it.
+func handoverUndone(c *C) {
+	a, b := c.openVia("A"), c.open("B")
+	for _, op := range []oracle.Op{oracle.OpTry, oracle.OpLock} {
+		name := c.Name(string(op))
+		c.warm(a)
+		before := a.link.Fired()
+		a.link.DropReply(1)
+		told := make(chan answer, 1)
+		c.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, c.Unit()/2)
+			defer cancel()
+			told <- a.acquire(ctx, op, name, distlock.TTL(c.long()))
+		})
+		c.eventually(c.Unit()/4, func() bool { return a.link.Fired() > before })
+		w := b.begin(name, distlock.TTL(c.long()))
+		c.awaitQueued(name, 1)
+		got := <-told
+		a.link.Heal()
+		if got.err == nil { // of many servers one more need not answer
+			got.free()
+		}
+		w.woken(c.timing.CleanupBound+c.soon(), fmt.Sprintf("%s by A had returned %s: the reply to it was lost", op, describe(got.err))).free()
+	}
+	c.requireFired(1)
 }

@@ -24,7 +24,7 @@ func TestMemlock(t *testing.T) {
 // run alone, one after the other, are left to virtual time.
 func TestMemlockRealTime(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes 15 s")
+		t.Skip("takes 45 s")
 	}
 	together := func(c conformance.Check) bool { return !c.Alone }
 	conformance.Run(t, memory{}, &conformance.Options{Filter: together, Parallel: 64, Skips: skipped})

@@ -95,7 +95,7 @@ var longest = []string{
 	"fault/lapse-and-return", "handover/lease",
 	"cancel/race-with-grant", "expiry/killed-holder", "close/dead-server", "once/long-run", "isolate/stuck-name",
 	"batch/late-answer", "time/extend-fractions", "batch/late-request", "batch/each-renewed", "batch/one-lost",
-	"handover/deadline",
+	"handover/deadline", "handover/undone",
 	"owner/same-client-stale", "isolate/stuck-holder", "expiry/mass-expiry",
 	"stress/boundary-history", "lost/paused-client", "time/untouched", "renew/late-request",
 	"pair/reply-lost", "pair/request-lost", "pair/lock-held", "pair/try-expired",

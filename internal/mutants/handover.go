@@ -2,13 +2,22 @@ package mutants
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
+
+	"github.com/distlock-go/distlock/driver"
 )
 
 // successorMutants hand the name on wrongly.
 func successorMutants() []Mutant {
 	return []Mutant{
+		{
+			Name: "UndoIsSilent", Flaw: "wakes nobody when a grant is undone that its client has not heard of",
+			Seen:     "clean-ups that delete the entry and publish nothing",
+			KilledBy: []Kill{{"handover/undone", "is still waiting"}},
+			design:   design{store: ledger(ledgerFlaw{}).store, driver: undoingSilently},
+		},
 		{
 			Name: "SuccessorTTL", Flaw: "gives who comes next a lease of the length that the one before had",
 			KilledBy: []Kill{{"handover/lease", "the Deadline of"}},
@@ -152,4 +161,28 @@ func fullAt(full int) design {
 		return st.Waiters
 	}
 	return d
+}
+
+// undoingSilently ends in silence a hold that was not heard of.
+func undoingSilently(e *env) driver.Driver {
+	s := e.mem.(*ledgerDriver).store
+	return e.outside(flaw{release: func(ctx context.Context, c *claim) error {
+		unheard := make(chan bool, 1) // one element: the caller may have left when the answer comes
+		err := c.driver.send(ctx, func(context.Context) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r := s.row(c.asked.Name, time.Now())
+			mine := !c.won && r.hold != nil && r.hold.request.Owner == c.asked.Owner
+			if mine {
+				s.gone[c.asked.Owner] = true
+				r.end("released")
+			}
+			unheard <- mine
+			return nil
+		})
+		if err != nil || <-unheard {
+			return err
+		}
+		return c.inner.Release(ctx)
+	}})
 }
