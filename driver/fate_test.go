@@ -117,14 +117,14 @@ func TestAnswerBeforeSilence(t *testing.T) {
 		refused := func(context.Context, memlock.Call, func()) (bool, error) {
 			return true, &driver.Fault{Fate: driver.Again, Err: locked}
 		}
-		n.use(times(2, on("try", refused)), on("try", stuck))
+		n.use(on("try", times(2, refused)), on("try", stuck))
 		_, err := l.TryLock(bg, "x")
 		silent, late := errors.AsType[*driver.NoAnswer](err)
 		if !late || !errors.Is(silent.Last, locked) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("TryLock: %v", err)
 		}
 		for _, call := range []func(context.Context, string, ...distlock.Option) (distlock.Lock, error){l.TryLock, l.Lock} {
-			n.use(times(2, on("try", refused)), on("try", stuck))
+			n.use(on("try", times(2, refused)), on("try", stuck))
 			ctx, cancel := context.WithTimeout(bg, time.Second)
 			_, err := call(ctx, "y")
 			cancel()
