@@ -31,7 +31,7 @@ func (p *client) needApart() {
 }
 
 // hangs makes the next request of p hang. f sends it in a goroutine of its own; the
-// channel is closed when f has returned.
+// channel is closed when f has returned. One renewal at the most may come before it: a lock outlives one that hangs.
 func (p *client) hangs(what, while string, f func()) <-chan struct{} {
 	c := p.c
 	p.link.HoldRequest(1)
@@ -156,9 +156,6 @@ func isolateHungRequest(c *C) {
 	const many = 24
 	a, b := c.openVia("A"), c.open("B")
 	a.needApart()
-	held := c.takeAll(a, c.names(6), "which is fresh")
-	extended, unlocked := held[4], held[5]
-	held = held[:4]
 	var over []<-chan struct{}
 	for i := range many {
 		ctx, cancel := context.WithTimeout(c.ctx, 3*c.Unit())
@@ -171,6 +168,9 @@ func isolateHungRequest(c *C) {
 		}))
 	}
 	while := fmt.Sprintf("%d calls for other names hang", many)
+	held := c.takeAll(a, c.names(6), "which is fresh, while "+while) // not before: a renewal would be the next request, and hang
+	extended, unlocked := held[4], held[5]
+	held = held[:4]
 	c.mustGoOn(a, held, b, c.now(), while)
 	over = append(over, a.hangs("Extend", while, func() { _ = extended.Extend(c.ctx, c.Unit()) }))
 	over = append(over, a.hangs("Unlock", while+", and one Extend", func() { _ = unlocked.unlock() }))
