@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"os"
 	"time"
 
@@ -57,10 +58,12 @@ func (n node) tick(ctx context.Context, tell func(closing) error) error {
 		return err
 	}
 	defer locker.Close()
+	var untold error // nobody listens any more
 	closeOrders := func(context.Context) error {
 		at := time.Now()
 		time.Sleep(50 * time.Millisecond) // UPDATE orders SET state = 'closed' WHERE ...
-		return tell(closing{Node: n.ID, At: at})
+		untold = tell(closing{Node: n.ID, At: at})
+		return untold
 	}
 	if err := tell(closing{Node: n.ID, Ready: true}); err != nil {
 		return err
@@ -79,8 +82,11 @@ func (n node) tick(ctx context.Context, tell func(closing) error) error {
 		case once:
 			_, err = patterns.OncePer(ctx, locker, n.Name, n.Tick, closeOrders)
 		}
-		if err != nil && !errors.Is(err, distlock.ErrLost) { // the job has run then, and the lock ended before it was given back
-			return err
+		switch {
+		case untold != nil:
+			return untold
+		case err != nil && !errors.Is(err, distlock.ErrLost): // if it was lost, the job has run, and the lock ended before it was given back
+			log.Printf("node %d leaves out a tick: %v", n.ID, err) // the store may answer at the next
 		}
 	}
 }
