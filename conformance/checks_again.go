@@ -18,26 +18,26 @@ func againChecks() []Check {
 }
 
 func fenceOverIdle(c *C) {
-	pauses := []time.Duration{c.Unit() / 4, c.Unit(), 30 * time.Second}
+	pauses := []time.Duration{0, c.Unit() / 4, c.Unit(), 30 * time.Second}
 	if c.Virtual() {
 		pauses = append(pauses, time.Hour+time.Minute, 25*time.Hour, 8*day, 32*day, 366*day/2, 2*366*day)
 	}
 	a, b := c.open("A"), c.open("B")
 	unlocked, expired := c.Name("unlocked"), c.Name("expired")
 	var first, second int64
-	idle := time.Duration(0)
-	for i, pause := range append(pauses, 0) {
+	free := time.Duration(0) // since then
+	for i, pause := range pauses {
+		c.sleepUntil(free + pause)
 		p := a
 		if i%2 == 1 {
 			p = b
 		}
 		h := p.mustTry(unlocked, "which everybody has unlocked")
-		c.rises(&first, h, fmt.Sprintf("%v in which nobody held it", idle))
+		c.rises(&first, h, fmt.Sprintf("%v in which nobody held it", pause))
 		term := c.pollFor(p, expired, c.timing.ExpiryLag+c.soon(), "its last holder had a fixed term, which is over", distlock.NoRenewal())
-		c.rises(&second, term, fmt.Sprintf("%v in which nobody held it", idle))
+		c.rises(&second, term, fmt.Sprintf("%v in which nobody held it", pause))
 		h.free()
-		c.sleepUntil(term.gone() + pause)
-		idle = pause
+		free = term.gone()
 	}
 }
 

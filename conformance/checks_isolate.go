@@ -34,17 +34,23 @@ func (p *client) needApart() {
 // channel is closed when f has returned. One renewal at the most may come before it: a lock outlives one that hangs.
 func (p *client) hangs(what, while string, f func()) <-chan struct{} {
 	c := p.c
-	p.link.HoldRequest(1)
-	fired := p.link.Fired()
-	over := make(chan struct{})
-	c.Go(func() {
-		defer close(over)
-		f()
-	})
-	if !c.eventually(c.soon(), func() bool { return p.link.Fired() > fired }) {
+	met, over := p.meets(p.link.HoldRequest, c.soon(), f)
+	if !met {
 		c.Failf("%s; meanwhile %s called %s, and within %v no request was sent for it", while, p.who, what, c.soon())
 	}
 	return over
+}
+
+// meets arms a fault for the next message of p, has f send that in a goroutine of its own, and reports whether it has met the
+// fault within the bound. The channel is closed when f has returned.
+func (p *client) meets(arm func(int), bound time.Duration, f func()) (met bool, over <-chan struct{}) {
+	returned, fired := make(chan struct{}), p.link.Fired()
+	arm(1)
+	p.c.Go(func() {
+		defer close(returned)
+		f()
+	})
+	return p.c.eventually(bound, func() bool { return p.link.Fired() > fired }), returned
 }
 
 // mustWork demands that a client takes, extends and frees names as quickly as ever.

@@ -29,7 +29,7 @@ func pairChecks() []Check {
 		all = append(all, Check{ID: "pair/" + op.id, Clause: op.clause, Mandatory: true, Needs: needs, Alone: op.sweeps, Rule: op.rule, Run: func(c *C) { c.pair(op) }})
 	}
 	for _, f := range fates() {
-		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, span: 20 * driver.MaxLate, Run: func(c *C) { c.fated(f) }})
+		all = append(all, Check{ID: "pair/" + f.id, Clause: f.clause, Mandatory: true, Needs: []Cap{capProxy}, Rule: f.rule, span: 2 * fateDepth * driver.MaxLate, Run: func(c *C) { c.fated(f) }})
 	}
 	return append(all, Check{ID: "pair/processes", Clause: "H1", Mandatory: true, Needs: []Cap{capChild}, Run: pairProcesses,
 		Rule: "what is stopped at any request or step of a TryLock, an Unlock, an Extend or a renewal gets or ends nothing that another process has taken meanwhile: no mutex of one process stands in for the store"})
@@ -155,16 +155,11 @@ func takenBefore(s *pairScene) {
 
 // unheardBefore has A get the name without being told. What A sends next undoes that.
 func unheardBefore(s *pairScene) {
-	c, before := s.c, s.a.link.Fired()
-	s.undoing = make(chan struct{})
-	s.a.link.DropReply(1)
-	c.Go(func() {
-		defer close(s.undoing)
-		ctx, cancel := context.WithTimeout(c.ctx, s.ttl/8)
+	_, s.undoing = s.a.meets(s.a.link.DropReply, s.ttl/16, func() {
+		ctx, cancel := context.WithTimeout(s.c.ctx, s.ttl/8)
 		defer cancel()
 		s.got, s.err = s.claim(ctx, oracle.OpTry)
 	})
-	c.eventually(s.ttl/16, func() bool { return s.a.link.Fired() > before })
 }
 
 // awaitedBefore has a second wait where a message is lost: a release that arrives twice may hand the name on twice.

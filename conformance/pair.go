@@ -68,8 +68,8 @@ type pairScene struct {
 	token       int64         // that A is to break
 	kept        bool          // A's entry was there still shortly before the end of its lease
 	manner      manner
-	arm         func()        // of an operation that is handed the name: has the message lost
-	undoing     chan struct{} // of the undo of a call: closed when that has returned
+	arm         func()          // of an operation that is handed the name: has the message lost
+	undoing     <-chan struct{} // of the undo of a call: closed when that has returned
 
 	told chan struct{} // closed when A's operation is over
 	took time.Duration // that it took, where a message was lost

@@ -63,7 +63,7 @@ type attempt struct {
 	mayBeLeft bool          // the claim may have left something in the store
 	health    health        // after the last request
 	answered  bool          // the store has answered the last request
-	again     error         // the last answer, if that was Again: the reason to tell where the repeat gets none
+	before    error         // the answer before the last request, which had none
 
 	handle  *Handle       // once it is won
 	lock    distlock.Lock // handle, as the driver has wrapped it
@@ -209,6 +209,7 @@ func (a *attempt) try() error {
 		grant, err = a.ask(ctx)
 		return err
 	})
+	a.before = answerBefore(err)
 	over := a.over()
 	switch {
 	case err != nil:
@@ -230,11 +231,7 @@ func (a *attempt) ask(ctx context.Context) (Grant, error) {
 	err := a.client.guard(ctx, a.request.Name, func() (err error) { grant, err = a.claim.Try(ctx); return err })
 	held, fate, took := errors.Is(err, distlock.ErrHeld), FateOf(err), time.Since(a.sent)
 	a.mayBeLeft = a.mayBeLeft || err == nil || fate == Unknown || held && !a.request.NoWait
-	if a.answered = fate != Unknown && fate != NotSent; a.answered {
-		if a.again = nil; fate == Again {
-			a.again = err
-		}
-	}
+	a.answered = fate != Unknown && fate != NotSent
 	a.health = healthOf(err, took, a.over() != nil)
 	if err == nil || held {
 		a.took = took

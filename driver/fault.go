@@ -176,11 +176,15 @@ func Bounded(ctx context.Context, from string, limit time.Duration, f func(conte
 
 // noAnswer is the end of a bound, in which Insist has failed with err.
 func noAnswer(from string, limit time.Duration, err error) *NoAnswer {
-	silent := &NoAnswer{From: from, After: limit}
+	return &NoAnswer{From: from, After: limit, Last: answerBefore(err)}
+}
+
+// answerBefore returns what was said before the request that had no answer, if anything.
+func answerBefore(err error) error {
 	if u, ok := errors.AsType[*unanswered](err); ok {
-		silent.Last = u.before
+		return u.before
 	}
-	return silent
+	return nil
 }
 
 // hideEnd wraps err, which is not the end of the caller's context, so that it does not match that. A dial that has timed

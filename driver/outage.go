@@ -24,7 +24,7 @@ func (a *attempt) stopped(over, last error) error {
 // nil if it was not asked. An Unknown is left out: the end of the context may have caused it. Then the answer before counts.
 func (a *attempt) reason(over, last error) error {
 	if FateOf(last) == Unknown {
-		last = a.again
+		last = a.before
 	}
 	if last != nil || a.wasHeld || a.tries == 0 || a.answered || !errors.Is(over, context.DeadlineExceeded) {
 		return last

@@ -168,17 +168,13 @@ func undoingSilently(e *env) driver.Driver {
 	s := e.mem.(*ledgerDriver).store
 	return e.outside(flaw{release: func(ctx context.Context, c *claim) error {
 		unheard := make(chan bool, 1) // one element: the caller may have left when the answer comes
-		err := c.driver.send(ctx, func(context.Context) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			r := s.row(c.asked.Name, time.Now())
+		err := s.step(ctx, c, func(r *row) {
 			mine := !c.won && r.hold != nil && r.hold.request.Owner == c.asked.Owner
 			if mine {
 				s.gone[c.asked.Owner] = true
 				r.end("released")
 			}
 			unheard <- mine
-			return nil
 		})
 		if err != nil || <-unheard {
 			return err

@@ -106,6 +106,16 @@ func lookThenRenew(ctx context.Context, c *claim, ttl time.Duration) (driver.Gra
 	return g, err
 }
 
+// step is one request of a claim about the row of its name.
+func (s *ledgerStore) step(ctx context.Context, c *claim, f func(r *row)) error {
+	return c.driver.send(ctx, func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f(s.row(c.asked.Name, time.Now()))
+		return nil
+	})
+}
+
 // undoingLoosely undoes what was not heard of in two requests, and releases what was in one.
 func undoingLoosely(e *env) driver.Driver {
 	s := e.mem.(*ledgerDriver).store
@@ -114,15 +124,7 @@ func undoingLoosely(e *env) driver.Driver {
 			return c.inner.Release(ctx)
 		}
 		mine := make(chan bool, 1) // one element: the caller may have left when the answer comes
-		step := func(f func(r *row)) error {
-			return c.driver.send(ctx, func(context.Context) error {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				f(s.row(c.asked.Name, time.Now()))
-				return nil
-			})
-		}
-		err := step(func(r *row) {
+		err := s.step(ctx, c, func(r *row) {
 			s.gone[c.asked.Owner] = true
 			mine <- r.hold != nil && r.hold.request.Owner == c.asked.Owner
 		})
@@ -132,7 +134,7 @@ func undoingLoosely(e *env) driver.Driver {
 		if !<-mine {
 			return c.inner.Release(ctx)
 		}
-		return step(func(r *row) {
+		return s.step(ctx, c, func(r *row) {
 			if r.hold != nil {
 				r.end("released")
 				s.handOff(r, time.Now())
