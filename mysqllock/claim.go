@@ -125,6 +125,7 @@ func (c *claim) regrant(ctx context.Context, seen int64) (driver.Grant, error) {
 		c.ambiguous = true // the grant stands, whatever has become of this
 		return driver.Grant{}, &driver.Fault{Fate: driver.Unknown, Err: err}
 	case token == 0:
+		c.ambiguous = true // Break may have ended it, as one that the claim has not heard of
 		return driver.Grant{}, &driver.Fault{Fate: driver.Again, Err: errors.New("the lease has ended before the claim knew of it")}
 	}
 	return driver.Grant{Token: token, TTL: ttl}, nil

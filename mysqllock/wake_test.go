@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/distlock-go/distlock"
+	"github.com/distlock-go/distlock/driver"
 	"github.com/distlock-go/distlock/internal/testkit"
 )
 
@@ -58,6 +59,23 @@ func TestBreakOfUnheardGrant(t *testing.T) {
 	if answer, _, err := d.exec(t.Context(), copied); answer != 0 || err != nil {
 		t.Errorf("a late copy of the Try that was broken: %d, %v, want 0", answer, err)
 	}
+}
+
+// TestBreakBeforeRegrant breaks a hold whose grant took so long that the claim asks for it again: the claim waits on.
+func TestBreakBeforeRegrant(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, pool(t, nil), freshTable(t))
+	c := d.claimOn("n", time.Minute)
+	slow, err := c.try(t.Context())
+	testkit.Must(t, err)
+	testkit.Must(t, d.Break(t.Context(), "n", slow.Token))
+	if _, err := c.regrant(t.Context(), slow.Token); driver.FateOf(err) != driver.Again {
+		t.Fatal(err)
+	}
+	if g := grants(t, c); g.Token <= slow.Token {
+		t.Errorf("token %d after %d", g.Token, slow.Token)
+	}
+	releases(t, c)
 }
 
 // TestBrokenTakesNoLock breaks a lock before its named lock was taken. Then nobody has that, and the next holder takes it.
