@@ -121,6 +121,18 @@ func (c *console) expect(pattern string) (text string) {
 	return text
 }
 
+// expectStopped waits until the shell has a job that has stopped.
+func (c *console) expectStopped() {
+	c.t.Helper()
+	stopped := regexp.MustCompile("(?i)stopped")
+	testkit.Until(c.t, "a job that has stopped", func() bool {
+		c.send("jobs\n")
+		time.Sleep(100 * time.Millisecond)
+		_, ok := c.take(stopped)
+		return ok
+	})
+}
+
 func (c *console) file(name string) string {
 	text, _ := os.ReadFile(filepath.Join(c.folder, name)) // none is empty
 	return string(text)
@@ -231,13 +243,7 @@ func TestBackground(t *testing.T) {
 
 	// One that reads stops, as any job would, and reads in the foreground.
 	c.send("distlock run job -- cat &\n")
-	stopped := regexp.MustCompile("(?i)stopped")
-	testkit.Until(t, "a job that has stopped", func() bool {
-		c.send("jobs\n")
-		time.Sleep(100 * time.Millisecond)
-		_, ok := c.take(stopped)
-		return ok
-	})
+	c.expectStopped()
 	c.send("fg\n")
 	c.expect("distlock run")
 	c.send("some words\n")
@@ -284,6 +290,49 @@ func TestPipelineAtTheTerminal(t *testing.T) {
 	if log := c.file("log"); log != "int\n" {
 		t.Errorf("the command has seen %q", log)
 	}
+}
+
+// Another program of a pipeline reads the terminal, which the command has asked for, or never had. It gets the terminal, and
+// the command does not run on while distlock is stopped.
+func TestPipelineThatReads(t *testing.T) {
+	t.Run("after the command", func(t *testing.T) {
+		c := newConsole(t)
+		c.send(`mkfifo go; distlock run job -- sh -c 'read a < /dev/tty; echo "$a"; read x < go; read b < /dev/tty; echo "$b"' |
+			sh -c 'read a; read x < /dev/tty; echo "$a, then $x"; echo > go; read b; echo "and $b"'` + "\n")
+		c.send("one\ntwo\nthree\n")
+		c.expect("one, then two")
+		c.expect("and three")
+	})
+	t.Run("after Ctrl-Z", func(t *testing.T) {
+		c := newConsole(t)
+		c.send(`mkfifo go; distlock run job -- sh -c 'read x < go; echo done' | sh -c 'echo started; read a < /dev/tty; echo "got $a"; cat'` + "\n")
+		c.expect("started")
+		c.send(ctrlZ)
+		c.expect("(?i)stopped")
+		c.send("fg\n")
+		c.expect("distlock run")
+		c.send("typed\n")
+		c.expect("got typed")
+		testkit.Must(t, os.WriteFile(filepath.Join(c.folder, "go"), []byte("\n"), 0))
+		c.expect("done")
+	})
+	t.Run("in the background", func(t *testing.T) {
+		c := newConsole(t)
+		c.send(`distlock run job -- sh -c 'while :; do echo >> steps; done' |
+			sh -c 'while ! [ -s steps ]; do sleep 0.05; done; read a < /dev/tty; echo "got $a"' &` + "\n")
+		c.expectStopped()
+		steps := len(c.file("steps"))
+		time.Sleep(300 * time.Millisecond)
+		if more := len(c.file("steps")) - steps; more != 0 {
+			t.Errorf("the command took %d more steps while distlock was stopped", more)
+		}
+		c.send("fg\n")
+		c.expect("distlock run")
+		c.send("typed\n")
+		c.expect("got typed")
+		testkit.Until(t, "more steps", func() bool { return len(c.file("steps")) > steps })
+		c.send(ctrlC)
+	})
 }
 
 // A script without "#!" is started in two attempts. It has the terminal like any other program. Nothing forks when Ctrl-C comes: a

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // group is a running program and what it has started, but for what has left its process group.
@@ -19,7 +21,8 @@ type group struct {
 	done chan struct{} // closed when the program itself has ended
 	ws   syscall.WaitStatus
 	told bool // to end, by this process
-	fore bool // has had the terminal
+	fore bool // uses the terminal, as far as is known
+	held bool // was stopped by yield, of which await may tell later
 
 	// stopped receives the signal that has stopped the program. One element: a
 	// second stop before the first is looked at says nothing new.
@@ -76,9 +79,13 @@ func start(cmd *exec.Cmd) (*group, error) {
 		g.restore() // a program is given the terminal before the system looks at its file
 		return nil, err
 	}
-	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
+	g.listen()
 	return g, nil
 }
+
+// listen asks for the signals of jobs. Without SIGTTIN, another program of a pipeline that reads the terminal would stop this
+// process too, and the program would run unwatched.
+func (g *group) listen() { signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGCONT) }
 
 // first reports whether this is the first process of a container, which inherits those that have lost their parent. Nobody else
 // takes note of their end, and until then they count as a part of their group.
@@ -188,10 +195,28 @@ func (g *group) stays() bool {
 // job acts on a signal for this process as a job of a shell, and reports whether the job is continued: the group must then be
 // resumed, or killed.
 func (g *group) job(s os.Signal) (continued bool) {
-	if s == syscall.SIGTSTP {
+	switch s {
+	case syscall.SIGTSTP:
 		_ = g.send(syscall.SIGTSTP) // the program may have its reasons not to stop
+	case syscall.SIGTTIN:
+		return g.yield()
 	}
 	return s == syscall.SIGCONT
+}
+
+// yield acts on another program of this job having been stopped because it has read the terminal: it gets the terminal from the
+// program, or the job stops as a whole, if it is in the background. It reports whether this process was stopped.
+func (g *group) yield() bool {
+	front, own := g.tty.foreground(), syscall.Getpgrp()
+	if front != g.pid && front != own {
+		g.held = true
+		g.stop()
+		return true
+	}
+	g.fore = false // until it asks for the terminal once more
+	g.tty.give(own)
+	_ = syscall.Kill(0, syscall.SIGCONT)
+	return false
 }
 
 // suspend acts on the program having been stopped, and reports whether this process
@@ -201,11 +226,16 @@ func (g *group) job(s os.Signal) (continued bool) {
 // Without a shell that could wake this process it stays awake, and keeps the lock:
 // somebody may have stopped the program to look at it.
 func (g *group) suspend(s syscall.Signal) bool {
+	if g.held && s == syscall.SIGSTOP {
+		g.held = false
+		return false
+	}
 	wantsTerminal := s == syscall.SIGTTIN || s == syscall.SIGTTOU
 	switch front := g.tty.foreground(); {
 	case front < 0:
 		return false
 	case wantsTerminal && front == syscall.Getpgrp():
+		g.fore = true
 		g.resume()
 		return false
 	case front != g.pid && front != syscall.Getpgrp() && !wantsTerminal:
@@ -213,17 +243,23 @@ func (g *group) suspend(s syscall.Signal) bool {
 	case front == g.pid:
 		g.tty.give(syscall.Getpgrp())
 	}
-	_ = g.send(syscall.SIGSTOP) // also what has ignored the other signal: nothing may run unwatched
-	g.stopSelf()
+	g.fore = g.fore || wantsTerminal
+	g.stop()
 	return true
+}
+
+// stop stops the group, also what has ignored another signal, and then this process: nothing may run unwatched.
+func (g *group) stop() {
+	_ = g.send(syscall.SIGSTOP)
+	g.stopSelf()
 }
 
 // stopSelf stops this process, and what else is of its job, like the other programs
 // of a pipeline. It returns when the job was continued, or soon if there is nobody to
-// do that: then the kernel does not stop it, but it does not say so either.
+// do that.
 //
-// A Go program that has once asked for SIGTSTP cannot be stopped by it again, so this
-// process stops by SIGTTIN. It takes its own SIGTSTP first: one that were still on its
+// A Go program that has once asked for SIGTSTP or SIGTTIN cannot be stopped by it again, so this
+// process stops by SIGSTOP. It takes its own SIGTSTP first: one that were still on its
 // way when a shell continues the job would stop the job a second time.
 func (g *group) stopSelf() {
 	own, continued := make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -234,22 +270,34 @@ func (g *group) stopSelf() {
 	signal.Stop(g.jobs)
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	<-own
-	_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
+	if !orphaned() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
 	select {
 	case <-continued:
 	case <-time.After(time.Second):
 	}
 }
 
-// resume lets the program run on: with the terminal if a shell has given it to us.
+// orphaned reports whether there is no shell that could continue this process. The kernel has a rule for that, which does not
+// hold for SIGSTOP: what has a parent of its session, but in another process group, has one. A parent in the same group is a script,
+// which has one unless it leads the session.
+func orphaned() bool {
+	session, _ := unix.Getsid(0)
+	of, err := unix.Getsid(os.Getppid())
+	return err != nil || of != session || unix.Getpgrp() == session
+}
+
+// resume lets the program run on: with the terminal if a shell has given it to us, and the program uses it. Another of a pipeline
+// may read there.
 func (g *group) resume() {
-	signal.Notify(g.jobs, syscall.SIGTSTP, syscall.SIGCONT)
-	if g.tty.foreground() == syscall.Getpgrp() {
-		g.fore = true
+	g.listen()
+	if g.fore && g.tty.foreground() == syscall.Getpgrp() {
 		g.tty.give(g.pid)
 	}
 	select {
 	case <-g.stopped: // of our own making
+		g.held = false
 	default:
 	}
 	_ = g.send(syscall.SIGCONT)
