@@ -123,7 +123,7 @@ type Lock interface {
 
 	// Deadline returns the time at which the lock ends if it is not renewed. It is on the local
 	// monotonic clock, and counted from before the granting request was sent, less a margin of a
-	// hundredth of the TTL, a second at the most. So it never comes after the expiry in the store. Each confirmed
+	// hundredth of the TTL, from 1 ms to a second. So it never comes after the expiry in the store. Each confirmed
 	// renewal moves it forward. Done may close up to half a second earlier, as timers may be
 	// late.
 	Deadline() time.Time
@@ -150,7 +150,8 @@ type Lock interface {
 	// shows it. Extend never shortens the lock; renewal goes on with the TTL of the lock. A ttl
 	// of zero or less, below the shortest that the backend can do, or beyond MaxTTL is
 	// ErrInvalid. So is one that the backend cannot promise, for a lock of a fixed term (see
-	// NoRenewal). If the lock has ended, the error matches ErrLost or ErrUnlocked. After an error
+	// NoRenewal). If the lock has ended, the error matches ErrLost or ErrUnlocked. Without an
+	// answer it fails after two thirds of the time left, 14 seconds at the most. After an error
 	// of ctx or of the backend the lock may or may not have been extended: Deadline has not
 	// moved.
 	Extend(ctx context.Context, ttl time.Duration) error

@@ -21,7 +21,7 @@ type Status struct {
 
 // Operator is implemented by Lockers that show the locks of their store and can take them
 // away: those of package driver are. What a store cannot do is ErrUnsupported. Inspect and Break
-// fail after ten seconds without an answer.
+// fail after ten seconds without an answer; List and Sweep take as long as ctx allows.
 type Operator interface {
 	// Inspect returns the status of one name; a name nobody holds is no error.
 	Inspect(ctx context.Context, name string) (Status, error)

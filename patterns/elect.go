@@ -34,7 +34,7 @@ const (
 // not return, its process is out of the election from then on.
 //
 // If fn returns an error, or has lost its term, the lock is released and this process
-// stands again after a pause. It is a fifth of a second at first, and doubles up to ten seconds;
+// stands again after a pause. It is random, 0.2 to 0.4 seconds at first, and doubles up to 5 to 10;
 // once a term, with the wait for it, has lasted for more than ten, it begins anew. To hand the leadership to
 // another process, return an error. The errors of a store that cannot be reached are
 // treated likewise; [Election.Err] tells the latest. fn is never called twice at the same

@@ -44,7 +44,7 @@ const (
 //
 // Errors are those of fn, ErrLost if the lock ended before fn returned, ErrUnlocked if
 // the Locker was closed before, and those of TryLock other than ErrHeld: among them ErrInvalid for a period that the store cannot
-// keep, as on ZooKeeper, where a record ends with the session of its process. The
+// keep: one longer than the longest fixed term, on ZooKeeper and Redlock. The
 // options TTL and NoRenewal have no effect.
 func OncePer(ctx context.Context, l distlock.Locker, name string, period time.Duration, fn func(context.Context) error, opts ...distlock.Option) (ran bool, err error) {
 	mustHave("onceper", l)

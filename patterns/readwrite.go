@@ -11,7 +11,8 @@ import (
 // ReadWrite returns two Lockers for the same names: at any instant a name is held by one
 // writer, or by any number of readers up to the given one. That number must be the same
 // in all processes, and both kinds of lock are expensive: a reader takes two locks of l, a
-// writer one more than there may be readers. So choose a small one. It is not a count
+// writer one more than there may be readers. So choose a small one: less than 1 or more than 100,000 is ErrInvalid in every
+// call, and so is a name that is too long for a [Semaphore] of as many. It is not a count
 // that grows with the readers, because a Locker can only say of one name that one
 // acquisition has it: a writer has to hold what each reader could hold.
 //

@@ -17,7 +17,8 @@ import (
 // Semaphore returns a Locker that lets n acquisitions hold a name at a time. Each is a
 // permit: a lock on one of n slots, so the permit of a holder that has died comes
 // back with the end of its TTL. n must be the same in all processes: where it is not,
-// the largest counts. An n of less than 1, or of more than 100,000, is ErrInvalid in every call.
+// the largest counts. An n of less than 1, or of more than 100,000, is ErrInvalid in every call, and so is
+// a name that leaves no room within MaxName for what the slots and the queue add: five bytes, six if n is above 10,000.
 //
 // The token of a permit rises with every grant of its slot, and says nothing of other
 // slots: n holders are as it should be, and none of them is stale. A store that is to

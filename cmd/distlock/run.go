@@ -21,8 +21,8 @@ import (
 
 const runHelp = `Run runs a command while it holds the lock NAME, and passes its exit status through.
 The environment of the command has DISTLOCK_NAME, DISTLOCK_TOKEN (the fencing token, which
-rises with every grant) and DISTLOCK_DEADLINE (when the lock ends unless it is renewed; it
-is). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed. One
+rises with every grant) and DISTLOCK_DEADLINE (when the lock would end without renewal, as of
+the start of the command: UTC, as 2006-01-02T15:04:05.25Z). If the lock is being lost, the command gets TERM, and KILL when --kill-after has passed. One
 that runs as another user, as with sudo, gets neither, and runs on. All that follows NAME is
 the command; the -- may be left out.
 
@@ -94,7 +94,7 @@ func runCommand(signals *interrupts) *cobra.Command {
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the lock is lost, up to a third of the TTL (default a sixth, at most 10s)")
 	f.StringVar(&o.onLost, "on-lost", "kill", "what happens to the command when the lock is lost: kill or warn")
 	f.DurationVar(&o.minHold, "min-hold", 0, "hold the name for this long from the start, if the command succeeds faster")
-	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds; on ZooKeeper, distlock stays for that long")
+	f.DurationVar(&o.oncePer, "once-per", 0, "run at most once in this period over all machines: keep the name for it, less a tenth or 30s, if the command succeeds; on ZooKeeper, and on Redlock beyond its max_ttl, distlock stays for that long")
 	f.IntVar(&o.permits, "permits", 0, "let this `number` of holders have NAME at a time")
 	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others that say --shared")
 	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, also without those that say --shared")

@@ -47,8 +47,8 @@ what it has started, and it runs on if distlock is killed. Use a program, not a 
 its start. The period of --once-per ends early, since cron never starts a job at the same
 instant. If the store can keep the name to the end by its own clock, distlock ends. It stays
 where that would be wrong by more than a twentieth: on ZooKeeper, where a name lives by the
-session of a process, and for what is shorter than the TTL, on etcd than 80s. While it stays,
-a signal ends it, with status 128+n; if the command has succeeded upon a signal, a second one
+session of a process, on Redlock beyond its max_ttl, and for what is shorter than the TTL, on
+etcd than 80s. While it stays, a signal ends it, with status 128+n; if the command has succeeded upon a signal, a second one
 does. The name is then free after the TTL, which may be later than the period: give such a
 run a TTL shorter than that.`
 
